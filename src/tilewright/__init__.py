@@ -1,0 +1,36 @@
+"""Tilewright: a deep-learning compiler in pure Python. A model in, fast native code out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+__version__ = "0.1.0"
+
+# Public name -> where it lives. Loaded when first used, so that importing the package is cheap.
+_PUBLIC: Final = {
+    "compile": "tilewright.driver:compile",
+    "load": "tilewright.runtime.executable:load",
+    "Executable": "tilewright.runtime.executable:Executable",
+    "Graph": "tilewright.graph.nodes:Graph",
+    "DType": "tilewright.base.dtypes:DType",
+    "dtype_of": "tilewright.base.dtypes:dtype_of",
+    "TilewrightError": "tilewright.base.errors:TilewrightError",
+    "TilewrightWarning": "tilewright.base.errors:TilewrightWarning",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PUBLIC.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = place.split(":")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

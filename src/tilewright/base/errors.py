@@ -1,0 +1,164 @@
+"""Every error the compiler raises: a stable code, the place, what is wrong, what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "ArtifactError",
+    "CompileError",
+    "ExecutionError",
+    "FlagError",
+    "InputError",
+    "MemoryLimitError",
+    "ModelError",
+    "ScheduleError",
+    "TilewrightError",
+    "TilewrightWarning",
+    "UnsupportedError",
+    "VerifyError",
+]
+
+
+class TilewrightWarning(UserWarning):
+    """The only category of warning this package emits."""
+
+
+class TilewrightError(Exception):
+    """Base of all our errors.
+
+    ``message`` says what is wrong (expected and found), ``where`` names the place (file, node,
+    tensor, loop), ``hint`` says what to do. ``code`` is stable and searchable; each subclass has a
+    default. ``str(error)`` is one line: ``where: message. hint``.
+    """
+
+    code: str = "TW-ERROR"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        where: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        text = _one_line(self.message)
+        if self.where:
+            text = f"{_one_line(self.where)}: {text}"
+        if self.hint:
+            text = f"{text.rstrip('.')}. {_one_line(self.hint)}"
+        return text
+
+    def at(self, where: str) -> TilewrightError:
+        """Put ``where`` in front of the place and return self: for callers who know more of it."""
+        self.where = f"{where}: {self.where}" if self.where else where
+        return self
+
+    def to_dict(self) -> dict[str, object]:
+        """The error for machines: JSON-ready, with no information lost."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "hint": self.hint,
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception's own __reduce__ would call the constructor without the keyword arguments.
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+class ModelError(TilewrightError):
+    """The model is broken or hostile: it cannot be read, or breaks the rules of its format."""
+
+    code = "TW-MODEL"
+
+
+class UnsupportedError(TilewrightError):
+    """The model is sound, but asks for something not implemented. ``items`` lists all of it."""
+
+    code = "TW-UNSUPPORTED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        items: Iterable[str] = (),
+        code: str | None = None,
+        where: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, where=where, hint=hint)
+        self.items: tuple[str, ...] = tuple(items)
+
+    def to_dict(self) -> dict[str, object]:
+        """As the base class, with the list of unsupported items."""
+        return {**super().to_dict(), "items": list(self.items)}
+
+
+class InputError(TilewrightError):
+    """A caller gave a wrong name, shape, dtype or value."""
+
+    code = "TW-INPUT"
+
+
+class VerifyError(TilewrightError):
+    """An invariant of an IR is broken: an internal error, unless the IR was written by hand."""
+
+    code = "TW-VERIFY"
+
+
+class ScheduleError(TilewrightError):
+    """A schedule primitive refuses: the rewrite would change the program's meaning."""
+
+    code = "TW-SCHEDULE"
+
+
+class ArtifactError(TilewrightError):
+    """A saved artifact is corrupted, of another version, or for another machine."""
+
+    code = "TW-ARTIFACT"
+
+
+class MemoryLimitError(TilewrightError):
+    """Something would need more memory than the limit; refused before any allocation."""
+
+    code = "TW-MEMORY"
+
+
+class CompileError(TilewrightError):
+    """Native code could not be made from a program that was accepted."""
+
+    code = "TW-COMPILE"
+
+
+class ExecutionError(TilewrightError):
+    """Running code met a value that it must refuse, such as an index out of range."""
+
+    code = "TW-EXECUTION"
+
+
+class FlagError(TilewrightError):
+    """An environment variable or option has a value that cannot be understood."""
+
+    code = "TW-FLAG"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _rebuild(
+    cls: type[TilewrightError], args: tuple[object, ...], state: dict[str, object]
+) -> TilewrightError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error

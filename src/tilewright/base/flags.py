@@ -1,0 +1,163 @@
+"""Every environment variable that changes behaviour, declared once and read when asked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from tilewright.base.errors import FlagError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Flag(Generic[T]):
+    """One environment variable. ``get()`` reads it now; nothing is read at import.
+
+    ``expected`` completes "expected ..." in the error; ``doc`` says what it changes.
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    expected: str
+    doc: str
+
+    def get(self) -> T:
+        """The value, or the default when unset or empty. Raises FlagError for a bad value."""
+        text = os.environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise FlagError(
+                f"{self.name}={text!r} cannot be understood: expected {self.expected}",
+                hint=f"Set it so, or unset it (default: {self.shown(self.default)})",
+            ) from None
+
+    @property
+    def is_set(self) -> bool:
+        """The environment gives it a value, which may be a bad one."""
+        return bool(os.environ.get(self.name, "").strip())
+
+    @staticmethod
+    def shown(value: object) -> str:
+        """A value as people would write it: on and off, none for None."""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return "none" if value is None else str(value)
+
+
+_SWITCH: Final = {
+    **dict.fromkeys(("1", "on", "true", "yes"), True),
+    **dict.fromkeys(("0", "off", "false", "no"), False),
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+_SIZE_EXPECTED: Final = "a number of bytes, such as 1073741824, 512M or 2GiB"
+
+
+def parse_switch(text: str) -> bool:
+    """``1 on true yes`` or ``0 off false no``, in any case. Raises ValueError."""
+    try:
+        return _SWITCH[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes from ``123``, ``512M``, ``2GiB``; the units are powers of 1024. Raises ValueError."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(text)
+    scale = 1024 ** " kmgt".index(found[2].lower() or " ")
+    # An integer stays exact at any size; only a decimal fraction goes through a float.
+    return int(float(found[1]) * scale) if "." in found[1] else int(found[1]) * scale
+
+
+def parse_count(text: str) -> int:
+    """An integer of at least 1. Raises ValueError."""
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
+
+
+def _parse_omp_threads(text: str) -> int:
+    return parse_count(text.split(",")[0])
+
+
+def _parse_path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+DEBUG: Final = Flag(
+    "TILEWRIGHT_DEBUG",
+    parse_switch,
+    False,
+    "on or off",
+    "Show tracebacks on the command line and verify every IR between passes.",
+)
+NUM_THREADS: Final = Flag[int | None](
+    "TILEWRIGHT_NUM_THREADS",
+    parse_count,
+    None,
+    "an integer of at least 1",
+    "Threads that a model runs on, if compile() is not told.",
+)
+OMP_NUM_THREADS: Final = Flag[int | None](
+    "OMP_NUM_THREADS",
+    _parse_omp_threads,
+    None,
+    "an integer of at least 1, or a list of them",
+    "Threads that a model runs on, if TILEWRIGHT_NUM_THREADS is unset; the first of the list.",
+)
+CACHE: Final = Flag(
+    "TILEWRIGHT_CACHE",
+    parse_switch,
+    True,
+    "on or off",
+    "Keep compiled kernels on disk and use them again.",
+)
+CACHE_DIR: Final = Flag[Path | None](
+    "TILEWRIGHT_CACHE_DIR",
+    _parse_path,
+    None,
+    "a path",
+    "Folder of the cache; by default the user's cache folder.",
+)
+CACHE_SIZE: Final = Flag(
+    "TILEWRIGHT_CACHE_SIZE",
+    parse_size,
+    2 * 1024**3,
+    _SIZE_EXPECTED,
+    "Bytes that the cache may hold; the least recently used entries go first.",
+)
+STRICT: Final = Flag(
+    "TILEWRIGHT_STRICT",
+    parse_switch,
+    False,
+    "on or off",
+    "Refuse a model when an operator has no native code, instead of running a reference kernel.",
+)
+MEMORY_LIMIT: Final = Flag[int | None](
+    "TILEWRIGHT_MEMORY_LIMIT",
+    parse_size,
+    None,
+    _SIZE_EXPECTED,
+    "Bytes that a model may need; by default what the machine has.",
+)
+DUMP: Final = Flag[Path | None](
+    "TILEWRIGHT_DUMP",
+    _parse_path,
+    None,
+    "a path",
+    "Folder into which every stage of a compilation is written as text.",
+)
+
+TABLE: Final[tuple[Flag[object], ...]] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Flag)
+)

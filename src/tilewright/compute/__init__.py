@@ -1,0 +1,1 @@
+"""Computation: the one form in which arithmetic enters the compiler."""

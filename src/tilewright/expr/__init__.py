@@ -1,0 +1,1 @@
+"""Scalar expressions and quasi-affine index maps."""

@@ -1,0 +1,1 @@
+"""Models in: one folder per source format."""

@@ -1,0 +1,1 @@
+"""The node core: typed, immutable, interned nodes; rewrite rules as data; passes and pipelines."""

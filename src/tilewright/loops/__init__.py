@@ -1,0 +1,1 @@
+"""The loop IR: kernels, their verifier, their interpreter, their bounds and dependences."""

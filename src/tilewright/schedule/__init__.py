@@ -1,0 +1,1 @@
+"""Schedule primitives: rewrites of kernels that prove their own preconditions."""

@@ -1,0 +1,1 @@
+"""Targets: one folder per machine, reached through the registry."""

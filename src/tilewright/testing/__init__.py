@@ -1,0 +1,1 @@
+"""Generators of random programs, golden files and differential checks for the tests."""
