@@ -1,0 +1,1 @@
+"""PyTorch modules in, through torch.export and ONNX in memory."""

@@ -1,0 +1,1 @@
+"""The CPU: described, scheduled, and compiled through LLVM."""
