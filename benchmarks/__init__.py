@@ -1,0 +1,1 @@
+"""Benchmarks: networks with seeded weights, side-by-side timing, footprint, import time."""

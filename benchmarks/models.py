@@ -1,0 +1,185 @@
+"""The benchmark networks as ONNX files with seeded weights (python -m benchmarks.models)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one network is made.
+
+    source: "torch", or the name of the onnx package's light model. images: the shape of its one
+    image input (None: token ids). logit_gain: what brings the logits' std near 1.
+    """
+
+    source: str
+    images: tuple[int, ...] | None
+    logit_gain: float = 1.0
+
+
+IMAGE = (1, 3, 224, 224)
+
+RECIPES: dict[str, Recipe] = {
+    "lenet": Recipe("torch", (1, 1, 32, 32), 1 / 6),
+    "lenet_b64": Recipe("torch", (64, 1, 32, 32), 1 / 6),
+    "resnet18": Recipe("torch", IMAGE, 1 / 4),
+    "resnet50": Recipe("resnet50", IMAGE, 1 / 84),
+    "mobilenet_v2": Recipe("torch", IMAGE),
+    "squeezenet": Recipe("squeezenet", IMAGE, 1 / 3.5),
+    "densenet121": Recipe("densenet121", IMAGE, 1 / 13),
+    "bert_base": Recipe("torch", None),
+    "vit_small": Recipe("torch", IMAGE),
+    "inception_v2": Recipe("inception_v2", IMAGE, 1 / 64),
+    "shufflenet": Recipe("shufflenet", IMAGE, 1 / 27),
+    "vgg19": Recipe("vgg19", IMAGE, 1 / 6.5),
+}
+
+# What the issue's bars are measured over; the others are extra.
+STANDARD = ("lenet", "resnet18", "resnet50", "mobilenet_v2", "squeezenet", "densenet121",
+            "bert_base", "vit_small")  # fmt: skip
+
+SEQUENCE = 128
+VOCABULARY = 30522
+
+# The light models keep the input names that they were published with.
+INPUT_NAME = {"torch": "image", "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0"}
+
+
+def default_directory() -> Path:
+    """The user's cache folder for benchmark networks."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tilewright-bench"))
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a network; KeyError names the known ones."""
+    if name not in RECIPES:
+        raise KeyError(f"no network {name!r}; there are {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def inputs(name: str, seed: int = 0) -> dict[str, Array]:
+    """Seeded inputs of a network: normal float32 images, or int64 ids, segments and mask."""
+    how = recipe(name)
+    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
+    if how.images is not None:
+        image = rng.standard_normal(how.images, dtype=np.float32)
+        return {INPUT_NAME.get(how.source, "data_0"): image}
+    mask = np.ones((1, SEQUENCE), np.int64)
+    mask[:, 3 * SEQUENCE // 4 :] = 0
+    segments = np.zeros((1, SEQUENCE), np.int64)
+    segments[:, SEQUENCE // 2 :] = 1
+    ids = rng.integers(0, VOCABULARY, (1, SEQUENCE), dtype=np.int64)
+    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+
+
+def recipe_hash(name: str) -> str:
+    """Changes when the file that `build` would write may change."""
+    how = recipe(name)
+    here = Path(__file__).parent
+    nets = "torch_nets.py" if how.source == "torch" else "light_nets.py"
+    maker = "torch" if how.source == "torch" else "onnx"
+    parts = [name, repr(how), maker, importlib.metadata.version(maker)]
+    parts += [(here / file).read_text(encoding="utf-8") for file in ("weights.py", nets)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def build(name: str, directory: Path) -> Path:
+    """Writes `directory/<name>.onnx` unless it is there by the same recipe; returns its path."""
+    path = directory / f"{name}.onnx"
+    note = directory / f"{name}.recipe"
+    wanted = recipe_hash(name)
+    if path.exists() and note.exists() and note.read_text(encoding="utf-8").strip() == wanted:
+        return path
+    directory.mkdir(parents=True, exist_ok=True)
+    scratch = directory / f".{name}.{os.getpid()}.onnx"
+    how = recipe(name)
+    try:
+        if how.source == "torch":
+            import torch
+
+            from benchmarks import torch_nets
+
+            example = {k: torch.from_numpy(v) for k, v in inputs(name).items()}
+            torch_nets.build(name, example, how.logit_gain, scratch)
+        else:
+            import onnx
+
+            from benchmarks import light_nets
+
+            onnx.save(light_nets.build(name, how.source, how.logit_gain), scratch)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    note.write_text(wanted + "\n", encoding="utf-8")
+    return path
+
+
+def write_outputs(name: str, path: Path, seed: int = 0) -> Path:
+    """Writes `<name>.npz` beside the model: `in.<input>` and ONNX Runtime's `out.<output>`."""
+    import onnxruntime as ort
+
+    feeds = inputs(name, seed)
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    values = session.run(names, feeds)
+    arrays = {f"in.{k}": v for k, v in feeds.items()}
+    arrays |= {f"out.{k}": v for k, v in zip(names, values)}
+    target = path.with_suffix(".npz")
+    np.savez(target, **arrays)  # type: ignore[arg-type]
+    return target
+
+
+def describe(path: Path) -> dict[str, object]:
+    """Nodes, operators with their counts, megabytes of a model file."""
+    import onnx
+
+    graph = onnx.load(path).graph
+    counts: dict[str, int] = {}
+    for node in graph.node:
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+    size = path.stat().st_size / 1e6
+    return {"nodes": len(graph.node), "megabytes": round(size, 1), "operators": counts}
+
+
+@click.command(epilog="Example: python -m benchmarks.models resnet50 bert_base -o /tmp/models")
+@click.argument("names", nargs=-1, type=click.Choice(list(RECIPES)))
+@click.option("--all", "everything", is_flag=True, help="Every network.")
+@click.option("-o", "--dir", "directory", type=click.Path(path_type=Path), help="Where to write.")
+@click.option("--with-outputs", is_flag=True, help="Also inputs and ONNX Runtime's outputs (.npz).")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
+def main(
+    names: tuple[str, ...], everything: bool, directory: Path | None, with_outputs: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Build benchmark networks as ONNX files with seeded weights."""
+    chosen = tuple(RECIPES) if everything else names
+    if not chosen:
+        raise click.UsageError(f"name networks, or --all; there are {', '.join(RECIPES)}")
+    for name in chosen:
+        path = build(name, directory or default_directory())
+        if with_outputs:
+            write_outputs(name, path)
+        facts = describe(path)
+        if as_json:
+            click.echo(json.dumps({"network": name, "path": str(path), **facts}))
+        else:
+            click.echo(f"{path}  {facts['nodes']} nodes, {facts['megabytes']} MB")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
