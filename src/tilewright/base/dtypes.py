@@ -137,6 +137,8 @@ _ML_DTYPES: Final = frozenset(
         "float8_e5m2",
         "float8_e5m2fnuz",
         "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
         "float4_e2m1fn",
         "int2",
         "int4",
@@ -154,6 +156,8 @@ float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", "float", 8)
 float8_e5m2: Final = DType("float8_e5m2", "float", 8)
 float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", "float", 8)
 float8_e8m0fnu: Final = DType("float8_e8m0fnu", "float", 8)
+float6_e2m3fn: Final = DType("float6_e2m3fn", "float", 6)
+float6_e3m2fn: Final = DType("float6_e3m2fn", "float", 6)
 float4_e2m1fn: Final = DType("float4_e2m1fn", "float", 4)
 int64: Final = DType("int64", "int", 64)
 int32: Final = DType("int32", "int", 32)

@@ -57,7 +57,7 @@ _SWITCH: Final = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
     **dict.fromkeys(("0", "off", "false", "no"), False),
 }
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?b)?", re.IGNORECASE)
 _SIZE_EXPECTED: Final = "a number of bytes, such as 1073741824, 512M or 2GiB"
 
 
@@ -74,7 +74,7 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
-    scale = 1024 ** " kmgt".index(found[2].lower() or " ")
+    scale = 1024 ** " kmgtp".index(found[2].lower() or " ")
     # An integer stays exact at any size; only a decimal fraction goes through a float.
     return int(float(found[1]) * scale) if "." in found[1] else int(found[1]) * scale
 
