@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tilewright.base.dtypes import DType, dtype_of
+    from tilewright.base.errors import TilewrightError, TilewrightWarning
 
 __version__ = "0.1.0"
 
@@ -19,7 +23,17 @@ _PUBLIC: Final = {
     "TilewrightWarning": "tilewright.base.errors:TilewrightWarning",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [
+    "__version__",
+    "compile",
+    "load",
+    "Executable",
+    "Graph",
+    "DType",
+    "dtype_of",
+    "TilewrightError",
+    "TilewrightWarning",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted(__all__)

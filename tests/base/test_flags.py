@@ -1,5 +1,7 @@
 """Flags: read when asked, and a bad value is refused by name."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,10 @@ def test_sizes_read_back_exactly(size):
     assert flags.parse_size(str(size)) == size
     shown = flags.parse_size(human_bytes(size))
     assert abs(shown - size) <= 0.005 * size + 1
+
+
+def test_the_documentation_lists_every_flag():
+    page = (Path(__file__).parents[2] / "docs" / "index.md").read_text()
+    for flag in flags.TABLE:
+        assert f"`{flag.name}`" in page
+        assert flag.doc in page

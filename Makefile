@@ -1,0 +1,55 @@
+# Everything needed is installed into .venv by the first target that needs it.
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+
+.PHONY: help demo test test-all bench lint format clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo      compile and run a real network, timed beside ONNX Runtime"
+	@echo "make test      lint, types, import contracts, the fast tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make bench     side by side with ONNX Runtime on all benchmark networks"
+	@echo "make lint      lint, types, import contracts"
+	@echo "make format    lay out the code"
+	@echo "make clean     delete the environment and all caches of tools"
+
+demo: .venv/.installed-demo
+	$(BIN)/tilewright demo
+
+test: lint
+	$(BIN)/pytest -n $(JOBS) -q -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest -n $(JOBS) -q
+
+bench: .venv/.installed-bench
+	$(BIN)/python benchmarks/bench.py
+
+lint: .venv/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.installed-test
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# The extras that each group of targets needs; installed again when pyproject.toml changes.
+.venv/.installed-demo: EXTRAS := demo
+.venv/.installed-bench: EXTRAS := bench,torch
+.venv/.installed-test: EXTRAS := test,dev
+
+.venv/.installed-%: pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --editable ".[$(EXTRAS)]"
+	@touch $@

@@ -1,0 +1,88 @@
+"""The package as a whole: light to import, its public names, house rules no linter can see."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import tilewright
+
+ROOT = Path(__file__).parent.parent
+LONGEST_FILE = 600
+HEAVY = ("llvmlite", "onnx", "onnxruntime", "torch", "islpy", "rich", "click", "ml_dtypes", "numpy")
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def _tracked(pattern: str) -> list[Path]:
+    try:
+        done = subprocess.run(
+            ["git", "ls-files", "-z", pattern], cwd=ROOT, check=True, capture_output=True, text=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in done.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_importing_loads_nothing_heavy():
+    code = f"import tilewright, sys; print([m for m in {HEAVY} if m in sys.modules])"
+    assert _python(code) == "[]"
+
+
+def test_importing_takes_under_a_fifth_of_a_second():
+    code = (
+        "import time; start = time.process_time(); import tilewright;"
+        "print(time.process_time() - start)"
+    )
+    assert min(float(_python(code)) for _ in range(3)) < 0.2
+
+
+def test_the_version_is_one():
+    assert version("tilewright") == tilewright.__version__
+
+
+def test_the_public_names_are_listed():
+    assert set(tilewright.__all__) == {"__version__", *tilewright._PUBLIC}
+    assert set(dir(tilewright)) >= set(tilewright.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tilewright.no_such_name
+
+
+@pytest.mark.parametrize("name", tilewright._PUBLIC)
+def test_each_public_name_can_be_had(name):
+    module = tilewright._PUBLIC[name].split(":")[0]
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not written yet")
+    assert getattr(tilewright, name) is not None
+
+
+def test_no_file_is_longer_than_one_can_read():
+    lengths = {path: len(path.read_text().splitlines()) for path in _tracked("*.py")}
+    assert {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > LONGEST_FILE} == {}
+
+
+def test_no_path_of_a_machine_is_in_the_repository():
+    # Split, so that this file does not contain them.
+    forbidden = [f"/{name}/".encode() for name in ("work", "root")]
+    found = {
+        str(path.relative_to(ROOT))
+        for path in _tracked("*")
+        if any(word in path.read_bytes() for word in forbidden)
+    }
+    assert found == set()
+
+
+def test_every_module_says_what_it_does():
+    silent = []
+    for path in _tracked("src/*.py"):
+        first = path.read_text().lstrip()
+        if not first.startswith('"""'):
+            silent.append(str(path.relative_to(ROOT)))
+    assert silent == []
