@@ -1,1 +1,1 @@
-"""All that a deployed model needs and nothing more: buffers, bundles, the executor, the thread pool."""
+"""All that a deployed model needs and nothing more: bundles, loader, executor, thread pool."""
