@@ -1,0 +1,117 @@
+"""Linear forms of index expressions: `i*8 + j - 3` as {i: 8, j: 1} and -3.
+
+Atoms are variables and every subexpression that is not linear (`i // 8`, `min(i, 3)`, a load).
+Only int64, the dtype of indices, is taken apart: narrower integers wrap around.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import INDEX, Add, Const, Expr, Mul, Neg, Sub, const
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`sum(coefficient * atom) + const`; no coefficient is 0, atoms in order of first occurrence.
+
+    Two forms with the same atoms in another order are not `==`; subtract them to compare.
+    """
+
+    terms: tuple[tuple[Expr, int], ...]
+    const: int
+
+    @property
+    def is_const(self) -> bool:
+        """Whether there are no atoms."""
+        return not self.terms
+
+    def coefficient(self, atom: Expr) -> int:
+        """The factor of `atom`, 0 where it does not occur."""
+        for a, c in self.terms:
+            if a is atom:
+                return c
+        return 0
+
+    def __add__(self, other: Affine) -> Affine:
+        return _combine(self, other, 1)
+
+    def __sub__(self, other: Affine) -> Affine:
+        return _combine(self, other, -1)
+
+    def scaled(self, factor: int) -> Affine:
+        """This form times an integer."""
+        if factor == 0:
+            return _ZERO
+        if factor == 1:
+            return self
+        return Affine(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+
+
+_ZERO = Affine((), 0)
+
+
+def _combine(lhs: Affine, rhs: Affine, sign: int) -> Affine:
+    constant = lhs.const + sign * rhs.const
+    if not rhs.terms:
+        return Affine(lhs.terms, constant)
+    total = dict(lhs.terms)
+    for atom, c in rhs.terms:
+        total[atom] = total.get(atom, 0) + sign * c
+    return Affine(tuple((a, c) for a, c in total.items() if c), constant)
+
+
+def _mul(e: Mul) -> Affine | None:
+    lhs, rhs = affine(e.lhs), affine(e.rhs)
+    if not rhs.terms:
+        return lhs.scaled(rhs.const)
+    if not lhs.terms:
+        return rhs.scaled(lhs.const)
+    return None
+
+
+_FORMS: Mapping[type[Expr], Callable[..., Affine | None]] = {
+    Add: lambda e: affine(e.lhs) + affine(e.rhs),
+    Sub: lambda e: affine(e.lhs) - affine(e.rhs),
+    Neg: lambda e: affine(e.value).scaled(-1),
+    Mul: _mul,
+    Const: lambda e: Affine((), int(e.value)),
+}
+
+# An entry's form holds proper subexpressions only, so that entries die with their expressions.
+_cache: weakref.WeakKeyDictionary[Expr, Affine] = weakref.WeakKeyDictionary()
+
+
+def affine(e: Expr) -> Affine:
+    """The linear form of an int64 expression; anything else is one atom. Cached."""
+    rule = _FORMS.get(type(e))
+    if rule is None or e.dtype is not INDEX:
+        return Affine(((e, 1),), 0)
+    form = _cache.get(e)
+    if form is None:
+        found = rule(e)
+        if found is None:
+            return Affine(((e, 1),), 0)
+        form = _cache[e] = found
+    return form
+
+
+def to_expr(form: Affine) -> Expr:
+    """The expression `a*c + b*d + const` of a form, without factors 1 and terms 0."""
+    total: Expr | None = None
+    for atom, c in form.terms:
+        size = abs(c)
+        term = atom if size == 1 else Mul(atom, const(size))
+        if total is None:
+            total = term if c > 0 else Mul(atom, const(c))
+        else:
+            total = Add(total, term) if c > 0 else Sub(total, term)
+    if total is None:
+        return const(form.const)
+    if form.const == 0:
+        return total
+    if form.const < 0:
+        return Sub(total, const(-form.const))
+    return Add(total, const(form.const))
