@@ -16,7 +16,7 @@ from benchmarks.weights import RESIDUAL, draw
 
 def _gain(module: nn.Module, gain: float) -> nn.Module:
     """Notes on a module what its drawn weights are multiplied with (the variance of matrices)."""
-    module.weight_gain = gain  # type: ignore[assignment]
+    module.weight_gain = gain
     return module
 
 

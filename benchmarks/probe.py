@@ -1,0 +1,86 @@
+"""One-shot measurements, each in a fresh process: `python -m benchmarks.probe VERB …` prints JSON.
+
+Only what a verb needs is imported, so that the memory and the times are the engine's own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.worker import peak_megabytes, private_output, read_feeds
+
+
+def load(engine: str, model: str, inputs: str, threads: str) -> dict[str, Any]:
+    """Loads a model or artifact and runs it once: times in seconds, peak memory in megabytes."""
+    from benchmarks.engines import ENGINES
+
+    # The file is read once before: what is timed is loading, not the disk.
+    start = time.perf_counter()
+    with open(model, "rb") as file:
+        while file.read(1 << 20):
+            pass
+    read = time.perf_counter() - start
+    start = time.perf_counter()
+    __import__(engine)
+    imported = time.perf_counter() - start
+    before = peak_megabytes()
+    start = time.perf_counter()
+    run = ENGINES[engine](Path(model), int(threads))
+    loaded = time.perf_counter() - start
+    feeds = read_feeds(Path(inputs))
+    start = time.perf_counter()
+    run(feeds)
+    first = time.perf_counter() - start
+    return {"read_seconds": read, "import_seconds": imported, "load_seconds": loaded,
+            "first_call_seconds": first, "import_megabytes": before,
+            "peak_megabytes": peak_megabytes(),
+            "llvm_loaded": any(m.startswith("llvmlite") for m in sys.modules)}  # fmt: skip
+
+
+def compile(model: str, threads: str, artifact: str) -> dict[str, Any]:
+    """Compiles with Tilewright: seconds, peak memory; saves the artifact unless it is named -."""
+    import tilewright as tw
+
+    start = time.perf_counter()
+    exe = tw.compile(Path(model), threads=int(threads))
+    seconds = time.perf_counter() - start
+    peak = peak_megabytes()
+    if artifact != "-":
+        exe.save(Path(artifact))
+    return {"compile_seconds": seconds, "peak_megabytes": peak}
+
+
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "load": load,
+    "compile": compile,
+}
+
+
+class ProbeFailed(RuntimeError):
+    """A probe's process failed; the text is its last line of error output."""
+
+
+def fresh(verb: str, *arguments: object, env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Runs a verb in a process of its own and returns what it printed. Raises ProbeFailed."""
+    from benchmarks.harness import ROOT, child_environment
+
+    command = [sys.executable, "-m", "benchmarks.probe", verb, *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=child_environment(env), cwd=ROOT, check=False
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise ProbeFailed(lines[-1][:500])
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+if __name__ == "__main__":
+    CHANNEL = private_output()
+    print(json.dumps(VERBS[sys.argv[1]](*sys.argv[2:])), file=CHANNEL)

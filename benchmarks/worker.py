@@ -1,0 +1,106 @@
+"""A process that holds one engine with one model and times it when told to.
+
+Started as `python -m benchmarks.worker ENGINE MODEL INPUTS.npz THREADS CPUS`. Each line on standard
+input is a JSON command, each answer one JSON line on standard output. INPUTS.npz holds `in.<name>`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+# Calls in one round: at least this many for a median, at most this many for tiny networks.
+FEWEST, MOST = 3, 4000
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory of this process (VmHWM: ru_maxrss would include the parent's)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM line")
+
+
+def private_output() -> IO[str]:
+    """The real standard output; file descriptor 1 then goes to stderr, prints do no harm."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
+
+
+def read_feeds(path: Path) -> dict[str, Any]:
+    """The arrays `in.<name>` of an .npz file, by name."""
+    import numpy as np
+
+    with np.load(path) as archive:
+        return {k.removeprefix("in."): archive[k] for k in archive.files if k.startswith("in.")}
+
+
+class Server:
+    """Answers the commands `round` and `outputs` for one loaded engine."""
+
+    def __init__(self, engine: str, model: Path, inputs: Path, threads: int) -> None:
+        from benchmarks.engines import ENGINES
+
+        self.feeds = read_feeds(inputs)
+        start = time.perf_counter()
+        self.run = ENGINES[engine](model, threads)
+        self.load_seconds = time.perf_counter() - start
+
+    def round(self, seconds: float) -> dict[str, Any]:
+        """Median milliseconds of the calls that fit in `seconds`, after a warm-up of a tenth."""
+        run, feeds, clock = self.run, self.feeds, time.perf_counter
+        warm_until = clock() + seconds / 10
+        run(feeds)
+        while clock() < warm_until:
+            run(feeds)
+        times: list[float] = []
+        until = clock() + seconds
+        while len(times) < FEWEST or (clock() < until and len(times) < MOST):
+            start = clock()
+            run(feeds)
+            times.append(clock() - start)
+        return {"ms": statistics.median(times) * 1e3, "calls": len(times)}
+
+    def outputs(self, path: str) -> dict[str, Any]:
+        """Writes the outputs of one call as out.0, out.1, … to an .npz file."""
+        import numpy as np
+
+        values = self.run(self.feeds)
+        with open(path, "wb") as file:
+            arrays = {f"out.{i}": v for i, v in enumerate(values)}
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        return {"outputs": len(values)}
+
+
+def main(arguments: list[str]) -> int:
+    """Serves until standard input closes; a failure is one line {"error": …} and status 1."""
+    engine, model, inputs, threads, cpus = arguments
+    channel = private_output()
+
+    def answer(fields: dict[str, Any]) -> None:
+        print(json.dumps(fields), file=channel, flush=True)
+
+    try:
+        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+        server = Server(engine, Path(model), Path(inputs), int(threads))
+        answer({"load_seconds": server.load_seconds})
+        verbs: dict[str, Callable[..., dict[str, Any]]]
+        verbs = {"round": server.round, "outputs": server.outputs}
+        for line in sys.stdin:
+            command = json.loads(line)
+            answer(verbs[command.pop("do")](**command))
+    except Exception as error:  # the other side must hear of any failure
+        answer({"error": f"{type(error).__name__}: {error}".splitlines()[0][:500]})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

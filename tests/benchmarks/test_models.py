@@ -1,0 +1,97 @@
+"""The networks: seeded, cached, valid, with weights that keep activations in range."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import numpy_helper
+
+from benchmarks import models, weights
+
+
+def test_a_tensor_is_drawn_by_its_name_alone():
+    first = weights.draw("net", "a", "matrix", (8, 4), 2.0)
+    weights.draw("net", "b", "bias", (8,))
+    assert np.array_equal(first, weights.draw("net", "a", "matrix", (8, 4), 2.0))
+    assert not np.array_equal(first, weights.draw("net", "b", "matrix", (8, 4), 2.0))
+    assert not np.array_equal(first, weights.draw("other", "a", "matrix", (8, 4), 2.0))
+
+
+@pytest.mark.parametrize("role", weights.ROLES)
+def test_every_role_gives_finite_float32(role: str):
+    values = weights.draw("net", "t", role, (64, 32))
+    assert values.dtype == np.float32 and values.shape == (64, 32)
+    assert np.isfinite(values).all() and values.std() > 0
+
+
+def test_matrix_variance_is_gain_over_fan_in():
+    values = weights.draw("net", "w", "matrix", (256, 64, 3, 3), 2.0)
+    assert values.var() == pytest.approx(2.0 / (64 * 9), rel=0.02)
+
+
+def test_variances_are_positive_and_near_one():
+    values = weights.draw("net", "v", "var", (1000,))
+    assert values.min() >= 0.5 and values.max() <= 1.5
+
+
+def test_light_graph_is_modern_and_has_real_weights(folder: Path):
+    model = onnx.load(folder / "squeezenet.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert model.opset_import[0].version >= 17
+    assert "ConstantOfShape" not in {node.op_type for node in model.graph.node}
+    assert [i.name for i in model.graph.input] == list(models.inputs("squeezenet"))
+    for initializer in model.graph.initializer:
+        values = numpy_helper.to_array(initializer)
+        assert values.std() > 0 and np.isfinite(values).all(), initializer.name
+
+
+def test_activations_neither_explode_nor_vanish(folder: Path):
+    from benchmarks import reference
+
+    model = onnx.load(folder / "squeezenet.onnx")
+    values = reference.evaluate(model, models.inputs("squeezenet"))
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "Relu", "Concat"):
+            assert 0.1 < values[node.output[0]].std() < 20, node.output[0]
+
+
+def test_a_model_is_built_once_per_recipe(folder: Path):
+    path = folder / "squeezenet.onnx"
+    before = path.stat().st_mtime_ns
+    assert models.build("squeezenet", folder) == path
+    assert path.stat().st_mtime_ns == before
+    content = path.read_bytes()
+    (folder / "squeezenet.recipe").write_text("an older recipe")
+    models.build("squeezenet", folder)
+    assert path.stat().st_mtime_ns > before
+    assert path.read_bytes() == content
+    assert list(folder.glob(".*")) == []
+
+
+@pytest.mark.parametrize("name", models.RECIPES)
+def test_inputs_are_seeded(name: str):
+    first, again, other = models.inputs(name), models.inputs(name), models.inputs(name, 1)
+    assert all(np.array_equal(first[key], again[key]) for key in first)
+    assert any(not np.array_equal(first[key], other[key]) for key in first)
+
+
+def test_exported_network_has_drawn_weights(tmp_path: Path):
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    path = models.build("lenet", tmp_path)
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    drawn = weights.draw("lenet", "0.weight", "matrix", (6, 1, 5, 5), 2.0)
+    stored = [numpy_helper.to_array(i) for i in model.graph.initializer]
+    assert any(s.shape == drawn.shape and np.array_equal(s, drawn) for s in stored)
+    with np.load(models.write_outputs("lenet", path)) as archive:
+        assert 0.2 < archive["out.logits"].std() < 5
+
+
+def test_unknown_network_is_named():
+    with pytest.raises(KeyError, match="no network 'alexnet'; there are lenet"):
+        models.build("alexnet", Path("nowhere"))
+    result = CliRunner().invoke(models.main, [])
+    assert result.exit_code == 2 and "name networks" in result.output
