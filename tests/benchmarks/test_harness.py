@@ -86,7 +86,7 @@ def test_null_test_of_an_engine_with_itself(small):
     assert 0.1 < found.speed("onnxruntime#2") < 10
 
 
-def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path, monkeypatch):
+def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path):
     model, inputs = small
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
@@ -102,7 +102,8 @@ def test_reference_with_other_numbers_shows(small):
     assert found.error["onnxruntime"] > 0.9
 
 
-def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path):
+def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(harness, "source_hash", lambda: "the same sources")
     arguments = ["--networks", "squeezenet", "--threads", "1", "--rounds", "1", "--seconds", "0.01",
                  "--ours", "onnxruntime", "--dir", str(folder), "--out", str(tmp_path)]  # fmt: skip
     result = CliRunner().invoke(bench.main, arguments)
@@ -113,6 +114,9 @@ def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path):
     assert written["rows"][0]["error"]["onnxruntime"] < 1e-4
     assert CliRunner().invoke(bench.main, arguments).exit_code == 0
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+    monkeypatch.setattr(harness, "source_hash", lambda: "a change")
+    assert CliRunner().invoke(bench.main, [*arguments, "--json"]).exit_code == 0
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("arguments", [
