@@ -1,0 +1,80 @@
+"""Computation: the only form in which arithmetic enters the compiler.
+
+    Computation = out_view . md_hom(f, (op1..opD)) . inp_view
+
+It is stored as dimensions (variable, extent, combine operator), one value expression per output
+with `Load`s of the input tensors in it, and one index map per output. `inp_view` (the accesses) and
+`f` (the scalar function of the accesses) are the two halves of the value expression; they are read
+off it by the properties of those names. A guard (padding) is a `Select` around a `Load`; a checked
+read is an index with a `Load` in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.ir.node import postorder, substitute
+
+CC, PW, PS = "cc", "pw", "ps"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dim:
+    """One dimension: iterates `0 .. extent-1`; `combine` is cc (parallel), pw (reduce), ps (scan)."""
+
+    var: Var
+    extent: int
+    combine: str = CC
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Output:
+    """One result: `tensor[index] = value`; `index` is over the cc and ps dimensions."""
+
+    tensor: Buffer
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Computation:
+    """`for all dims: outputs[index] (op)= value`. Raises VerifyError in `check()` if ill formed.
+
+    dims: in iteration order. outputs: one per component of the reducer where there is one.
+    reducer: the operator of all `pw` and `ps` dimensions; its dtypes are the accumulators'.
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    outputs: tuple[Output, ...]
+    reducer: Reducer | None = None
+    tags: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The tensors read, each once, in order of first use."""
+        return tuple(dict.fromkeys(load.buffer for load in self.accesses))
+
+    @property
+    def accesses(self) -> tuple[Load, ...]:
+        """inp_view: the distinct accesses, in order of first use (indices' own reads included)."""
+        found: dict[Load, None] = {}
+        for output in self.outputs:
+            for root in (output.value, *output.index):
+                found |= {n: None for n in postorder(root) if isinstance(n, Load)}
+        return tuple(found)
+
+    @property
+    def function(self) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        """f: one argument per access, and the value of each output over those arguments."""
+        accesses = [a for a in self.accesses]
+        args = tuple(Var(f"x{n}", a.dtype) for n, a in enumerate(accesses))
+        env: dict[object, object] = dict(zip(accesses, args, strict=True))
+        return args, tuple(substitute(o.value, env) for o in self.outputs)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether every dimension is cc."""
+        return all(d.combine == CC for d in self.dims)

@@ -1,0 +1,123 @@
+"""Combine operators of reductions: the associative operator of `pw(op)` and `ps(op)`.
+
+A Reducer works on a tuple of components (one for sum, two for argmax: value and index). Its
+`combine` is an expression over two groups of variables, so that every layer (laws, interpreter,
+code generator) reads the same definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Call,
+    Const,
+    Eq,
+    Expr,
+    Lt,
+    Max,
+    Min,
+    Mul,
+    Or,
+    Select,
+    Var,
+    Xor,
+    const,
+)
+from tilewright.ir.node import substitute
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reducer:
+    """An associative operator on tuples of scalars.
+
+    lhs, rhs: one variable per component; result: the combined components over those variables;
+    identity: the neutral element per component; commutative: whether operands may be swapped.
+    """
+
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Const, ...]
+    commutative: bool = True
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """Accumulator dtype of each component."""
+        return tuple(v.dtype for v in self.lhs)
+
+    def combine(self, lhs: tuple[Expr, ...], rhs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The components of `lhs (op) rhs`."""
+        env: dict[object, object] = dict(zip(self.lhs, lhs, strict=True))
+        env |= dict(zip(self.rhs, rhs, strict=True))
+        return tuple(substitute(r, env) for r in self.result)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _lowest(dtype: DType) -> Const:
+    return const(float("-inf") if dtype.is_float else dtype.min, dtype)
+
+
+def _highest(dtype: DType) -> Const:
+    return const(float("inf") if dtype.is_float else dtype.max, dtype)
+
+
+_BINARY = {
+    "add": (Add, lambda t: const(0, t)),
+    "mul": (Mul, lambda t: const(1, t)),
+    "max": (Max, _lowest),
+    "min": (Min, _highest),
+    "and": (And, lambda t: const(True, t) if t.kind == "bool" else const(-1, t)),
+    "or": (Or, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
+    "xor": (Xor, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
+}
+
+_cache: dict[tuple[object, ...], Reducer] = {}
+
+
+def reducer(name: str, dtype: DType) -> Reducer:
+    """The reducer `add mul max min and or xor` of one component of the accumulator `dtype`."""
+    key = (name, dtype)
+    if key not in _cache:
+        node, identity = _BINARY[name]
+        a, b = Var("a", dtype), Var("b", dtype)
+        _cache[key] = Reducer(name, (a,), (b,), (node(a, b),), (identity(dtype),))
+    return _cache[key]
+
+
+def arg_reducer(name: str, dtype: DType, index: DType, last: bool = False) -> Reducer:
+    """`argmax`/`argmin` on (value, index): the first (or last) index of the extreme value.
+
+    A NaN counts as the extreme (NumPy's rule); equal values are settled by the index, which makes
+    the operator commutative.
+    """
+    key = (name, dtype, index, last)
+    if key in _cache:
+        return _cache[key]
+    a, i, b, j = Var("a", dtype), Var("i", index), Var("b", dtype), Var("j", index)
+    better: Expr = Lt(b, a) if name == "argmax" else Lt(a, b)
+    tie = Or(Eq(a, b), _both_nan(a, b)) if dtype.is_float else Eq(a, b)
+    if dtype.is_float:
+        better = Or(better, And(_nan(a), Eq(b, b)))
+    first = Lt(j, i) if last else Lt(i, j)
+    left = Or(better, And(tie, first))
+    worst = _lowest(dtype) if name == "argmax" else _highest(dtype)
+    far = const(-1 if last else index.max, index)
+    _cache[key] = Reducer(
+        name, (a, i), (b, j), (Select(left, a, b), Select(left, i, j)), (worst, far)
+    )
+    return _cache[key]
+
+
+def _nan(x: Expr) -> Expr:
+    return Call("isnan", (x,))
+
+
+def _both_nan(a: Expr, b: Expr) -> Expr:
+    return And(_nan(a), _nan(b))

@@ -1,0 +1,92 @@
+"""The scalar functions an expression may call: one row per function.
+
+`reference` takes and gives NumPy arrays of one dtype (float16 and narrower are computed in
+float32 and rounded once, by the interpreter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Name, number of arguments, result dtype (None: that of the first argument), reference."""
+
+    name: str
+    arity: int
+    result: DType | None
+    reference: Callable[..., Any]
+
+
+def _numpy(name: str) -> Callable[..., Any]:
+    def reference(*args: Any) -> Any:
+        import numpy as np
+
+        return getattr(np, name)(*args)
+
+    return reference
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    """A function of Python's `math`, mapped over the elements in float64."""
+
+    def reference(x: Any) -> Any:
+        import math
+
+        import numpy as np
+
+        return np.vectorize(getattr(math, name), otypes=[np.float64])(x).astype(x.dtype)
+
+    return reference
+
+
+def _sigmoid(x: Any) -> Any:
+    import numpy as np
+
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    import numpy as np
+
+    wide = {np.dtype("float32"): np.float64}.get(a.dtype, np.longdouble)
+    return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+
+
+def _popcount(x: Any) -> Any:
+    import numpy as np
+
+    return np.bitwise_count(x).astype(x.dtype)
+
+
+FUNCTIONS: dict[str, Function] = {
+    f.name: f
+    for f in (
+        *(
+            Function(name, 1, None, _numpy(name))
+            for name in (
+                "exp expm1 log log1p log2 exp2 sqrt sin cos tan arcsin arccos arctan sinh cosh "
+                "tanh arcsinh arccosh arctanh floor ceil trunc abs"
+            ).split()
+        ),
+        Function("round_even", 1, None, _numpy("rint")),
+        Function("erf", 1, None, _elementwise("erf")),
+        Function("gamma", 1, None, _elementwise("gamma")),
+        Function("lgamma", 1, None, _elementwise("lgamma")),
+        Function("sigmoid", 1, None, _sigmoid),
+        Function("pow", 2, None, _numpy("power")),
+        Function("arctan2", 2, None, _numpy("arctan2")),
+        Function("copysign", 2, None, _numpy("copysign")),
+        Function("fma", 3, None, _fma),
+        Function("popcount", 1, None, _popcount),
+        Function("isnan", 1, dtypes.bool_, _numpy("isnan")),
+        Function("isinf", 1, dtypes.bool_, _numpy("isinf")),
+    )
+}

@@ -1,0 +1,369 @@
+"""Scalar expressions: the whole of what a loop body can compute.
+
+    Expr = Const(value, dtype) | Var(name, dtype)
+         | Add | Sub | Mul | Div | FloorDiv | Mod | Rem | Min | Max      (lhs, rhs)
+         | And | Or | Xor | Shl | Shr                                    (lhs, rhs)
+         | Lt | Le | Eq | Ne                                             (lhs, rhs) -> bool
+         | Neg | Not                                                     (value)
+         | Call(function, args) | Cast(value, dtype) | Bitcast(value, dtype)
+         | Select(condition, then, otherwise)
+         | Load(buffer, index)
+
+Meaning, the same in the interpreter, the rules and every code generator:
+
+* Both operands of a binary node have one dtype; integers wrap around; floats are IEEE 754, each
+  operation rounded to its dtype. Index arithmetic is int64.
+* `Div` is IEEE division on floats and truncates on integers; `FloorDiv` and `Mod` round down;
+  `Rem` takes the dividend's sign (C's `%` and `fmod`). An integer division by zero gives 0.
+* `Min`/`Max` give NaN if an operand is NaN. `And Or Xor Not` are logical on bool, bitwise on ints.
+* `Shl`/`Shr` by at least the width give 0 (`Shr` of a negative number: -1). Shr is arithmetic on
+  signed, logical on unsigned integers.
+* A `Load` under `Select` is evaluated only where its arm is chosen: that is how padding is said.
+* An index that itself contains a `Load` is a checked read: out of range is an execution error.
+* `Cast` float -> int truncates and saturates (NaN gives 0), int -> int wraps, x -> bool is x != 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.ir.node import Node
+
+INDEX = dtypes.int64
+
+
+class Expr(Node):
+    """A scalar value; `dtype` is known from construction on."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> DType: ...
+
+    else:
+        dtype = Node.derived
+
+    def __add__(self, other: Any) -> Expr:
+        return Add(self, as_expr(other, self.dtype))
+
+    def __radd__(self, other: Any) -> Expr:
+        return Add(as_expr(other, self.dtype), self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return Sub(self, as_expr(other, self.dtype))
+
+    def __rsub__(self, other: Any) -> Expr:
+        return Sub(as_expr(other, self.dtype), self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return Mul(self, as_expr(other, self.dtype))
+
+    def __rmul__(self, other: Any) -> Expr:
+        return Mul(as_expr(other, self.dtype), self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return Div(self, as_expr(other, self.dtype))
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return Div(as_expr(other, self.dtype), self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return FloorDiv(self, as_expr(other, self.dtype))
+
+    def __mod__(self, other: Any) -> Expr:
+        return Mod(self, as_expr(other, self.dtype))
+
+    def __neg__(self) -> Expr:
+        return Neg(self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return Lt(self, as_expr(other, self.dtype))
+
+    def __le__(self, other: Any) -> Expr:
+        return Le(self, as_expr(other, self.dtype))
+
+    def __gt__(self, other: Any) -> Expr:
+        return Lt(as_expr(other, self.dtype), self)
+
+    def __ge__(self, other: Any) -> Expr:
+        return Le(as_expr(other, self.dtype), self)
+
+    def __and__(self, other: Any) -> Expr:
+        return And(self, as_expr(other, self.dtype))
+
+    def __or__(self, other: Any) -> Expr:
+        return Or(self, as_expr(other, self.dtype))
+
+    def __xor__(self, other: Any) -> Expr:
+        return Xor(self, as_expr(other, self.dtype))
+
+    def __invert__(self) -> Expr:
+        return Not(self)
+
+    def eq(self, other: Any) -> Expr:
+        """The expression `self == other` (the operator `==` is identity)."""
+        return Eq(self, as_expr(other, self.dtype))
+
+    def ne(self, other: Any) -> Expr:
+        """The expression `self != other`."""
+        return Ne(self, as_expr(other, self.dtype))
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "an expression has no truth value while it is built; use Select, &, |, ~ or eq()"
+        )
+
+    def __repr__(self) -> str:
+        from tilewright.expr.printer import show
+
+        return show(self)
+
+
+class Const(Expr):
+    """A literal; `value` is a Python int, bool, float or complex that fits `dtype`."""
+
+    value: int | float | bool | complex
+    type: DType
+
+    def _derive(self) -> DType:
+        return self.type
+
+
+class Var(Expr, intern=False):
+    """A symbol: a loop variable or a parameter. Two variables of one name are different."""
+
+    name: str
+    type: DType
+
+    def _derive(self) -> DType:
+        return self.type
+
+
+class Binary(Expr):
+    """Two operands of one dtype, which is also the result's."""
+
+    lhs: Expr
+    rhs: Expr
+
+    def _derive(self) -> DType:
+        if self.lhs.dtype is not self.rhs.dtype:
+            raise TypeError(
+                f"{type(self).__name__}: operands are {self.lhs.dtype} and {self.rhs.dtype}; "
+                "cast one of them"
+            )
+        return self.lhs.dtype
+
+
+class Add(Binary): ...
+
+
+class Sub(Binary): ...
+
+
+class Mul(Binary): ...
+
+
+class Div(Binary): ...
+
+
+class FloorDiv(Binary): ...
+
+
+class Mod(Binary): ...
+
+
+class Rem(Binary): ...
+
+
+class Min(Binary): ...
+
+
+class Max(Binary): ...
+
+
+class And(Binary): ...
+
+
+class Or(Binary): ...
+
+
+class Xor(Binary): ...
+
+
+class Shl(Binary): ...
+
+
+class Shr(Binary): ...
+
+
+class Compare(Binary):
+    """A comparison of two operands of one dtype; the result is bool."""
+
+    def _derive(self) -> DType:
+        Binary._derive(self)
+        return dtypes.bool_
+
+
+class Lt(Compare): ...
+
+
+class Le(Compare): ...
+
+
+class Eq(Compare): ...
+
+
+class Ne(Compare): ...
+
+
+class Neg(Expr):
+    value: Expr
+
+    def _derive(self) -> DType:
+        return self.value.dtype
+
+
+class Not(Expr):
+    value: Expr
+
+    def _derive(self) -> DType:
+        return self.value.dtype
+
+
+class Call(Expr):
+    """A named scalar function from `expr.functions.FUNCTIONS`."""
+
+    function: str
+    args: tuple[Expr, ...]
+
+    def _derive(self) -> DType:
+        f = FUNCTIONS.get(self.function)
+        if f is None:
+            raise TypeError(f"unknown function {self.function!r}; known: {sorted(FUNCTIONS)}")
+        if len(self.args) != f.arity:
+            raise TypeError(f"{self.function} takes {f.arity} arguments, not {len(self.args)}")
+        return f.result or self.args[0].dtype
+
+
+class Cast(Expr):
+    value: Expr
+    type: DType
+
+    def _derive(self) -> DType:
+        return self.type
+
+
+class Bitcast(Expr):
+    """The same bits read as another dtype of the same width."""
+
+    value: Expr
+    type: DType
+
+    def _derive(self) -> DType:
+        if self.value.dtype.bits != self.type.bits:
+            raise TypeError(f"bitcast {self.value.dtype} -> {self.type}: the widths differ")
+        return self.type
+
+
+class Select(Expr):
+    """`then` where `condition`, else `otherwise`; loads in the other arm are not performed."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+    def _derive(self) -> DType:
+        if self.condition.dtype is not dtypes.bool_:
+            raise TypeError(f"Select: the condition is {self.condition.dtype}, not bool")
+        if self.then.dtype is not self.otherwise.dtype:
+            raise TypeError(f"Select: arms are {self.then.dtype} and {self.otherwise.dtype}")
+        return self.then.dtype
+
+
+class Load(Expr):
+    """One element of a buffer; `index` has one int64 expression per dimension."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+
+    def _derive(self) -> DType:
+        if len(self.index) != len(self.buffer.shape):
+            raise TypeError(
+                f"{self.buffer.name} has {len(self.buffer.shape)} dimensions, "
+                f"indexed with {len(self.index)}"
+            )
+        return self.buffer.dtype
+
+
+class Buffer:
+    """A named row-major array of a known shape in a memory scope: a symbol, compared by identity.
+
+    shape: extents in elements. scope: "global" (caller's memory or the arena), "stack" (per call),
+    "register" (small, constant indices after unrolling), or a scope that a target declares.
+    """
+
+    __slots__ = ("dtype", "name", "scope", "shape")
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: DType, scope: str = "global"
+    ) -> None:
+        self.name = name
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.scope = scope
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for extent in self.shape:
+            n *= extent
+        return n
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major strides in elements."""
+        out: list[int] = []
+        step = 1
+        for extent in reversed(self.shape):
+            out.append(step)
+            step *= extent
+        return tuple(reversed(out))
+
+    def __getitem__(self, index: Any) -> Load:
+        parts = index if isinstance(index, tuple) else (index,)
+        return Load(self, tuple(as_expr(i, INDEX) for i in parts))
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def as_expr(value: Any, dtype: DType) -> Expr:
+    """`value` itself if it is an expression, else the constant of that dtype."""
+    if isinstance(value, Expr):
+        return value
+    return const(value, dtype)
+
+
+def const(value: Any, dtype: DType = INDEX) -> Const:
+    """A constant, converted to the Python type that belongs to `dtype`."""
+    if dtype.kind == "bool":
+        return Const(bool(value), dtype)
+    if dtype.is_int:
+        return Const(int(value), dtype)
+    if dtype.kind == "complex":
+        return Const(complex(value), dtype)
+    return Const(float(value), dtype)
+
+
+def var(name: str, dtype: DType = INDEX) -> Var:
+    """A fresh variable."""
+    return Var(name, dtype)
+
+
+def call(function: str, *args: Expr) -> Call:
+    """`function(args)`, a name of `expr.functions.FUNCTIONS`."""
+    return Call(function, args)

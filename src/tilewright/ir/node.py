@@ -1,0 +1,250 @@
+"""Typed, immutable, interned nodes: the one clever file of the compiler.
+
+A node class lists its fields as annotations, and this metaclass writes the rest: slots, a
+constructor that returns the *same object* for the same fields (hash-consing), `children`, `map`,
+`replace`, pickling that re-interns. Equality is identity, so common subexpressions are free and
+a dictionary keyed by nodes never walks a tree.
+
+    class Add(Expr):
+        lhs: Expr
+        rhs: Expr
+
+    Add(x, y) is Add(x, y)
+
+The rules, each tested in tests/ir:
+
+* The intern key holds every field exactly: `1`, `True` and `1.0` differ, `0.0` and `-0.0` differ,
+  and a NaN equals itself (fields annotated with `float` are keyed by type and bits).
+* A field is a child when its annotation names a node class that exists by then (`Expr`,
+  `tuple[Expr, ...]`, `Expr | None`); every other field is data.
+* `intern=False` (symbols, statements) gives each construction a new identity.
+* A class may define `_derive(self) -> object`; it runs once per new node, checks the fields and
+  returns the value of the slot `derived`.
+* The table is weak and not locked: compile in one thread at a time, or in processes.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self, dataclass_transform
+
+_table: dict[tuple[Any, ...], weakref.ref[Node]] = {}
+_node_names: set[str] = set()
+
+
+class _Entry(weakref.ref["Node"]):
+    """A weak reference that knows its key, so that a dead node removes its own entry."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+def _forget(entry: _Entry) -> None:
+    if _table.get(entry.key) is entry:
+        del _table[entry.key]
+
+
+def exact(value: object) -> object:
+    """The part of an intern key that tells `0.0` from `-0.0`, `1` from `True`, and NaNs by bits."""
+    if isinstance(value, float):
+        return ("f", struct.pack("<d", value))
+    if isinstance(value, complex):
+        return ("c", struct.pack("<dd", value.real, value.imag))
+    return (type(value), value)
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
+    """Own annotations of a class body as text, on every supported Python."""
+    found = namespace.get("__annotations__")
+    if found is None and sys.version_info >= (3, 14):
+        import annotationlib
+
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is not None:
+            found = annotationlib.call_annotate_function(annotate, annotationlib.Format.STRING)
+    return {
+        name: text.__name__ if type(text) is type or isinstance(text, NodeMeta) else str(text)
+        for name, text in (found or {}).items()
+        if "ClassVar" not in str(text)
+    }
+
+
+def _is_child(text: str) -> bool:
+    return any(word in _node_names for word in re.findall(r"\w+", text))
+
+
+def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> str:
+    """Source of `__new__`, `children` and `map` for one class."""
+    args = "".join(f", {f}" for f in fields)
+    keys = "".join(f"exact({f}), " if "float" in t else f"{f}, " for f, t in fields.items())
+    lines = [f"def __new__(cls{args}):"]
+    if intern:
+        lines += [
+            f"    key = (cls, {keys})",
+            "    entry = table.get(key)",
+            "    if entry is not None:",
+            "        node = entry()",
+            "        if node is not None:",
+            "            return node",
+        ]
+    lines.append("    node = new(cls)")
+    lines += [f"    set_{f}(node, {f})" for f in fields]
+    if derive:
+        lines.append("    set_derived(node, node._derive())")
+    if intern:
+        lines += [
+            "    entry = Entry(node, forget)",
+            "    entry.key = key",
+            "    table[key] = entry",
+        ]
+    lines += ["    return node", "def children(self):"]
+    kids = {f: t for f, t in fields.items() if _is_child(t)}
+    parts = []
+    for f, t in kids.items():
+        if t.startswith("tuple"):
+            parts.append(f"*self.{f}")
+        elif "None" in t:
+            parts.append(f"*(() if self.{f} is None else (self.{f},))")
+        else:
+            parts.append(f"self.{f}")
+    lines.append(f"    return ({', '.join(parts)}{',' if parts else ''})")
+    lines.append("def map(self, f):")
+    changed = []
+    for f, t in kids.items():
+        lines.append(f"    old_{f} = self.{f}")
+        if t.startswith("tuple"):
+            lines.append(f"    new_{f} = tuple([f(c) for c in old_{f}])")
+            changed.append(
+                f"any([a is not b for a, b in zip(old_{f}, new_{f})]) "
+                f"or len(old_{f}) != len(new_{f})"
+            )
+        else:
+            guard = f" if old_{f} is not None else None" if "None" in t else ""
+            lines.append(f"    new_{f} = f(old_{f}){guard}")
+            changed.append(f"new_{f} is not old_{f}")
+    if not kids:
+        lines.append("    return self")
+    else:
+        args = ", ".join(f"new_{f}" if f in kids else f"self.{f}" for f in fields)
+        lines.append(f"    if {' or '.join(changed)}:")
+        lines.append(f"        return self.__class__({args})")
+        lines.append("    return self")
+    return "\n".join(lines)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class NodeMeta(type):
+    """Builds a node class from its annotations; see the module's docstring."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], intern: bool = True
+    ) -> NodeMeta:
+        inherited: dict[str, str] = {}
+        for base in bases:
+            inherited |= getattr(base, "_fields", {})
+        own = _annotations(namespace)
+        slots = tuple(own)
+        if not bases:
+            slots += ("__weakref__", "derived")
+        namespace["__slots__"] = slots
+        _node_names.add(name)
+        fields = inherited | own
+        namespace["_fields"] = fields
+        namespace["__match_args__"] = tuple(fields)
+        cls = super().__new__(mcls, name, bases, namespace)
+        cls._intern = intern  # type: ignore[attr-defined]
+        derive = getattr(cls, "_derive", None) is not None
+        scope: dict[str, Any] = {
+            "table": _table,
+            "Entry": _Entry,
+            "forget": _forget,
+            "exact": exact,
+            "new": object.__new__,
+        }
+        for f in fields:
+            scope[f"set_{f}"] = getattr(cls, f).__set__
+        scope["set_derived"] = cls.derived.__set__  # type: ignore[attr-defined]
+        source = _generate(name, fields, intern, derive)
+        exec(compile(source, f"<node {name}>", "exec"), scope)
+        cls.__new__ = scope["__new__"]  # type: ignore[method-assign]
+        for method in ("children", "map"):
+            setattr(cls, method, scope[method])
+        return cls
+
+    def __init__(cls, *args: Any, **options: Any) -> None:
+        super().__init__(*args)
+
+
+class Node(metaclass=NodeMeta):
+    """Base of every node. Fields are read-only; `==` is identity."""
+
+    _fields: ClassVar[dict[str, str]]
+    _intern: ClassVar[bool]
+    _derive: ClassVar[Callable[[Any], object] | None] = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} is read-only; use replace()")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} is read-only")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), tuple(getattr(self, f) for f in self._fields))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def children(self) -> tuple[Node, ...]:
+        """Direct child nodes, in field order."""
+        raise AssertionError("generated per class")
+
+    def map(self, f: Callable[[Any], Any]) -> Self:
+        """This node with `f` applied to each child; the same object if nothing changed."""
+        raise AssertionError("generated per class")
+
+    def replace(self, **fields: Any) -> Self:
+        """This node with some fields changed."""
+        unknown = set(fields) - set(self._fields)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)}")
+        return type(self)(*(fields.get(f, getattr(self, f)) for f in self._fields))
+
+
+def postorder(root: Node) -> Iterator[Node]:
+    """Each distinct node below `root` once, children first, without recursion."""
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((c, False) for c in reversed(node.children()) if c not in seen)
+
+
+def transform(root: Any, f: Callable[[Any], Any]) -> Any:
+    """Rebuild a DAG bottom-up: `f` sees each distinct node once, its children already replaced."""
+    done: dict[Node, Any] = {}
+    for node in postorder(root):
+        done[node] = f(node.map(done.__getitem__))
+    return done[root]
+
+
+def substitute(root: Any, mapping: dict[Any, Any]) -> Any:
+    """Replace nodes by identity, everywhere below `root`, in one pass."""
+    if not mapping:
+        return root
+    done: dict[Node, Any] = dict(mapping)
+    for node in postorder(root):
+        if node not in done:
+            done[node] = node.map(done.__getitem__)
+    return done[root]

@@ -1,0 +1,145 @@
+"""The loop IR: a Kernel is a loop program over buffers in named memory scopes.
+
+    Kernel = Kernel(name, params, outputs, body)
+    Stmt   = For(var, extent, kind, body)        kind: serial | parallel | vector | unroll
+           | Block(stmts)
+           | Store(buffer, index, value)
+           | Update(buffers, index, values, reducer)    buffers[index] = reducer(buffers[index], values)
+           | If(condition, then, otherwise)
+           | While(condition, body)
+           | Alloc(buffer, body)
+
+Meaning: the statements run in order, as the interpreter in `loops/interp.py` runs them. A loop's
+`kind` is a promise that never changes the result: its iterations may run together.
+
+Invariants (checked by `loops/verify.py`): every loop variable's name is unique in its kernel, so a
+name is a stable reference to a loop through every rewrite; every variable used is bound; indices
+are int64 and, where they are affine, inside the buffer; a buffer is a parameter or allocated around
+its uses; loops of kind parallel, vector and unroll carry no dependence except through `Update`.
+
+Statements have no identity of their own and are not interned: a place in a program is named by its
+loops and buffers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Var
+from tilewright.ir.node import Node
+
+KINDS = ("serial", "parallel", "vector", "unroll")
+
+
+class Stmt(Node, intern=False):
+    """A statement of the loop IR."""
+
+    def __repr__(self) -> str:
+        from tilewright.loops.printer import show
+
+        return show(self)
+
+
+class For(Stmt):
+    """`for var in range(extent): body`; `kind` says how the iterations may be run."""
+
+    var: Var
+    extent: Expr
+    kind: str
+    body: Stmt
+
+    @property
+    def trips(self) -> int | None:
+        """The number of iterations where it is a constant."""
+        return int(self.extent.value.real) if isinstance(self.extent, Const) else None
+
+
+class Block(Stmt):
+    """Statements in order; an empty block does nothing."""
+
+    stmts: tuple[Stmt, ...]
+
+
+class Store(Stmt):
+    """`buffer[index] = value`."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+class Update(Stmt):
+    """`buffers[index] = reducer(buffers[index], values)`: one step of a declared reduction.
+
+    One buffer and one value per component of the reducer (two for argmax). Because the reducer is
+    associative (and says whether it commutes), iterations that only meet here may be reordered.
+    """
+
+    buffers: tuple[Buffer, ...]
+    index: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    reducer: Reducer
+
+
+class If(Stmt):
+    """`if condition: then else: otherwise`."""
+
+    condition: Expr
+    then: Stmt
+    otherwise: Stmt | None
+
+
+class While(Stmt):
+    """`while condition: body`; for kernels that are no homomorphism."""
+
+    condition: Expr
+    body: Stmt
+
+
+class Alloc(Stmt):
+    """`buffer` exists, with undefined contents, during `body`."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernel:
+    """A loop program.
+
+    params: every buffer of the caller, inputs first, then outputs; outputs: the ones written.
+    body: the program. name: a C identifier, unique in a model.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Stmt
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The parameters that are only read."""
+        return tuple(b for b in self.params if b not in self.outputs)
+
+    def with_body(self, body: Stmt) -> Kernel:
+        """The same interface around another program."""
+        return Kernel(self.name, self.params, self.outputs, body)
+
+    def __repr__(self) -> str:
+        from tilewright.loops.printer import show_kernel
+
+        return show_kernel(self)
+
+
+def loop(var: Var, extent: int | Expr, body: Stmt, kind: str = "serial") -> For:
+    """A loop over `0 .. extent-1`."""
+    return For(var, Const(extent, INDEX) if isinstance(extent, int) else extent, kind, body)
+
+
+def block(*stmts: Stmt) -> Stmt:
+    """The statements in order, flattened; a single one stays itself."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.stmts if isinstance(s, Block) else (s,))
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))
