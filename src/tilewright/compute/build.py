@@ -1,7 +1,7 @@
 """Constructors of Computations for operator authors: maps, reductions, scans by a lambda.
 
-    map_("relu", out, lambda *i: maximum(x[i], 0.0))
-    reduce_("matmul", out, (k,), "add", lambda i, j, k: a[i, k] * b[k, j])
+map_("relu", out, lambda *i: maximum(x[i], 0.0))
+reduce_("matmul", out, (k,), "add", lambda i, j, k: a[i, k] * b[k, j])
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ CC, PW, PS = "cc", "pw", "ps"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dim:
-    """One dimension: iterates `0 .. extent-1`; `combine` is cc (parallel), pw (reduce), ps (scan)."""
+    """Iterates `0 .. extent-1`; `combine` is cc (parallel), pw (reduce) or ps (scan)."""
 
     var: Var
     extent: int
@@ -69,7 +69,7 @@ class Computation:
     @property
     def function(self) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
         """f: one argument per access, and the value of each output over those arguments."""
-        accesses = [a for a in self.accesses]
+        accesses = self.accesses
         args = tuple(Var(f"x{n}", a.dtype) for n, a in enumerate(accesses))
         env: dict[object, object] = dict(zip(accesses, args, strict=True))
         return args, tuple(substitute(o.value, env) for o in self.outputs)

@@ -7,12 +7,14 @@ code generator) reads the same definition.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import (
     Add,
     And,
+    Binary,
     Call,
     Const,
     Eq,
@@ -68,7 +70,7 @@ def _highest(dtype: DType) -> Const:
     return const(float("inf") if dtype.is_float else dtype.max, dtype)
 
 
-_BINARY = {
+_BINARY: dict[str, tuple[type[Binary], Callable[[DType], Const]]] = {
     "add": (Add, lambda t: const(0, t)),
     "mul": (Mul, lambda t: const(1, t)),
     "max": (Max, _lowest),

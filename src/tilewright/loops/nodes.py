@@ -4,7 +4,7 @@
     Stmt   = For(var, extent, kind, body)        kind: serial | parallel | vector | unroll
            | Block(stmts)
            | Store(buffer, index, value)
-           | Update(buffers, index, values, reducer)    buffers[index] = reducer(buffers[index], values)
+           | Update(buffers, index, values, reducer)    buffers[index] (op)= values
            | If(condition, then, otherwise)
            | While(condition, body)
            | Alloc(buffer, body)
