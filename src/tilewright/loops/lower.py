@@ -1,0 +1,177 @@
+"""The plain nest: a sequence of Computations as the Kernel that says literally the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.nodes import INDEX, Add, Buffer, Cast, Const, Expr, Load, Var, const
+from tilewright.ir.node import Node, substitute, transform
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block, loop
+
+
+def lower(
+    name: str,
+    computations: Sequence[Computation],
+    params: Sequence[Buffer],
+    outputs: Sequence[Buffer],
+) -> Kernel:
+    """Each Computation as a loop nest of its own, in order.
+
+    params: every buffer of the caller; outputs: those of them that are written. A buffer that is
+    written and no parameter is allocated around the nests from the first that writes it.
+    The loops are named `<computation>.<dimension>`, with `_2`, `_3`, ... where that is taken.
+    """
+    names = _Names(b.name for b in params)
+    nests = [_nest(c, names) for c in computations]
+    known = set(params)
+    fresh: list[list[Buffer]] = []
+    for c in computations:
+        new = [t for t in dict.fromkeys(o.tensor for o in c.outputs) if t not in known]
+        known.update(new)
+        fresh.append(new)
+    body = block()
+    for nest, new in zip(reversed(nests), reversed(fresh), strict=True):
+        body = block(nest, body)
+        for buffer in reversed(new):
+            body = Alloc(buffer, body)
+    return Kernel(name, tuple(params), tuple(outputs), body)
+
+
+class _Names:
+    """Hands out each name once."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+
+    def fresh(self, name: str) -> str:
+        candidate, n = name, 1
+        while candidate in self.taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        self.taken.add(candidate)
+        return candidate
+
+
+def _nest(c: Computation, names: _Names) -> Stmt:
+    env: dict[Node, Expr] = {}
+    for d in c.dims:
+        if d.extent == 1:
+            env[d.var] = const(0)
+        else:
+            env[d.var] = Var(names.fresh(f"{c.name}.{d.var.name}"), INDEX)
+    folded = any(isinstance(e, Const) for e in env.values())
+
+    def renamed(e: Expr) -> Expr:
+        new = substitute(e, env)
+        return _without_zeros(new) if folded else new
+
+    index = [tuple(renamed(i) for i in o.index) for o in c.outputs]
+    values = tuple(renamed(o.value) for o in c.outputs)
+    tensors = tuple(o.tensor for o in c.outputs)
+    free, scans, reductions = (
+        [d for d in c.dims if d.combine == combine and d.extent != 1] for combine in (CC, PS, PW)
+    )
+    if c.reducer is None:
+        stores = zip(tensors, index, values, strict=True)
+        inner = block(*(Store(t, i, _as(v, t)) for t, i, v in stores))
+    elif scans:
+        inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, names))
+    elif _accumulates_in_place(c):
+        start = [Store(t, index[0], i) for t, i in zip(tensors, c.reducer.identity, strict=True)]
+        step = Update(tensors, index[0], values, c.reducer)
+        inner = block(*start, _around(reductions, step, env))
+    else:
+        buffers = _accumulators(c, c.reducer, names)
+        inner = block(
+            _cleared(buffers, c.reducer),
+            _around(reductions, Update(buffers, (const(0),), values, c.reducer), env),
+            _flushed(tensors, index, buffers),
+        )
+        inner = _allocated(buffers, inner)
+    return _around(free, inner, env)
+
+
+def _accumulates_in_place(c: Computation) -> bool:
+    """Whether the outputs hold the accumulators' dtypes and share one place."""
+    assert c.reducer is not None
+    same = all(o.tensor.dtype is t for o, t in zip(c.outputs, c.reducer.dtypes, strict=True))
+    return same and all(o.index == c.outputs[0].index for o in c.outputs)
+
+
+def _scan(
+    c: Computation,
+    reducer: Reducer,
+    dims: tuple[list[Dim], list[Dim]],
+    index: list[tuple[Expr, ...]],
+    values: tuple[Expr, ...],
+    scope: tuple[dict[Node, Expr], _Names],
+) -> Stmt:
+    """A running accumulator along one scan dimension; over several, each prefix anew."""
+    (scans, reductions), (env, names) = dims, scope
+    buffers = _accumulators(c, reducer, names)
+    tensors = tuple(o.tensor for o in c.outputs)
+    flush = _flushed(tensors, index, buffers)
+    start = _cleared(buffers, reducer)
+    if len(scans) == 1:
+        step = _around(reductions, Update(buffers, (const(0),), values, reducer), env)
+        return _allocated(buffers, block(start, _around(scans, block(step, flush), env)))
+    prefix = {env[d.var]: Var(names.fresh(f"{c.name}.{d.var.name}.upto"), INDEX) for d in scans}
+    body: Stmt = Update(
+        buffers, (const(0),), tuple(substitute(v, dict(prefix)) for v in values), reducer
+    )
+    body = _around(reductions, body, env)
+    for at, upto in reversed(prefix.items()):
+        body = loop(upto, Add(at, const(1)), body)
+    return _around(scans, _allocated(buffers, block(start, body, flush)), env)
+
+
+def _accumulators(c: Computation, reducer: Reducer, names: _Names) -> tuple[Buffer, ...]:
+    return tuple(
+        Buffer(names.fresh(f"{o.tensor.name}.acc"), (1,), t, "register")
+        for o, t in zip(c.outputs, reducer.dtypes, strict=True)
+    )
+
+
+def _cleared(buffers: Sequence[Buffer], reducer: Reducer) -> Stmt:
+    pairs = zip(buffers, reducer.identity, strict=True)
+    return block(*(Store(b, (const(0),), identity) for b, identity in pairs))
+
+
+def _flushed(
+    tensors: Sequence[Buffer], index: Sequence[tuple[Expr, ...]], buffers: Sequence[Buffer]
+) -> Stmt:
+    stores = zip(tensors, index, buffers, strict=True)
+    return block(*(Store(t, i, _as(b[0], t)) for t, i, b in stores))
+
+
+def _allocated(buffers: Sequence[Buffer], body: Stmt) -> Stmt:
+    for b in reversed(buffers):
+        body = Alloc(b, body)
+    return body
+
+
+def _as(value: Expr, tensor: Buffer) -> Expr:
+    return value if value.dtype is tensor.dtype else Cast(value, tensor.dtype)
+
+
+def _around(dims: Sequence[Dim], body: Stmt, env: dict[Node, Expr]) -> Stmt:
+    for d in reversed(dims):
+        var = env[d.var]
+        assert isinstance(var, Var)
+        body = loop(var, d.extent, body)
+    return body
+
+
+def _without_zeros(e: Expr) -> Expr:
+    """Indices in linear form again, after a variable became 0."""
+
+    def tidy(node: Expr) -> Expr:
+        if isinstance(node, Load):
+            return Load(node.buffer, tuple(to_expr(affine(i)) for i in node.index))
+        return node
+
+    whole: Expr = transform(e, tidy)
+    return to_expr(affine(whole)) if whole.dtype is INDEX else whole

@@ -1,0 +1,95 @@
+"""Kernels as text worth reading: one line per statement, two spaces per level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.expr.printer import show as show_expr
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, While
+
+
+def show(stmt: Stmt) -> str:
+    """The statement over as many lines as it has parts."""
+    return "\n".join(_lines(stmt, 0))
+
+
+def show_kernel(kernel: Kernel) -> str:
+    """`kernel name(inputs) -> outputs:` and the body below it."""
+    ins = ", ".join(map(show_buffer, kernel.inputs))
+    outs = ", ".join(map(show_buffer, kernel.outputs))
+    return "\n".join([f"kernel {kernel.name}({ins}) -> {outs}:", *_lines(kernel.body, 1)])
+
+
+def show_buffer(buffer: Buffer) -> str:
+    """`name: dtype[shape]`, and the scope where it is not the caller's memory."""
+    where = "" if buffer.scope == "global" else f" in {buffer.scope}"
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]{where}"
+
+
+def show_place(buffer: Buffer, index: tuple[Expr, ...]) -> str:
+    """`buffer[i, j]`."""
+    return f"{buffer.name}[{', '.join(map(show_expr, index))}]"
+
+
+def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
+    for text, level in _PRINT[type(stmt)](stmt):
+        if isinstance(text, str):
+            yield "  " * (depth + level) + text
+        else:
+            yield from _lines(text, depth + level)
+
+
+Part = tuple[str | Stmt, int]
+
+
+def _for(s: For) -> Iterator[Part]:
+    kind = "" if s.kind == "serial" else f" {s.kind}"
+    yield f"for {s.var.name} in {show_expr(s.extent)}{kind}:", 0
+    yield s.body, 1
+
+
+def _block(s: Block) -> Iterator[Part]:
+    if not s.stmts:
+        yield "pass", 0
+    for inner in s.stmts:
+        yield inner, 0
+
+
+def _store(s: Store) -> Iterator[Part]:
+    yield f"{show_place(s.buffer, s.index)} = {show_expr(s.value)}", 0
+
+
+def _update(s: Update) -> Iterator[Part]:
+    places = ", ".join(show_place(b, s.index) for b in s.buffers)
+    yield f"{places} {s.reducer.name}= {', '.join(map(show_expr, s.values))}", 0
+
+
+def _if(s: If) -> Iterator[Part]:
+    yield f"if {show_expr(s.condition)}:", 0
+    yield s.then, 1
+    if s.otherwise is not None:
+        yield "else:", 0
+        yield s.otherwise, 1
+
+
+def _while(s: While) -> Iterator[Part]:
+    yield f"while {show_expr(s.condition)}:", 0
+    yield s.body, 1
+
+
+def _alloc(s: Alloc) -> Iterator[Part]:
+    yield f"alloc {show_buffer(s.buffer)}:", 0
+    yield s.body, 1
+
+
+_PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
+    For: _for,
+    Block: _block,
+    Store: _store,
+    Update: _update,
+    If: _if,
+    While: _while,
+    Alloc: _alloc,
+}
