@@ -1,0 +1,75 @@
+"""A canonical text of Computations: equal for equal programs, whatever their names are.
+
+It is what the kernel cache is keyed by, and how equal kernels in one model are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.ir.node import Node, exact, postorder
+
+
+class _Text:
+    """Numbers nodes, variables and buffers in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.nodes: dict[Node, int] = {}
+        self.buffers: dict[Buffer, int] = {}
+        self.reducers: dict[Reducer, int] = {}
+
+    def buffer(self, b: Buffer) -> str:
+        if b not in self.buffers:
+            self.buffers[b] = len(self.buffers)
+            self.lines.append(f"b{self.buffers[b]}: {b.dtype}{list(b.shape)} {b.scope}")
+        return f"b{self.buffers[b]}"
+
+    def expr(self, root: Node) -> str:
+        for node in postorder(root):
+            if node in self.nodes:
+                continue
+            parts = [self._field(getattr(node, f)) for f in node._fields]
+            if isinstance(node, Var):
+                parts = [str(node.type)]
+            text = f"{type(node).__name__}({', '.join(parts)})"
+            self.nodes[node] = len(self.nodes)
+            self.lines.append(f"e{self.nodes[node]} = {text}")
+        return f"e{self.nodes[root]}"
+
+    def _field(self, value: object) -> str:
+        if isinstance(value, Node):
+            return f"e{self.nodes[value]}"
+        if isinstance(value, Buffer):
+            return self.buffer(value)
+        if isinstance(value, tuple):
+            return "(" + " ".join(self._field(v) for v in value) + ")"
+        if isinstance(value, float | complex):
+            return str(exact(value))
+        return repr(value)
+
+    def reducer(self, op: Reducer | None) -> str:
+        if op is None:
+            return "map"
+        if op not in self.reducers:
+            parts = [self.expr(e) for e in (*op.lhs, *op.rhs, *op.result, *op.identity)]
+            self.reducers[op] = len(self.reducers)
+            self.lines.append(f"r{self.reducers[op]} = {op.commutative} {parts}")
+        return f"r{self.reducers[op]}"
+
+
+def canonical(computations: Sequence[Computation], params: Sequence[Buffer]) -> str:
+    """The text; `params` fixes the order of the interface. Tags take part by their `repr`."""
+    text = _Text()
+    for b in params:
+        text.buffer(b)
+    for c in computations:
+        dims = " ".join(f"{text.expr(d.var)}:{d.extent}:{d.combine}" for d in c.dims)
+        text.lines.append(f"for {dims} {text.reducer(c.reducer)} {sorted(c.tags.items())}")
+        for o in c.outputs:
+            index = [text.expr(i) for i in o.index]
+            text.lines.append(f"{text.buffer(o.tensor)}{index} = {text.expr(o.value)}")
+    return "\n".join(text.lines)

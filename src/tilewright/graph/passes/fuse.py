@@ -1,0 +1,228 @@
+"""Fusion of Stages: maps vanish into their consumers, epilogues join their producers.
+
+Three rules, each a law of `compute/laws.py` plus the condition under which it pays:
+
+* inline: a map's value takes the place of its result in its consumers. Always for pure index maps
+  (reshape, transpose, slice, expand) while the consumers' accesses stay affine; for arithmetic only
+  into one map, so that nothing is computed twice.
+* prologue: a map whose only consumer reduces rows (softmax, layer normalisation) becomes that
+  Stage's first Computation.
+* epilogue: a map that reads the result of a reduction, matrix product or convolution point by point
+  becomes that Stage's last Computation.
+
+Values that leave the model, or that several Stages write, stay in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base import events
+from tilewright.compute.laws import follow, identity_dims, inline
+from tilewright.compute.nodes import Computation
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
+from tilewright.graph.stages import Flow, Stage, is_contraction, merge
+from tilewright.ir.node import postorder
+
+MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
+MAX_LOADS = 16
+
+
+def fuse(stages: Sequence[Stage], outputs: frozenset[Buffer]) -> list[Stage]:
+    """The Stages after all three rules; `outputs` are the buffers that must exist at the end."""
+    out = _inline_maps(list(stages), outputs)
+    out = _attach(out, outputs, _epilogue)
+    out = _attach(out, outputs, _prologue)
+    return out
+
+
+def _is_index_map(computation: Computation) -> bool:
+    value = computation.outputs[0].value
+    if isinstance(value, Select) and isinstance(value.otherwise, Const):
+        value = value.then
+    checked = any(isinstance(n, Load) for i in getattr(value, "index", ()) for n in postorder(i))
+    return isinstance(value, Load | Const) and not checked
+
+
+def _affine_reads(computation: Computation) -> bool:
+    variables = {d.var for d in computation.dims}
+    return all(
+        isinstance(atom, Var) and atom in variables
+        for access in computation.accesses
+        for i in access.index
+        for atom, _ in affine(i).terms
+    )
+
+
+def _size(computation: Computation) -> tuple[int, int]:
+    nodes = {n for o in computation.outputs for n in postorder(o.value)}
+    return len(nodes), sum(isinstance(n, Load) for n in nodes)
+
+
+def _small(computation: Computation) -> bool:
+    nodes, loads = _size(computation)
+    return nodes <= MAX_NODES and loads <= MAX_LOADS
+
+
+def _inlined(producer: Computation, stage: Stage) -> Stage | None:
+    """`stage` with the producer inlined into every Computation that reads it, or None."""
+    tensor = producer.outputs[0].tensor
+    found = []
+    for c in stage.computations:
+        if tensor in c.inputs:
+            new = inline(producer, c)
+            if new is None or not _small(new):
+                return None
+            if not c.is_map and _affine_reads(c) and not _affine_reads(new):
+                return None
+            c = new
+        found.append(c)
+    return replace(stage, computations=tuple(found))
+
+
+def _inline_maps(stages: list[Stage], outputs: frozenset[Buffer]) -> list[Stage]:
+    flow = Flow(stages)
+    place: dict[Stage, int] = {s: n for n, s in enumerate(stages)}
+    slots: list[Stage | None] = list(stages)
+    for n in range(len(slots)):
+        stage = slots[n]
+        if stage is None or not stage.is_map or identity_dims(stage.computations[0]) is None:
+            continue
+        tensor = stage.writes[0]
+        if tensor in outputs or len(flow.writers[tensor]) != 1:
+            continue
+        consumers = list(flow.readers.get(tensor, []))
+        producer = stage.computations[0]
+        if any(c.kernel is not None for c in consumers) or not consumers:
+            continue
+        if not _is_index_map(producer) and not (len(consumers) == 1 and consumers[0].is_map):
+            continue
+        if _recomputes(producer, consumers):
+            continue
+        merged = [_inlined(producer, c) for c in consumers]
+        if any(m is None for m in merged):
+            continue
+        events.emit("fuse", rule="inline", producer=stage.name, into=[c.name for c in consumers])
+        flow.remove(stage)
+        slots[n] = None
+        for old, new in zip(consumers, merged, strict=True):
+            assert new is not None
+            new = replace(new, sources=stage.sources + new.sources, flops=stage.flops + new.flops)
+            flow.remove(old)
+            flow.add(new)
+            place[new] = place.pop(old)
+            slots[place[new]] = new
+    return [s for s in slots if s is not None]
+
+
+def _recomputes(producer: Computation, consumers: Sequence[Stage]) -> bool:
+    """Whether inlining arithmetic would compute an element more than once (broadcast reads)."""
+    if _is_index_map(producer):
+        return False
+    consumer = consumers[0].computations[0]
+    points = 1
+    for d in consumer.dims:
+        points *= max(d.extent, 1)
+    size = producer.outputs[0].tensor.size
+    reads = sum(a.buffer is producer.outputs[0].tensor for a in consumer.accesses)
+    if points * reads <= size:
+        return False
+    costly = any(isinstance(n, Call | Div) for n in postorder(producer.outputs[0].value))
+    return costly or points > 4 * size
+
+
+def _attach(stages: list[Stage], outputs: frozenset[Buffer], rule: object) -> list[Stage]:
+    """Apply a two-Stage rule along every producer-consumer edge until nothing changes."""
+    flow = Flow(stages)
+    out: list[Stage] = []
+    for stage in stages:
+        current = stage
+        while True:
+            step = next(
+                (
+                    (producer, merged)
+                    for b in current.reads
+                    if b not in outputs
+                    and flow.sole_reader(b) is current
+                    and len(flow.writers.get(b, ())) == 1
+                    for producer in flow.writers[b]
+                    if (merged := rule(producer, current, b)) is not None  # type: ignore[operator]
+                ),
+                None,
+            )
+            if step is None:
+                break
+            producer, merged = step
+            events.emit("fuse", rule=rule.__name__, producer=producer.name, into=current.name)  # type: ignore[attr-defined]
+            flow.remove(producer)
+            flow.remove(current)
+            flow.add(merged)
+            out.remove(producer)
+            current = merged
+        out.append(current)
+    return out
+
+
+def _epilogue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
+    """reduction ; map  ->  one Stage, the map re-indexed by the reduction's dimensions."""
+    if not consumer.is_map or producer.is_map or producer.kernel is not None:
+        return None
+    last = producer.computations[-1]
+    if tensor is not last.outputs[0].tensor or len(last.outputs) != 1:
+        return None
+    others = set(producer.writes) - {tensor}
+    if any(b in others for b in consumer.reads):
+        return None
+    new = follow(last, consumer.computations[0])
+    if new is None or not _small(new):
+        return None
+    if last.is_map:
+        combined = inline(last, consumer.computations[0])
+        if combined is None or not _small(combined):
+            return None
+        return merge(producer, consumer, (*producer.computations[:-1], combined))
+    return merge(producer, consumer, (*producer.computations, new))
+
+
+def _prologue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
+    """map ; row reductions  ->  one Stage that computes the row once."""
+    if not producer.is_map or consumer.is_map or consumer.kernel is not None:
+        return None
+    if any(is_contraction(c) for c in consumer.computations):
+        return None
+    first = producer.computations[0]
+    if identity_dims(first) is None or _is_index_map(first):
+        return None
+    readers = [c for c in consumer.computations if tensor in c.inputs]
+    if len(readers) == 1 and _reads_once(readers[0], tensor):
+        combined = inline(first, readers[0])
+        if combined is not None and _small(combined):
+            rest = [combined if c is readers[0] else c for c in consumer.computations]
+            return merge(producer, consumer, rest)
+        return None
+    if not _rows(consumer, tensor):
+        return None
+    return merge(producer, consumer, (first, *consumer.computations))
+
+
+def _reads_once(computation: Computation, tensor: Buffer) -> bool:
+    points = 1
+    for d in computation.dims:
+        points *= max(d.extent, 1)
+    accesses = sum(a.buffer is tensor for a in computation.accesses)
+    return points * accesses <= tensor.size
+
+
+def _rows(stage: Stage, tensor: Buffer) -> bool:
+    """Every read of `tensor` is by plain dimensions, the leading axis by a shared free one."""
+    for c in stage.computations:
+        for a in c.accesses:
+            if a.buffer is tensor and not all(_plain(i) for i in a.index):
+                return False
+    return len(tensor.shape) >= 2
+
+
+def _plain(index: Expr) -> bool:
+    return isinstance(index, Var | Const)

@@ -1,0 +1,1 @@
+"""Rewrites of whole Kernels that need no schedule decision."""

@@ -1,0 +1,69 @@
+"""Work on constants moves from run time to compile time.
+
+A schedule packs weights by a nest at the root of its Kernel that reads a parameter and fills a
+local buffer. Where that parameter is a constant of the model, the nest becomes a Kernel of its own,
+run once by the compiler, and the packed buffer becomes a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.access import reads, writes
+from tilewright.loops.nodes import Alloc, Block, Kernel, Stmt, block
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Hoisted:
+    """The Kernel without its constant work, and the Kernels that do that work, in order."""
+
+    kernel: Kernel
+    prepare: tuple[Kernel, ...]
+
+
+def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
+    """Split off root-level nests that depend on `constants` only."""
+    allocs, stmts = _peel(kernel.body)
+    known = set(constants)
+    prepare: list[Kernel] = []
+    for buffer in allocs:
+        nests = [s for s in stmts if buffer in writes(s)]
+        if not nests or not all(_only(s, buffer, known) for s in nests):
+            continue
+        stmts = [s for s in stmts if s not in nests]
+        body = block(*nests)
+        inputs = tuple(sorted(reads(body) - {buffer}, key=lambda b: b.name))
+        name = f"{kernel.name}.prepare{len(prepare)}"
+        prepare.append(Kernel(name, (*inputs, buffer), (buffer,), body))
+        known.add(buffer)
+    made = [k.outputs[0] for k in prepare]
+    rest = block(*stmts)
+    for buffer in reversed([a for a in allocs if a not in made]):
+        rest = Alloc(buffer, rest)
+    used = reads(rest) | writes(rest)
+    inputs = [b for b in kernel.inputs if b in used] + [b for b in made if b in used]
+    slim = Kernel(kernel.name, (*inputs, *kernel.outputs), kernel.outputs, rest)
+    return Hoisted(slim, tuple(prepare))
+
+
+def _peel(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """The allocations around and between the root statements, and those statements."""
+    allocs: list[Buffer] = []
+    stmts: list[Stmt] = []
+    stack = [body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, Alloc):
+            allocs.append(s.buffer)
+            stack.append(s.body)
+        elif isinstance(s, Block):
+            stack.extend(reversed(s.stmts))
+        else:
+            stmts.append(s)
+    return allocs, stmts
+
+
+def _only(stmt: Stmt, buffer: Buffer, known: set[Buffer]) -> bool:
+    return writes(stmt) == {buffer} and reads(stmt) - {buffer} <= known

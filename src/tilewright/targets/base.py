@@ -1,0 +1,84 @@
+"""The Target protocol: the whole of what a target supplies, and nothing about any one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.compute.nodes import Computation
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One compiled kernel.
+
+    symbol: its entry point. code: an object file. workspace, thread_workspace: scratch bytes per
+    call, and per thread of a call.
+    """
+
+    symbol: str
+    code: bytes
+    workspace: int = 0
+    thread_workspace: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Where a kernel finds one buffer: a slot of the segment's pointer table, plus bytes."""
+
+    slot: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel call in a segment; `number` is its index among the model's kernels."""
+
+    symbol: str
+    arguments: tuple[Argument, ...]
+    workspace: Argument
+    number: int
+
+
+class Target(Protocol):
+    """A machine description, a default schedule, a code generator."""
+
+    name: str
+
+    @property
+    def key(self) -> str:
+        """Everything the generated code depends on, for the kernel cache."""
+        ...
+
+    @property
+    def requirements(self) -> dict[str, Any]:
+        """What a machine must have to run the code: `arch` and `features`."""
+        ...
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine can run the code."""
+        ...
+
+    def default_schedule(self, kernel: Kernel, computations: Sequence[Computation]) -> Schedule:
+        """A schedule that is good without tuning."""
+        ...
+
+    def emit(self, kernel: Kernel, symbol: str) -> Artifact:
+        """Object code of a scheduled kernel."""
+        ...
+
+    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
+        """Object code of the function that makes the calls in order."""
+        ...
+
+    def support(self) -> Sequence[bytes]:
+        """Objects that every artifact carries (the thread pool)."""
+        ...
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """A scheduled kernel as `llvm` or `asm` text."""
+        ...

@@ -1,0 +1,108 @@
+"""Register tiles and loop orders for contractions, picked per shape by a small model.
+
+The model counts vector instructions: a tile of m broadcast rows by v vectors does m*v fused
+multiply-adds and m + v loads per step of the reduction, must fit m*v + v + 1 registers, and wastes
+what sticks out over the edges (tiles are moved back at an edge and recompute).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """rows: one factor per row dimension (innermost last); vectors of `lanes` lanes."""
+
+    rows: tuple[int, ...]
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+
+def _useful(extent: int, factor: int) -> float:
+    return extent / (math.ceil(extent / factor) * factor)
+
+
+def _row_choices(extents: Sequence[int], limit: int) -> list[tuple[int, ...]]:
+    """Factors of the row dimensions: a part of the last one, or whole ones of it by some before."""
+    if not extents:
+        return [()]
+    last = extents[-1]
+    lead = (1,) * (len(extents) - 1)
+    choices = [(*lead, f) for f in range(1, min(last, limit) + 1)]
+    if len(extents) > 1 and last <= limit // 2:
+        head = (1,) * (len(extents) - 2)
+        choices += [(*head, r, last) for r in range(2, min(extents[-2], limit // last) + 1)]
+    return choices
+
+
+def choose(
+    rows: Sequence[int], columns: int, lanes: int, registers: int, streams: bool = False
+) -> Tile:
+    """The tile for row extents and a column extent on a machine with that many vector registers.
+
+    streams: rows load vectors of their own (a depthwise convolution) instead of broadcasts.
+    """
+    if columns < lanes:
+        lanes = columns
+    best: tuple[float, Tile] | None = None
+    most = min(8, max(1, columns // lanes))
+    for vectors in range(1, most + 1):
+        limit = (registers - 2 - vectors) // vectors
+        for factors in _row_choices(rows, max(1, min(limit, 28))):
+            tile = Tile(factors, vectors, lanes)
+            score = _score(rows, columns, tile, registers, streams)
+            if best is None or score > best[0] + 1e-9:
+                best = (score, tile)
+    assert best is not None
+    return best[1]
+
+
+def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, streams: bool) -> float:
+    m = math.prod(tile.rows)
+    v = tile.vectors
+    if m * v + v + 1 > registers - 1:
+        return 0.0
+    useful = _useful(columns, tile.width)
+    for extent, factor in zip(rows, tile.rows, strict=True):
+        useful *= _useful(extent, factor)
+    work = m * v
+    # Two multiply-adds issue per cycle, and each takes four, so fewer than eight accumulators wait
+    # for one another. A column vector comes from L2, a broadcast from L1; loads share the cycles
+    # with the arithmetic, but not perfectly; the loop itself costs about a cycle.
+    loads = 0.1 * (m * v if streams else m) + 0.5 * v
+    cycles = max(work / 2, 4.0) + loads + 1.0
+    return useful * (work / 2) / cycles
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of the three operands of a contraction, and of one panel of columns."""
+
+    rows: int
+    columns: int
+    panel: int
+    row_steps: int
+    column_steps: int
+
+
+def columns_outermost(t: Traffic, l1: int, l2: int) -> bool:
+    """Whether to keep a panel of columns and stream the rows, or the reverse.
+
+    Costs are bytes weighted by the level they come from (L1 0, L2 1, beyond 3).
+    """
+
+    def level(size: int) -> float:
+        return 0.0 if size <= l1 * 0.7 else 1.0 if size <= l2 * 0.8 else 3.0
+
+    outer_columns = t.column_steps * t.rows * level(t.rows + t.panel)
+    outer_columns += t.columns * level(t.columns) + t.row_steps * t.columns * level(t.panel)
+    outer_rows = t.rows * level(t.rows) + t.row_steps * t.columns * level(t.columns)
+    return outer_columns <= outer_rows
