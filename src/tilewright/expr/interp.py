@@ -232,7 +232,9 @@ def _bitcast(x: Any, source: DType, target: DType) -> Any:
     if source.is_sub_byte:
         bits = x.astype(np.int16) if source.is_int else np.asarray(x).view(np.uint8)
         low = np.asarray(bits).astype(np.int64) & ((1 << source.bits) - 1)
-        return _narrow(low, target) if target.is_int else low.astype(np.uint8).view(target.numpy)
+        return (
+            _narrow(low, target) if target.is_int else low.astype(np.uint8).view(target.numpy)[()]
+        )
     return np.asarray(x).astype(source.numpy).view(target.numpy)[()]
 
 

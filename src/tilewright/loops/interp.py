@@ -1,0 +1,73 @@
+"""The meaning of kernels: an interpreter that runs every statement in order, element by element.
+
+A kernel is written out as one Python function over flat lists and run. int64 values are Python
+integers there (wrapped where bounds do not exclude an overflow), others NumPy scalars. Each index
+that bounds do not prove inside its buffer is checked. Allocated buffers start as NaN, or as an odd
+integer, so that a read of undefined contents shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.expr.nodes import INDEX, Buffer
+from tilewright.loops.interp_source import Writer
+from tilewright.loops.nodes import Kernel
+
+
+def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
+    """Run `kernel` in place on one NumPy array per parameter.
+
+    Raises InputError for a missing array or one of another shape or dtype, ExecutionError for an
+    index out of range (TW-INDEX).
+    """
+    for b in kernel.params:
+        _check(kernel, b, buffers.get(b))
+    writer = Writer()
+    source = writer.kernel(kernel)
+    scope = writer.scope | {"out_of_range": _out_of_range, "undefined": _undefined}
+    exec(compile(source, f"<kernel {kernel.name}>", "exec"), scope)
+    flat = [_elements(buffers[b]) for b in kernel.params]
+    with np.errstate(all="ignore"):
+        scope["main"](*flat)
+    for b, values in zip(kernel.params, flat, strict=True):
+        if b in writer.written:
+            buffers[b].reshape(-1)[:] = np.asarray(values, b.dtype.numpy)
+
+
+def _check(kernel: Kernel, buffer: Buffer, array: Any) -> None:
+    if array is None:
+        raise InputError(f"no array for {buffer!r}", where=kernel.name)
+    if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy:
+        found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+        raise InputError(f"{buffer!r} was given an array {found}", where=kernel.name)
+    if buffer in kernel.outputs and not array.flags.c_contiguous:
+        raise InputError(f"the array for output {buffer.name} is not contiguous", where=kernel.name)
+
+
+def _elements(array: Any) -> list[Any]:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return list(flat.tolist()) if array.dtype == INDEX.numpy else list(flat)
+
+
+def _undefined(dtype: DType) -> Any:
+    """What an allocated element holds before the first write."""
+    if dtype is INDEX:
+        return -6148914691236517206
+    if dtype.is_int:
+        pattern = 0x55 & ((1 << dtype.bits) - 1)
+        return dtype.numpy.type(min(pattern, int(dtype.max)))
+    return dtype.numpy.type(True if dtype.is_bool else float("nan"))
+
+
+def _out_of_range(place: str, axis: int, extent: int, index: Any) -> None:
+    raise ExecutionError(
+        f"index {index} of dimension {axis} is outside 0..{extent - 1}",
+        code="TW-INDEX",
+        where=place,
+    )
