@@ -23,6 +23,7 @@ from tilewright.expr.nodes import (
     Expr,
     FloorDiv,
     Le,
+    Load,
     Lt,
     Max,
     Min,
@@ -36,6 +37,7 @@ from tilewright.expr.nodes import (
     Sub,
     Var,
 )
+from tilewright.ir.node import postorder
 
 Interval = tuple[int | None, int | None]
 # Keys: a Var, another atom, or the frozenset of a linear form's terms.
@@ -70,6 +72,16 @@ def refine(env: Env, condition: Expr, holds: bool = True) -> dict[Any, Interval]
     out = dict(env)
     _assume(out, condition, holds)
     return out
+
+
+def lasting(env: Env) -> dict[Any, Interval]:
+    """The entries that stay true when buffers are written: those on atoms without a load."""
+    return {key: interval for key, interval in env.items() if not _reads(key)}
+
+
+def _reads(key: Any) -> bool:
+    atoms = [a for a, _ in key] if isinstance(key, frozenset) else [key]
+    return any(isinstance(n, Load) for atom in atoms for n in postorder(atom))
 
 
 def is_empty(env: Env) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.expr import nodes as n
-from tilewright.expr.bounds import Interval, bounds, refine
+from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.interp import operation
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, While
@@ -100,7 +100,7 @@ class Writer:
         """`head` and the body below it, knowing that the condition holds (or not)."""
         ranges = self.ranges
         if condition is not None:
-            self.ranges = refine(ranges, condition, yes)
+            self.ranges = lasting(refine(ranges, condition, yes))
         self.line(head)
         self.depth += 1
         self.stmt(body)

@@ -1,0 +1,226 @@
+"""Quasi-affine expressions as isl text, and questions to isl under an operation limit.
+
+The only file that asks isl. A subexpression that isl cannot say (a load, `i*j`) becomes a
+variable of its own with the range its dtype and bounds give: an over-approximation, which
+`Domain.exact` reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.expr import nodes as n
+from tilewright.expr.bounds import Env, bounds
+from tilewright.expr.nodes import INDEX, Const, Expr, Var
+
+if TYPE_CHECKING:
+    import islpy
+
+MAX_OPERATIONS = 200_000
+
+
+class Domain:
+    """Integer points: named variables, constraints, and expressions over them as isl text."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.constraints: list[str] = []
+        self.exact = True
+
+    def variable(self, lo: int | None = None, hi: int | None = None) -> str:
+        """A new variable, within inclusive bounds where given."""
+        name = f"x{len(self.names)}"
+        self.names.append(name)
+        if lo is not None:
+            self.constraints.append(f"{name} >= {lo}")
+        if hi is not None:
+            self.constraints.append(f"{name} <= {hi}")
+        return name
+
+    def require(self, text: str) -> None:
+        """Keep only the points where an isl condition holds."""
+        self.constraints.append(f"({text})")
+
+    def text(self, *conditions: str) -> str:
+        """The set as isl reads it, with further conditions."""
+        body = " and ".join([*self.constraints, *(f"({c})" for c in conditions)])
+        return f"{{ [{', '.join(self.names)}] : {body or 'true'} }}"
+
+
+class Translator:
+    """Expressions over one binding of variables (one iteration of a nest) as isl text."""
+
+    def __init__(self, domain: Domain, names: Mapping[Var, str], ranges: Env) -> None:
+        self.domain = domain
+        self.names: dict[Expr, str] = {}
+        self.names.update(names.items())
+        self.ranges = ranges
+
+    def expr(self, e: Expr) -> str:
+        """The isl text of an int64 expression."""
+        name = self.names.get(e)
+        if name is not None:
+            return name
+        if isinstance(e, Const):
+            return str(int(e.value.real))
+        rule = _INTEGERS.get(type(e))
+        text = rule(self, e) if rule is not None and e.dtype is INDEX else None
+        return self.opaque(e) if text is None else text
+
+    def condition(self, e: Expr, holds: bool = True) -> str:
+        """The isl text of a bool expression or its negation; what isl cannot say is true."""
+        text = self._condition(e, holds)
+        if text is None:
+            self.domain.exact = False
+            return "true"
+        return text
+
+    def _condition(self, e: Expr, holds: bool) -> str | None:
+        if isinstance(e, Const):
+            return "true" if bool(e.value) == holds else "false"
+        if isinstance(e, n.Not):
+            return self._condition(e.value, not holds)
+        if isinstance(e, n.And | n.Or):
+            both = isinstance(e, n.And) == holds
+            parts = [self._condition(e.lhs, holds), self._condition(e.rhs, holds)]
+            if None in parts:
+                self.domain.exact = False
+                return next((p for p in parts if p is not None), None) if both else None
+            return f"({parts[0]} {'and' if both else 'or'} {parts[1]})"
+        if isinstance(e, n.Compare) and e.lhs.dtype is INDEX:
+            return f"({self.expr(e.lhs)} {_COMPARE[type(e)][not holds]} {self.expr(e.rhs)})"
+        return None
+
+    def opaque(self, e: Expr) -> str:
+        """A variable of its own for something isl cannot say."""
+        self.domain.exact = False
+        name = self.names[e] = self.domain.variable(*bounds(e, self.ranges))
+        return name
+
+
+_COMPARE: Mapping[type[Expr], tuple[str, str]] = {
+    n.Lt: ("<", ">="),
+    n.Le: ("<=", ">"),
+    n.Eq: ("=", "!="),
+    n.Ne: ("!=", "="),
+}
+
+
+def _infix(op: str) -> Callable[[Translator, Any], str]:
+    return lambda t, e: f"({t.expr(e.lhs)} {op} {t.expr(e.rhs)})"
+
+
+def _prefix(op: str) -> Callable[[Translator, Any], str]:
+    return lambda t, e: f"{op}({t.expr(e.lhs)}, {t.expr(e.rhs)})"
+
+
+def _mul(t: Translator, e: n.Mul) -> str | None:
+    for a, b in ((e.lhs, e.rhs), (e.rhs, e.lhs)):
+        if isinstance(a, Const):
+            return f"({int(a.value.real)} * {t.expr(b)})"
+    return None
+
+
+def _divisor(e: n.Binary) -> int | None:
+    """The divisor where it is a positive constant."""
+    c = int(e.rhs.value.real) if isinstance(e.rhs, Const) else 0
+    return c if c > 0 else None
+
+
+def _floordiv(t: Translator, e: n.FloorDiv) -> str | None:
+    c = _divisor(e)
+    return None if c is None else f"floor(({t.expr(e.lhs)}) / {c})"
+
+
+def _mod(t: Translator, e: n.Mod) -> str | None:
+    c = _divisor(e)
+    return None if c is None else f"(({t.expr(e.lhs)}) mod {c})"
+
+
+def _select(t: Translator, e: n.Select) -> str | None:
+    yes, no = t._condition(e.condition, True), t._condition(e.condition, False)
+    if yes is None or no is None:
+        return None
+    name = t.domain.variable()
+    then, otherwise = t.expr(e.then), t.expr(e.otherwise)
+    t.domain.require(f"({yes} and {name} = {then}) or ({no} and {name} = {otherwise})")
+    return name
+
+
+_INTEGERS: Mapping[type[Expr], Callable[[Translator, Any], str | None]] = {
+    n.Add: _infix("+"),
+    n.Sub: _infix("-"),
+    n.Min: _prefix("min"),
+    n.Max: _prefix("max"),
+    n.Neg: lambda t, e: f"(-{t.expr(e.value)})",
+    n.Mul: _mul,
+    n.FloorDiv: _floordiv,
+    n.Mod: _mod,
+    n.Select: _select,
+}
+
+
+# -- questions
+
+
+def sample(domain: Domain, conditions: Sequence[str], limit: int | None = None) -> list[int] | None:
+    """One point of the domain where all conditions hold, or None if there is none.
+
+    Raises TooHard when isl needs more than `limit` (default MAX_OPERATIONS) operations.
+    """
+    point: list[int] | None = _ask(domain.text(*conditions), _point, limit)
+    return point
+
+
+def _point(s: islpy.Set) -> list[int] | None:
+    import islpy
+
+    if s.is_empty():
+        return None
+    p = s.sample_point()
+    size = s.dim(islpy.dim_type.set)
+    return [int(p.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k in range(size)]
+
+
+class TooHard(Exception):
+    """isl did not answer within the operation limit."""
+
+
+_contexts: list[Any] = []
+
+
+def _ask(text: str, question: Callable[[Any], Any], limit: int | None) -> Any:
+    import islpy
+
+    if not _contexts:
+        _contexts.append(islpy.Context())
+    context = _contexts[0]
+    context.reset_operations()
+    context.set_max_operations(MAX_OPERATIONS if limit is None else limit)
+    try:
+        return question(islpy.Set.read_from_str(context, text))
+    except islpy.Error as error:
+        if "operations" in str(error):
+            raise TooHard(text) from None
+        raise
+    finally:
+        context.set_max_operations(0)
+
+
+def greatest(domain: Domain, text: str, limit: int | None = None) -> int | None:
+    """The greatest value of an expression over the domain; None if unbounded or never reached.
+
+    Raises TooHard as `sample` does.
+    """
+    body = " and ".join([f"m = {text}", *domain.constraints])
+    bound = f"exists {', '.join(domain.names)} : {body}" if domain.names else body
+    value: int | None = _ask(f"{{ [m] : {bound} }}", _top, limit)
+    return value
+
+
+def _top(s: islpy.Set) -> int | None:
+    if s.is_empty():
+        return None
+    value = s.dim_max_val(0)
+    return int(value.to_python()) if value.is_int() else None

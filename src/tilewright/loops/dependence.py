@@ -1,0 +1,301 @@
+"""Which iterations of a loop meet in memory, and so which orders keep the meaning.
+
+Two accesses of one buffer conflict if one of them writes, except that two `Update`s with one
+commutative reducer do not. A syntactic lemma settles the usual cases (an index in which the loop
+is a digit of its own); isl settles the rest, within an operation limit.
+
+An index `min(o*f, n-f)` says that overlapping tiles store equal values (the loop IR's promise, see
+schedule `split`): between plain stores and loads it is read as `o*f`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+from tilewright.base.errors import VerifyError
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import Interval, bounds
+from tilewright.expr.nodes import Const, Expr, Min, Var
+from tilewright.loops.nodes import Alloc, Block, For, Kernel
+from tilewright.loops.places import Access, accesses, places, reads_memory, variables
+from tilewright.loops.printer import show_place
+
+LEGAL, ILLEGAL, UNKNOWN = "legal", "illegal", "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Two iterations (loop name to value) that touch `place`, an element of a buffer."""
+
+    first: dict[str, int]
+    second: dict[str, int]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """kind: legal, illegal (with a witness) or unknown; reason: one sentence."""
+
+    kind: str
+    reason: str
+    witness: Witness | None = None
+
+    def __bool__(self) -> bool:
+        return self.kind == LEGAL
+
+
+# From the names of the band's variables in two iterations, the isl condition of a problem.
+Relation = Callable[[Sequence[str], Sequence[str]], str]
+
+
+def can_parallelize(kernel: Kernel, loop: For | str) -> Verdict:
+    """Whether the iterations of one loop may run together, or in any order."""
+    found = _find(kernel, loop)
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} != {q[0]}", _any_pair)
+
+
+def can_reorder(kernel: Kernel, loops: Sequence[For | str]) -> Verdict:
+    """Whether nested loops, given outermost first, may be interchanged in every way."""
+    band = [_find(kernel, loop) for loop in loops]
+
+    def backwards(p: Sequence[str], q: Sequence[str]) -> str:
+        cases = []
+        for first in range(len(band)):
+            same = [f"{p[k]} = {q[k]}" for k in range(first)]
+            for later in range(first + 1, len(band)):
+                cases.append([*same, f"{p[first]} < {q[first]}", f"{p[later]} > {q[later]}"])
+        return " or ".join(f"({' and '.join(c)})" for c in cases) or "false"
+
+    return _judge(kernel, band, backwards, _any_pair)
+
+
+def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
+    """Whether the first `at` statements of a loop's block may run for all iterations first."""
+    found = _find(kernel, loop)
+    body = found.body
+    if not isinstance(body, Block) or not 0 < at < len(body.stmts):
+        raise VerifyError(f"loop {found.var.name} has no statement boundary {at}")
+    early: set[object] = set(body.stmts[:at])
+
+    def crossing(a: Access, b: Access) -> bool:
+        return _is_below(b, early) and not _is_below(a, early)
+
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing)
+
+
+def _is_below(a: Access, stmts: set[object]) -> bool:
+    return a.place.stmt in stmts or any(s in stmts for s in a.place.path)
+
+
+def _any_pair(a: Access, b: Access) -> bool:
+    return True
+
+
+def _find(kernel: Kernel, loop: For | str) -> For:
+    for at in places(kernel.body):
+        s = at.stmt
+        if isinstance(s, For) and (s is loop or s.var.name == loop):
+            return s
+    name = loop if isinstance(loop, str) else loop.var.name
+    raise VerifyError(f"there is no loop {name}", where=f"kernel {kernel.name}")
+
+
+def _judge(
+    kernel: Kernel,
+    band: Sequence[For],
+    relation: Relation,
+    wanted: Callable[[Access, Access], bool],
+) -> Verdict:
+    for a, b in conflicting(kernel, band[-1]):
+        for first, second in ((a, b), (b, a)) if a is not b else ((a, b),):
+            if not wanted(first, second):
+                continue
+            verdict = _meet(first, second, band, relation)
+            if verdict is not None:
+                return verdict
+    return Verdict(LEGAL, "no two iterations conflict")
+
+
+def conflicting(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
+    """Pairs of accesses inside `loop` to one buffer that do not commute, each with itself too."""
+    inside: dict[object, list[Access]] = {}
+    for at in places(kernel.body):
+        if loop not in at.path:
+            continue
+        private = {s.buffer for s in at.path[at.path.index(loop) :] if isinstance(s, Alloc)}
+        for access in accesses(at):
+            if access.buffer not in private:
+                inside.setdefault(access.buffer, []).append(access)
+    for found in inside.values():
+        if any(a.writes for a in found):
+            for a, b in combinations_with_replacement(found, 2):
+                if (a.writes or b.writes) and not commute(a, b):
+                    yield a, b
+
+
+def commute(a: Access, b: Access) -> bool:
+    """Whether both are updates by one commutative reducer."""
+    p, q = a.reducer, b.reducer
+    if p is None or q is None or not p.commutative:
+        return False
+    return p is q or (p.name == q.name and p.dtypes == q.dtypes)
+
+
+# -- the lemma
+
+
+def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
+    """Loop variables of `band` that agree wherever `a` and `b` meet; None: they never meet.
+
+    In an index, the distance between the two iterations of one loop times its coefficient must
+    make up for all other differences. Where these cannot reach the coefficient, it is 0.
+    """
+    outer = a.loops[: a.loops.index(band[0])]
+    same: set[Var] = {loop.var for loop in outer}
+    vary = [loop.var for loop in band]
+    while True:
+        before = len(same)
+        for i, j in zip(_forms(a, b), _forms(b, a), strict=True):
+            found = _digit(i, j, (a, b), same, vary)
+            if found is None:
+                return None
+            same |= found
+        if len(same) == before:
+            return same.intersection(vary)
+
+
+def _forms(a: Access, other: Access) -> list[Affine]:
+    ideal = a.reducer is None and other.reducer is None
+    return [_unclamped(affine(i)) if ideal else affine(i) for i in a.index]
+
+
+def _unclamped(form: Affine) -> Affine:
+    total = Affine((), form.const)
+    for atom, c in form.terms:
+        clamp = isinstance(atom, Min) and isinstance(atom.rhs, Const) and not reads_memory(atom)
+        term = affine(atom.lhs).scaled(c) if clamp else Affine(((atom, c),), 0)  # type: ignore[attr-defined]
+        total = total + term
+    return total
+
+
+def _digit(
+    i: Affine, j: Affine, pair: tuple[Access, Access], same: set[Var], vary: list[Var]
+) -> set[Var] | None:
+    """The variables whose distance the equation `i == j` forces to 0; None: no solution."""
+    unsettled = [v for v in vary if v not in same]
+    digits: dict[Expr, tuple[int, int | None]] = {}
+    lo: int | None = i.const - j.const
+    hi: int | None = lo
+    for atom in dict(i.terms) | dict(j.terms):
+        p, q = i.coefficient(atom), j.coefficient(atom)
+        fixed = not reads_memory(atom) and all(v in same for v in variables(atom))
+        if fixed and p == q:
+            continue
+        if atom in unsettled and p == q:
+            low, high = pair[0].ranges[atom]
+            digits[atom] = (p, None if low is None or high is None else abs(p) * (high - low))
+            continue
+        if fixed:
+            part = _times(bounds(atom, pair[0].ranges), p - q)
+        else:
+            one = _times(bounds(atom, pair[0].ranges), p)
+            part = _minus(one, _times(bounds(atom, pair[1].ranges), q))
+        lo, hi = _minus((lo, hi), _times(part, -1))
+    return _forced(digits, lo, hi)
+
+
+def _forced(
+    digits: dict[Expr, tuple[int, int | None]], lo: int | None, hi: int | None
+) -> set[Var] | None:
+    if lo is None or hi is None:
+        return set()
+    settled: set[Var] = set()
+    for atom, (c, _) in sorted(digits.items(), key=lambda d: -abs(d[1][0])):
+        others = [reach for a, (_, reach) in digits.items() if a is not atom and a not in settled]
+        if None in others:
+            break
+        slack = max(abs(lo), abs(hi)) + sum(r for r in others if r is not None)
+        if abs(c) <= slack:
+            break
+        assert isinstance(atom, Var)
+        settled.add(atom)
+    if len(settled) == len(digits) and (lo > 0 or hi < 0):
+        return None
+    return settled
+
+
+def _times(x: Interval, c: int) -> Interval:
+    if c == 0:
+        return (0, 0)
+    lo, hi = x if c > 0 else (x[1], x[0])
+    return (None if lo is None else lo * c, None if hi is None else hi * c)
+
+
+def _minus(x: Interval, y: Interval) -> Interval:
+    lo = None if x[0] is None or y[1] is None else x[0] - y[1]
+    hi = None if x[1] is None or y[0] is None else x[1] - y[0]
+    return (lo, hi)
+
+
+# -- isl
+
+
+def _meet(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Verdict | None:
+    """A verdict other than legal if iterations in `relation` meet; None where none do."""
+    same = proven_equal(a, b, band)
+    if same is None or len(same) == len(band):
+        return None
+    return ask_isl(a, b, band, relation)
+
+
+def ask_isl(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Verdict | None:
+    """As the lemma, decided by isl: illegal with a witness, unknown, or None where none meet."""
+    domain = Domain()
+    outer = a.loops[: a.loops.index(band[0])]
+    shared: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
+    one, two = (_iteration(domain, x, shared) for x in (a, b))
+    for i, j in zip(_forms(a, b), _forms(b, a), strict=True):
+        domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
+    p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
+    place = show_place(a.buffer, a.index)
+    names = ", ".join(loop.var.name for loop in band)
+    try:
+        point = sample(domain, [relation(p, q)])
+    except TooHard:
+        return Verdict(UNKNOWN, f"isl gave up on {place} over {names}: operation limit")
+    if point is None:
+        return None
+    if not domain.exact:
+        return Verdict(UNKNOWN, f"the accesses of {a.buffer.name} over {names} are not affine")
+    values = dict(zip(domain.names, point, strict=True))
+    first, second = (
+        {loop.var.name: values[t.names[loop.var]] for loop in x.loops}
+        for t, x in ((one, a), (two, b))
+    )
+    element = ", ".join(str(_at(i, a, one, values)) for i in a.index)
+    witness = Witness(first, second, f"{a.buffer.name}[{element}]")
+    return Verdict(ILLEGAL, f"iterations {first} and {second} meet at {witness.place}", witness)
+
+
+def _iteration(domain: Domain, access: Access, shared: dict[Var, str]) -> Translator:
+    translate = Translator(domain, shared, access.ranges)
+    for p in access.loops:
+        name = translate.names.get(p.var)
+        extent = translate.expr(p.extent)
+        if name is None:
+            name = translate.names[p.var] = domain.variable()
+        domain.require(f"0 <= {name} < {extent}")
+    for condition, holds in access.guards:
+        domain.require(translate.condition(condition, holds))
+    return translate
+
+
+def _at(i: Expr, a: Access, translate: Translator, values: dict[str, int]) -> int:
+    env: dict[Var, tuple[int, int]] = {}
+    for p in a.loops:
+        value = values[translate.names[p.var]]
+        env[p.var] = (value, value)
+    return bounds(i, env)[0] or 0

@@ -1,0 +1,247 @@
+"""The invariants of kernels (listed in loops/nodes.py) as a table of checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.base import dtypes
+from tilewright.base.errors import VerifyError
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Update, While
+from tilewright.loops.places import Access, Place, accesses, expressions, places, reads_memory
+from tilewright.loops.printer import show, show_place
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What the checks have seen so far in one kernel."""
+
+    kernel: Kernel
+    loop_names: set[str] = field(default_factory=set)
+
+
+Check = Callable[[_Scope, Place], Iterator[str]]
+
+
+def verify(kernel: Kernel, dependences: bool = True) -> None:
+    """Check every invariant of `kernel`.
+
+    dependences: whether loops that promise to run together are proven to be able to (the one
+    costly check). Raises VerifyError with the code of the broken invariant; the message names the
+    loop, buffer or statement.
+    """
+    scope = _Scope(kernel)
+    for code, check in _OF_KERNEL.items():
+        _raise_first(code, kernel, check(scope))
+    for place in places(kernel.body):
+        for code, of_place in _OF_PLACE.items():
+            if code != "TW-LOOP-DEPENDENCE" or dependences:
+                _raise_first(code, kernel, of_place(scope, place))
+
+
+def _raise_first(code: str, kernel: Kernel, messages: Iterator[str]) -> None:
+    for message in messages:
+        raise VerifyError(message, code=code, where=f"kernel {kernel.name}")
+
+
+# -- the kernel as a whole
+
+
+def _outputs_are_params(scope: _Scope) -> Iterator[str]:
+    for b in scope.kernel.outputs:
+        if b not in scope.kernel.params:
+            yield f"output {b.name} is no parameter"
+
+
+def _params_differ(scope: _Scope) -> Iterator[str]:
+    seen: set[str] = set()
+    for b in scope.kernel.params:
+        if b.name in seen:
+            yield f"two parameters are named {b.name}"
+        seen.add(b.name)
+
+
+# -- names and scopes
+
+
+def _loop_names(scope: _Scope, at: Place) -> Iterator[str]:
+    if isinstance(at.stmt, For):
+        name = at.stmt.var.name
+        if name in scope.loop_names:
+            yield f"two loops are named {name}"
+        scope.loop_names.add(name)
+
+
+def _bound(scope: _Scope, at: Place) -> Iterator[str]:
+    around = {loop.var for loop in at.loops}
+    for e in expressions(at.stmt):
+        for node in postorder(e):
+            if isinstance(node, Var) and node not in around:
+                yield f"{node.name} is used where no loop binds it, in {_brief(at)}"
+
+
+def _buffers(scope: _Scope, at: Place) -> Iterator[str]:
+    around = {s.buffer for s in at.path if isinstance(s, Alloc)} | set(scope.kernel.params)
+    if isinstance(at.stmt, Alloc):
+        if at.stmt.buffer in around:
+            yield f"{at.stmt.buffer.name} is allocated inside its own scope"
+        return
+    for b in _used(at):
+        if b not in around:
+            yield f"{b.name} is neither a parameter nor allocated around {_brief(at)}"
+
+
+def _writes(scope: _Scope, at: Place) -> Iterator[str]:
+    inputs = set(scope.kernel.inputs)
+    for b in _written(at):
+        if b in inputs:
+            yield f"{b.name} is written in {_brief(at)}, but is no output"
+
+
+def _used(at: Place) -> Iterator[Buffer]:
+    yield from _written(at)
+    for e in expressions(at.stmt):
+        yield from (node.buffer for node in postorder(e) if isinstance(node, Load))
+
+
+def _written(at: Place) -> tuple[Buffer, ...]:
+    if isinstance(at.stmt, Store):
+        return (at.stmt.buffer,)
+    return at.stmt.buffers if isinstance(at.stmt, Update) else ()
+
+
+# -- types
+
+
+def _kinds(scope: _Scope, at: Place) -> Iterator[str]:
+    if isinstance(at.stmt, For) and at.stmt.kind not in KINDS:
+        yield f"loop {at.stmt.var.name} is {at.stmt.kind!r}, not one of {', '.join(KINDS)}"
+
+
+def _types(scope: _Scope, at: Place) -> Iterator[str]:
+    s = at.stmt
+    if isinstance(s, For):
+        if s.var.dtype is not INDEX:
+            yield f"loop {s.var.name} is {s.var.dtype}, not {INDEX}"
+        if s.extent.dtype is not INDEX:
+            yield f"the extent of loop {s.var.name} is {s.extent.dtype}, not {INDEX}"
+    elif isinstance(s, If | While) and s.condition.dtype is not dtypes.bool_:
+        yield f"the condition of {_brief(at)} is {s.condition.dtype}, not bool"
+    elif isinstance(s, Store) and s.value.dtype is not s.buffer.dtype:
+        yield f"{s.value.dtype} is stored into {s.buffer!r}, in {_brief(at)}"
+    elif isinstance(s, Update):
+        yield from _update_types(s, at)
+
+
+def _update_types(s: Update, at: Place) -> Iterator[str]:
+    expected = s.reducer.dtypes
+    if not len(s.buffers) == len(s.values) == len(expected):
+        yield (
+            f"{s.reducer.name} has {len(expected)} components, {_brief(at)} has "
+            f"{len(s.buffers)} buffers and {len(s.values)} values"
+        )
+        return
+    for b, v, t in zip(s.buffers, s.values, expected, strict=True):
+        if b.dtype is not t or v.dtype is not t:
+            yield f"{s.reducer.name} combines {t}, not {v.dtype} into {b!r}, in {_brief(at)}"
+
+
+def _index_types(scope: _Scope, at: Place) -> Iterator[str]:
+    for b, index in _indexed(at):
+        if len(index) != len(b.shape):
+            yield f"{b!r} is indexed with {len(index)} expressions, in {_brief(at)}"
+        for i in index:
+            if i.dtype is not INDEX:
+                yield f"an index of {show_place(b, index)} is {i.dtype}, not {INDEX}"
+
+
+def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    for b in _written(at):
+        yield b, at.stmt.index  # type: ignore[attr-defined]
+    for e in expressions(at.stmt):
+        yield from ((n.buffer, n.index) for n in postorder(e) if isinstance(n, Load))
+
+
+# -- bounds
+
+
+def _inside(scope: _Scope, at: Place) -> Iterator[str]:
+    for access in accesses(at):
+        for axis, (i, extent) in enumerate(zip(access.index, access.buffer.shape, strict=True)):
+            lo, hi = bounds(i, access.ranges)
+            if lo is not None and hi is not None and lo >= 0 and hi < extent:
+                continue
+            if reads_memory(i):
+                continue
+            problem = outside(access, axis)
+            if problem is not None:
+                place = show_place(access.buffer, access.index)
+                yield f"dimension {axis} of {place} {problem}, in {_brief(at)}"
+
+
+def outside(access: Access, axis: int) -> str | None:
+    """Why an index is not proven inside its buffer (by isl), or None where it is."""
+    domain = Domain()
+    extent = access.buffer.shape[axis]
+    translate = iteration(domain, access)
+    text = translate.expr(access.index[axis])
+    try:
+        point = sample(domain, [f"{text} < 0 or {text} >= {extent}"])
+    except TooHard:
+        return f"is not proven inside 0..{extent - 1} within the operation limit"
+    if point is None:
+        return None
+    if not domain.exact:
+        return f"is not proven inside 0..{extent - 1}"
+    values = dict(zip(domain.names, point, strict=True))
+    at = ", ".join(f"{p.var.name} = {values[translate.names[p.var]]}" for p in access.loops)
+    return f"leaves 0..{extent - 1}" + (f" at {at}" if at else "")
+
+
+def iteration(domain: Domain, access: Access) -> Translator:
+    """One iteration of the loops around an access, under its guards, added to `domain`."""
+    translate = Translator(domain, {}, access.ranges)
+    for p in access.loops:
+        extent = translate.expr(p.extent)
+        name = translate.names[p.var] = domain.variable(lo=0)
+        domain.require(f"{name} < {extent}")
+    for condition, holds in access.guards:
+        domain.require(translate.condition(condition, holds))
+    return translate
+
+
+def _together(scope: _Scope, at: Place) -> Iterator[str]:
+    from tilewright.loops.dependence import can_parallelize
+
+    if isinstance(at.stmt, For) and at.stmt.kind != "serial":
+        verdict = can_parallelize(scope.kernel, at.stmt)
+        if verdict.kind != "legal":
+            name = f"{at.stmt.kind} loop {at.stmt.var.name}"
+            yield f"the iterations of {name} depend on one another: {verdict.reason}"
+
+
+def _brief(at: Place) -> str:
+    line = show(at.stmt).split("\n", 1)[0]
+    return f"`{line if len(line) <= 120 else line[:117] + '...'}`"
+
+
+_OF_KERNEL: Mapping[str, Callable[[_Scope], Iterator[str]]] = {
+    "TW-OUTPUTS": _outputs_are_params,
+    "TW-PARAMS": _params_differ,
+}
+
+_OF_PLACE: Mapping[str, Check] = {
+    "TW-LOOP-NAME": _loop_names,
+    "TW-LOOP-KIND": _kinds,
+    "TW-UNBOUND": _bound,
+    "TW-BUFFER-SCOPE": _buffers,
+    "TW-INPUT-WRITTEN": _writes,
+    "TW-TYPE": _types,
+    "TW-INDEX-TYPE": _index_types,
+    "TW-BOUNDS": _inside,
+    "TW-LOOP-DEPENDENCE": _together,
+}
