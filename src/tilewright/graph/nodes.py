@@ -1,0 +1,199 @@
+"""The graph: operators over tensors, in SSA form, with the ONNX operator vocabulary.
+
+    Graph     = Graph(name, inputs, outputs, operations, constants)
+    Operation = Operation(op_type, domain, version, inputs, outputs, attributes, name)
+    Value     = Value(name, dtype, shape, kind)         a symbol, compared by identity
+
+Everything is immutable: a pass returns a new graph and shares what it did not change. A subgraph
+(of `If`, `Loop`, `Scan`) is a Graph in an operation's attributes; it may read values of the graphs
+around it (`Graph.captured`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, dtype_of
+
+Dim = int | str | None
+Shape = tuple[Dim, ...]
+KINDS = ("tensor", "sequence", "optional", "map")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """What flows along an edge.
+
+    dtype: of the elements (None: unknown). shape: extents; a name is a symbolic extent, None an
+    unknown one; the whole shape is None where not even the rank is known. kind: one of KINDS.
+    """
+
+    name: str
+    dtype: DType | None = None
+    shape: Shape | None = None
+    kind: str = "tensor"
+
+    @property
+    def static(self) -> bool:
+        """Whether it is a tensor of known dtype and extents."""
+        return (
+            self.kind == "tensor"
+            and self.dtype is not None
+            and self.shape is not None
+            and all(isinstance(d, int) for d in self.shape)
+        )
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape, when it is static. Raises ValueError when it is not."""
+        if self.shape is None or not all(isinstance(d, int) for d in self.shape):
+            raise ValueError(f"{self} has no static shape")
+        return tuple(int(d) for d in self.shape if d is not None)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type_text}"
+
+    @property
+    def type_text(self) -> str:
+        """`float32[1, N, ?]`; `sequence(float32)` for what is no tensor."""
+        element = "?" if self.dtype is None else str(self.dtype)
+        if self.shape is None:
+            text = element
+        else:
+            text = f"{element}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+        return text if self.kind == "tensor" else f"{self.kind}({text})"
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operator applied.
+
+    version: the since_version of the operator's definition. inputs: None marks an optional input
+    that is left out; the same for outputs. attributes: Python ints, floats, strings, lists of
+    them, NumPy arrays, or Graphs.
+    """
+
+    op_type: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    version: int = 1
+    name: str = ""
+
+    @property
+    def qualified(self) -> str:
+        """The operator with its domain, `com.acme::Foo`; ONNX's own without one."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def label(self) -> str:
+        """What to call this node in a message: its name, or its first output's."""
+        if self.name:
+            return self.name
+        first = next((o.name for o in self.outputs if o is not None), "?")
+        return f"{self.op_type} -> {first}"
+
+    @cached_property
+    def subgraphs(self) -> tuple[Graph, ...]:
+        """The Graphs among the attributes."""
+        return tuple(v for v in self.attributes.values() if isinstance(v, Graph))
+
+    @cached_property
+    def reads(self) -> tuple[Value, ...]:
+        """Every value needed to run it, those its subgraphs capture included, each once."""
+        found = dict.fromkeys(v for v in self.inputs if v is not None)
+        for g in self.subgraphs:
+            found |= dict.fromkeys(g.captured)
+        return tuple(found)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        """The outputs that exist."""
+        return tuple(v for v in self.outputs if v is not None)
+
+    def __repr__(self) -> str:
+        from tilewright.graph.printer import show_operation
+
+        return show_operation(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model or a subgraph. operations: in an order in which they can run.
+
+    constants: values that are known, with their arrays (not to be written to). Every operand is an
+    input, a constant, or the output of an earlier operation (or, in a subgraph, captured).
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    operations: tuple[Operation, ...]
+    constants: Mapping[Value, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def producers(self) -> Mapping[Value, Operation]:
+        """The operation that writes each value."""
+        return {v: op for op in self.operations for v in op.writes}
+
+    @cached_property
+    def readers(self) -> Mapping[Value, tuple[Operation, ...]]:
+        """The operations that read each value, in order, each once."""
+        found: dict[Value, list[Operation]] = {}
+        for op in self.operations:
+            for v in op.reads:
+                found.setdefault(v, []).append(op)
+        return {v: tuple(ops) for v, ops in found.items()}
+
+    @cached_property
+    def captured(self) -> tuple[Value, ...]:
+        """Values read but not defined here: those of the graphs around a subgraph."""
+        own = {*self.inputs, *self.constants, *self.producers}
+        reads = dict.fromkeys(v for op in self.operations for v in op.reads)
+        reads |= dict.fromkeys(self.outputs)
+        return tuple(v for v in reads if v not in own)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value defined here: inputs, constants, results."""
+        return (*self.inputs, *self.constants, *self.producers)
+
+    def producer(self, value: Value) -> Operation | None:
+        """The operation that writes `value`; None for inputs and constants."""
+        return self.producers.get(value)
+
+    def users(self, value: Value) -> tuple[Operation, ...]:
+        """The operations that read `value`."""
+        return self.readers.get(value, ())
+
+    def with_operations(
+        self,
+        operations: Sequence[Operation],
+        constants: Mapping[Value, np.ndarray[Any, Any]] | None = None,
+        outputs: Sequence[Value] | None = None,
+    ) -> Graph:
+        """The same interface around other operations; constants nothing reads are dropped."""
+        outs = self.outputs if outputs is None else tuple(outputs)
+        pool = self.constants if constants is None else constants
+        used = {v for op in operations for v in op.reads} | set(outs)
+        kept = {v: a for v, a in pool.items() if v in used}
+        return replace(self, operations=tuple(operations), constants=kept, outputs=outs)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.operations)} operations)"
+
+    def __str__(self) -> str:
+        from tilewright.graph.printer import show
+
+        return show(self)
+
+
+def constant(name: str, array: np.ndarray[Any, Any]) -> Value:
+    """A value with the type of `array`, for use as a key of `Graph.constants`."""
+    return Value(name, dtype_of(array.dtype), tuple(int(d) for d in array.shape))

@@ -1,0 +1,1 @@
+"""Operator definitions, one file per family; `registry` says what a definition is."""

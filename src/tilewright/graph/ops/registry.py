@@ -1,0 +1,286 @@
+"""The one way to define an operator: an OpDef, registered by domain, name and version.
+
+    register(OpDef(
+        "Square", domain="com.acme",
+        infer=lambda call: [(call.dtype(0), call.shape(0))],
+        compute=lambda call, inputs, outputs: [
+            map_("square", outputs[0], lambda *i: inputs[0][i] * inputs[0][i])
+        ],
+        reference=lambda call, x: [x * x],
+        flops=lambda call: call.size_out(0),
+    ))
+
+Every module of this package is a family of definitions that registers itself when it is imported;
+the first lookup imports them all. A user's own operators are registered the same way, before the
+model that uses them is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, ModelError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Operation, Shape, Value
+from tilewright.loops.nodes import Kernel
+
+if TYPE_CHECKING:
+    from tilewright.graph.ops.fragment import Fragment
+
+Array = np.ndarray[Any, Any]
+Type = tuple[DType, Shape | None]
+Program = Sequence[Computation | Kernel]
+
+
+class DataDependent(Exception):
+    """Raised inside `infer` when an output's shape depends on a value that is not known yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpCall:
+    """One use of an operator, as its definition sees it.
+
+    known: the values that are constants. An input that is left out has no dtype or shape; ask
+    `has(i)` first.
+    """
+
+    operation: Operation
+    known: Mapping[Value, Array] = field(default_factory=dict)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute, or its default."""
+        return self.operation.attributes.get(name, default)
+
+    @property
+    def version(self) -> int:
+        """The since_version of the operator that the model asks for."""
+        return self.operation.version
+
+    @property
+    def name(self) -> str:
+        """A C identifier to name the computations by."""
+        return re.sub(r"\W", "_", self.operation.op_type).lower()
+
+    @property
+    def arity(self) -> int:
+        """The number of inputs, those left out in the middle included."""
+        return len(self.operation.inputs)
+
+    def has(self, i: int) -> bool:
+        """Whether input `i` is given."""
+        return i < self.arity and self.operation.inputs[i] is not None
+
+    def wants(self, i: int) -> bool:
+        """Whether output `i` is asked for."""
+        return i < len(self.operation.outputs) and self.operation.outputs[i] is not None
+
+    def value(self, i: int) -> Value:
+        """Input `i`. Raises ModelError if it is left out."""
+        v = self.operation.inputs[i] if i < self.arity else None
+        if v is None:
+            raise self.error(f"input {i} is missing")
+        return v
+
+    def dtype(self, i: int) -> DType:
+        """The element type of input `i`."""
+        v = self.value(i)
+        if v.dtype is None:
+            raise DataDependent(v.name)
+        return v.dtype
+
+    def shape(self, i: int) -> tuple[int, ...]:
+        """The extents of input `i`. Raises DataDependent where they are not known."""
+        v = self.value(i)
+        if not v.static:
+            raise DataDependent(v.name)
+        return v.extents
+
+    def rank(self, i: int) -> int:
+        """The number of dimensions of input `i`."""
+        shape = self.value(i).shape
+        if shape is None:
+            raise DataDependent(self.value(i).name)
+        return len(shape)
+
+    def size(self, i: int) -> int:
+        """The number of elements of input `i`."""
+        return math.prod(self.shape(i))
+
+    def constant(self, i: int) -> Array | None:
+        """The value of input `i` if it is given and known, else None."""
+        v = self.operation.inputs[i] if i < self.arity else None
+        return None if v is None else self.known.get(v)
+
+    def need(self, i: int) -> Array:
+        """The value of input `i`. Raises DataDependent if it is not known."""
+        found = self.constant(i)
+        if found is None:
+            raise DataDependent(self.value(i).name)
+        return found
+
+    def ints(self, i: int) -> list[int] | None:
+        """The known value of input `i` as a list of ints; None if it is left out."""
+        return [int(n) for n in self.need(i).reshape(-1)] if self.has(i) else None
+
+    def out(self, i: int) -> Value:
+        """Output `i`."""
+        v = self.operation.outputs[i]
+        assert v is not None
+        return v
+
+    def size_out(self, i: int) -> int:
+        """The number of elements of output `i`."""
+        return math.prod(self.out(i).extents)
+
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` counted from the front. Raises ModelError if it is out of range."""
+        if not -rank <= axis < max(rank, 1):
+            raise self.error(f"axis {axis} is out of range for {rank} dimensions")
+        return axis + rank if axis < 0 else axis
+
+    def error(self, message: str) -> ModelError:
+        """The error to raise for a use that breaks the operator's rules."""
+        op = self.operation
+        return ModelError(message, where=f"node {op.label!r} ({op.qualified})")
+
+
+Infer = Callable[[OpCall], Sequence[Type]]
+Compute = Callable[[OpCall, Sequence[Buffer], Sequence[Buffer]], Program | None]
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """The definition of an operator for the versions since .. until (both included).
+
+    infer: dtype and shape of each output (shape None: known only when it runs). It is called with
+    static input shapes; it may use constant inputs (`call.need`).
+    compute: the native form, reading and writing the given buffers; None, or a result of None:
+    there is none for these attributes and dtypes. Buffers of operands left out are None.
+    reference: NumPy arrays in (None for what is left out), list of arrays out.
+    flops: floating-point operations of one run (a multiply-add is two); 0 where not given.
+    decompose: the same in terms of other operators, used where there is no native form.
+    """
+
+    op_type: str
+    infer: Infer
+    domain: str = ""
+    since: int = 1
+    until: int | None = None
+    compute: Compute | None = None
+    reference: Callable[..., Sequence[Any]] | None = None
+    flops: Callable[[OpCall], int] | None = None
+    decompose: Callable[[OpCall, Fragment], Sequence[Value] | None] | None = None
+
+    def covers(self, version: int) -> bool:
+        """Whether it defines the operator of that version."""
+        return self.since <= version and (self.until is None or version <= self.until)
+
+
+_definitions: dict[tuple[str, str], list[OpDef]] = {}
+_state = {"loaded": False}
+
+
+def register(definition: OpDef, *, replace: bool = False) -> OpDef:
+    """Add a definition. With `replace` it goes before those already there for its versions.
+
+    Raises InputError if another definition covers one of its versions.
+    """
+    key = (definition.domain, definition.op_type)
+    known = _definitions.setdefault(key, [])
+    if not replace:
+        for other in known:
+            if _overlap(definition, other):
+                raise InputError(
+                    f"operator {definition.op_type!r} of domain {definition.domain!r} has a "
+                    f"definition since version {other.since} already",
+                    hint="Pass replace=True to put yours in its place",
+                )
+    known.insert(0, definition)
+    return definition
+
+
+def _overlap(a: OpDef, b: OpDef) -> bool:
+    return (b.until is None or a.since <= b.until) and (a.until is None or b.since <= a.until)
+
+
+def lookup(op_type: str, domain: str = "", version: int = 1) -> OpDef | None:
+    """The definition for that operator and version, or None."""
+    _load_families()
+    domain = "" if domain == "ai.onnx" else domain
+    found = _definitions.get((domain, op_type), ())
+    return next((d for d in found if d.covers(version)), None)
+
+
+def definition_of(operation: Operation) -> OpDef | None:
+    """The definition of the operator that `operation` applies, or None."""
+    return lookup(operation.op_type, operation.domain, operation.version)
+
+
+def registered() -> list[OpDef]:
+    """Every definition, by domain and name."""
+    _load_families()
+    return [d for key in sorted(_definitions) for d in _definitions[key]]
+
+
+def program_of(
+    operation: Operation,
+    known: Mapping[Value, Array],
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> Program | None:
+    """The native form of `operation` on the given buffers; None if it has none.
+
+    Operands of types without native code (strings, sequences, sub-byte storage) have none.
+    """
+    definition = definition_of(operation)
+    if definition is None or definition.compute is None:
+        return None
+    values = [v for v in (*operation.inputs, *operation.outputs) if v is not None]
+    if not all(v.static and native_dtype(v.dtype) for v in values):
+        return None
+    call = OpCall(operation, known)
+    try:
+        return definition.compute(call, inputs, outputs)  # type: ignore[arg-type]
+    except DataDependent:
+        return None
+
+
+def native_dtype(dtype: DType | None) -> bool:
+    """Whether kernels can hold values of this type in memory."""
+    return dtype is not None and not (dtype.is_string or dtype.is_sub_byte or dtype.is_complex)
+
+
+def _load_families() -> None:
+    if _state["loaded"]:
+        return
+    _state["loaded"] = True
+    package = importlib.import_module("tilewright.graph.ops")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"tilewright.graph.ops.{module.name}")
+
+
+__all__ = [
+    "Array",
+    "DataDependent",
+    "Graph",
+    "OpCall",
+    "OpDef",
+    "Program",
+    "Type",
+    "definition_of",
+    "lookup",
+    "native_dtype",
+    "program_of",
+    "register",
+    "registered",
+]
