@@ -157,6 +157,13 @@ DUMP: Final = Flag[Path | None](
     "a path",
     "Folder into which every stage of a compilation is written as text.",
 )
+PERF_MAP: Final = Flag(
+    "TILEWRIGHT_PERF_MAP",
+    parse_switch,
+    False,
+    "on or off",
+    "Write the addresses of kernels to /tmp/perf-<pid>.map, so that perf shows names.",
+)
 
 TABLE: Final[tuple[Flag[object], ...]] = tuple(
     value for value in list(globals().values()) if isinstance(value, Flag)

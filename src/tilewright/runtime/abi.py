@@ -1,0 +1,53 @@
+"""The native calling convention, shared by the code generators and the loader.
+
+Kernel:    void k(ptr ctx, ptr p0, ..., ptr pn-1, ptr workspace)     one pointer per parameter
+Region:    void r(ptr closure, i64 thread, i64 threads)              one share of a parallel region
+Entry:     void e(ptr ctx, ptr table)                                a segment of a model
+parallel:  void parallel(ptr ctx, ptr region, ptr closure)           runs `threads` shares, waits
+
+`ctx` is an array of 64-bit slots, 64-byte aligned, one per running call. `table` is an array of
+pointers: arena, constants, then the segment's inputs and outputs in order. `workspace` is the
+kernel's scratch memory (its size is part of the compiled kernel's record).
+"""
+
+ABI_VERSION = 1
+
+CTX_PARALLEL = 0  # address of `parallel`; a kernel calls it only if CTX_THREADS > 1
+CTX_THREADS = 1  # shares of a parallel region, at least 1
+CTX_STATUS = 2  # 0, or the first failure: (kernel number + 1) << 8 | code
+CTX_PROFILE = 3  # address of u64[kernels + 1] cycle stamps, or 0
+CTX_POOL = 4  # address of the pool's state
+CTX_SLOTS = 8
+
+TABLE_ARENA = 0
+TABLE_CONSTANTS = 1
+TABLE_FIRST_VALUE = 2
+
+STATUS_INDEX = 1  # an index read from data is out of range
+
+ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in them
+
+# The pool: one block of memory, 64-byte aligned and zero at first. Byte offsets; each field that
+# one thread writes while others read has a cache line of its own.
+POOL_BUSY = 0  # i32: a region is running; whoever finds 1 here runs its shares itself
+POOL_PENDING = 64  # i32: workers that have not finished the region
+POOL_WAITING = 68  # i32: the caller sleeps on POOL_PENDING
+POOL_REGION = 128  # ptr, then ptr closure and i64 shares and i64 participants
+POOL_CLOSURE = 136
+POOL_SHARES = 144
+POOL_PARTICIPANTS = 152
+POOL_WORKERS = 192  # i64: workers that exist
+POOL_SPIN = 200  # i64: ticks that a thread spins before it sleeps
+POOL_FIRST_WORKER = 256
+POOL_WORKER_SIZE = 64
+
+# One worker's line in the block; its address is the argument of the thread.
+WORKER_TICKET = 0  # i32: one more for every region that the worker takes part in
+WORKER_ASLEEP = 4  # i32: the worker sleeps on its ticket
+WORKER_POOL = 8  # ptr to the block
+WORKER_INDEX = 16  # i64: 1 for the first worker; the caller is participant 0
+
+# What the pool's object defines: `parallel` as above, the thread function, and a clock.
+POOL_PARALLEL_SYMBOL = "tilewright_parallel"  # void(ptr ctx, ptr region, ptr closure)
+POOL_WORKER_SYMBOL = "tilewright_worker"  # ptr(ptr worker), never returns
+POOL_TICKS_SYMBOL = "tilewright_ticks"  # i64(): the clock of CTX_PROFILE and POOL_SPIN

@@ -1,0 +1,60 @@
+"""Host steps: operators that run by a reference kernel in Python, found by provider and name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.base.errors import ArtifactError
+
+# Takes the inputs in order (None where left out), returns the outputs in order. Inputs are not to
+# be written to; arrays among them are read-only views.
+HostKernel = Callable[[Sequence[Any]], Sequence[Any]]
+Factory = Callable[[str, Mapping[str, Any]], HostKernel]
+
+# Only these modules are ever imported: an artifact names a provider, never a module.
+_MODULES: Final[Mapping[str, tuple[str, str]]] = {
+    "onnx": ("tilewright.frontends.onnx.reference", "onnx"),
+    "numpy": ("tilewright.graph.ops.reference", "tilewright"),
+}
+_factories: dict[str, Factory] = {}
+
+
+def register(provider: str, factory: Factory) -> None:
+    """Make `factory(op, attributes)` the maker of a provider's kernels.
+
+    Providers of our own call it when imported; a user's may call it before loading a model.
+    """
+    _factories[provider] = factory
+
+
+def resolve(provider: str, op: str, attributes: Mapping[str, Any]) -> HostKernel:
+    """The kernel for one host step, importing the provider when first needed.
+
+    Raises ArtifactError for a provider that is unknown or not installed.
+    """
+    if provider not in _factories:
+        _import(provider)
+    return _factories[provider](op, attributes)
+
+
+def _import(provider: str) -> None:
+    if provider not in _MODULES:
+        raise ArtifactError(
+            f"the model needs operators of {provider!r}, which nobody registered",
+            code="TW-HOST",
+            hint="Import the module that registers them before loading the model",
+        )
+    module, package = _MODULES[provider]
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ArtifactError(
+            f"the model has operators that run by the {provider!r} reference kernels, "
+            f"which cannot be imported: {error}",
+            code="TW-HOST",
+            hint=f"Run: pip install {package}",
+        ) from error
+    if provider not in _factories:
+        raise ArtifactError(f"{module} registers no kernels for {provider!r}", code="TW-HOST")

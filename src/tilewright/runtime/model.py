@@ -1,0 +1,197 @@
+"""The compiled model as data: what the compiler hands over and what a bundle stores.
+
+A model is a list of steps over places. A place is a part of the arena or of the constants, an
+input, an output, or an object slot: a Python variable between host steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime.abi import ABI_VERSION
+
+PlaceKind = Literal["arena", "constant", "input", "output", "object"]
+
+# A dtype name outside tilewright.base.dtypes: any Python value (a sequence, an optional).
+OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Name, dtype name and shape of a value.
+
+    An extent that is None is known at run time only; so is the whole shape when it is None.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def is_static(self) -> bool:
+        """Native memory can be laid out for it: a plain dtype and every extent known."""
+        if self.shape is None or self.dtype in (OBJECT, "string"):
+            return False
+        return None not in self.shape
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape of a static tensor. Raises ValueError for any other."""
+        if not self.is_static or self.shape is None:
+            raise ValueError(f"{self} has no static shape")
+        return tuple(n for n in self.shape if n is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a static tensor."""
+        return math.prod(self.extents) * dtype_of(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.name}: {self.dtype}[...]"
+        extents = ", ".join("?" if n is None else str(n) for n in self.shape)
+        return f"{self.name}: {self.dtype}[{extents}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a value lives: byte offset `at` in the arena or the constants, else an index."""
+
+    kind: PlaceKind
+    at: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """What is known of one kernel call; `number` is its index among the model's kernels.
+
+    nodes: the operators it computes. flops, bytes: per call, as the compiler counts them.
+    """
+
+    number: int
+    name: str
+    nodes: tuple[str, ...] = ()
+    flops: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStep:
+    """One native call, `symbol(ctx, table)`; `values` fill the table after arena and constants."""
+
+    symbol: str
+    values: tuple[Slot, ...]
+    kernels: tuple[KernelRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """One operator run by a reference kernel in Python.
+
+    provider, op, attributes: what `runtime.host.resolve` takes; attributes hold None, bools,
+    numbers, strings, bytes, arrays, and lists and dicts of them. An input or output that the node
+    leaves out is None.
+    """
+
+    provider: str
+    op: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[Slot | None, ...]
+    outputs: tuple[Slot | None, ...]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """Copy a value from one place to another, such as an input that is an output too."""
+
+    source: Slot
+    target: Slot
+
+
+Step = NativeStep | HostStep | CopyStep
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModel:
+    """Everything needed to run.
+
+    objects: ELF objects of kernels and segments, linked together; support: the thread pool's.
+    constants: uint8 array that slots of kind "constant" point into; may be a mapped file.
+    arena_bytes: of tensors between kernels; `workspace` bytes and `threads` times
+    `thread_workspace` bytes follow in the same block. object_slots: Python variables between
+    steps. requirements: `arch` and CPU `features` that the code needs. meta: free for the
+    compiler (name, version, options), JSON-able.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    objects: tuple[bytes, ...] = ()
+    support: tuple[bytes, ...] = ()
+    constants: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    arena_bytes: int = 0
+    workspace: int = 0
+    thread_workspace: int = 0
+    object_slots: int = 0
+    requirements: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    abi: int = ABI_VERSION
+
+    @property
+    def kernels(self) -> tuple[KernelRecord, ...]:
+        """All kernel calls in order."""
+        return tuple(k for s in self.steps if isinstance(s, NativeStep) for k in s.kernels)
+
+    def memory(self, threads: int) -> int:
+        """Bytes of the block that one running call needs."""
+        return self.arena_bytes + self.workspace + threads * self.thread_workspace
+
+
+def check(model: CompiledModel) -> None:
+    """Raise ArtifactError if a step reaches outside the memory or slots that the model has."""
+    limits = {
+        "arena": model.arena_bytes,
+        "constant": len(model.constants),
+        "input": len(model.inputs),
+        "output": len(model.outputs),
+        "object": model.object_slots,
+    }
+    for sizes in (model.arena_bytes, model.workspace, model.thread_workspace, model.object_slots):
+        if sizes < 0:
+            raise ArtifactError(f"the model asks for {sizes} bytes of memory")
+    for slot in _slots(model):
+        if slot.kind not in limits:
+            raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
+        in_memory = slot.kind in ("arena", "constant")
+        if in_memory and not slot.tensor.is_static:
+            raise ArtifactError(f"{slot.tensor} has no size, but lies in the {slot.kind}")
+        end = slot.at + (slot.tensor.nbytes if in_memory else 1)
+        if slot.at < 0 or end > limits[slot.kind]:
+            raise ArtifactError(
+                f"{slot.tensor} lies at {slot.kind} {slot.at} to {end}, "
+                f"outside the model's {limits[slot.kind]}"
+            )
+    numbers = [k.number for k in model.kernels]
+    if numbers != list(range(len(numbers))):
+        raise ArtifactError("the model's kernels are not numbered in order")
+
+
+def _slots(model: CompiledModel) -> Iterator[Slot]:
+    for step in model.steps:
+        match step:
+            case NativeStep(values=values):
+                yield from values
+            case CopyStep(source=source, target=target):
+                yield from (source, target)
+            case HostStep(inputs=inputs, outputs=outputs):
+                yield from (s for s in (*inputs, *outputs) if s is not None)

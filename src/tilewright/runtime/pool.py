@@ -1,0 +1,157 @@
+"""The process-wide pool of worker threads, running native code that the first artifact brought.
+
+Workers are plain POSIX threads without a Python thread state: they never touch the interpreter or
+its lock. Their code and memory are never unmapped, so they may be asleep, or even running, at any
+moment of the interpreter's end; the system ends them with the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from typing import Final
+
+from tilewright.base.errors import ArtifactError, TilewrightWarning
+from tilewright.runtime import abi
+from tilewright.runtime.loader import Image, link
+from tilewright.runtime.threads import MAX_THREADS, affinity
+
+_SPIN_SECONDS: Final = 50e-6
+_CALIBRATION_NS: Final = 200_000
+_STACK_BYTES: Final = 4 << 20
+_ATTRIBUTES_BYTES: Final = 256  # sizeof(pthread_attr_t) is 56 on x86-64 and 64 on AArch64 glibc
+_BLOCK_BYTES: Final = abi.POOL_FIRST_WORKER + MAX_THREADS * abi.POOL_WORKER_SIZE
+
+
+class Pool:
+    """The worker threads and the block of memory that they and `parallel` share."""
+
+    def __init__(self, image: Image) -> None:
+        self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
+        self._worker = image.address(abi.POOL_WORKER_SYMBOL)
+        ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(image.address(abi.POOL_TICKS_SYMBOL))
+        self.ticks_per_second: Final = _calibrate(ticks)
+        self._memory = mmap.mmap(-1, _BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.state: Final = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        _never_free(self._memory)
+        _never_free(image)
+        self._lock = threading.Lock()
+        self._failed = False
+        self.workers = 0
+
+    def ensure(self, threads: int) -> None:
+        """Have workers for `threads` participants. With fewer, shares just run one after another.
+
+        Warns once if the system refuses a thread.
+        """
+        if self.workers >= threads - 1 or self._failed:
+            return
+        with self._lock:
+            self._set_spin(threads)
+            while self.workers < threads - 1 and not self._failed:
+                self._start(self.workers)
+
+    def _set_spin(self, threads: int) -> None:
+        # With more threads than processors, whoever spins takes time from whoever works.
+        fits = max(threads, self.workers + 1) <= len(affinity())
+        spin = int(_SPIN_SECONDS * self.ticks_per_second) if fits else 0
+        self._write(abi.POOL_SPIN, ctypes.c_int64, spin)
+
+    def _start(self, number: int) -> None:
+        line = abi.POOL_FIRST_WORKER + number * abi.POOL_WORKER_SIZE
+        self._write(line + abi.WORKER_POOL, ctypes.c_uint64, self.state)
+        self._write(line + abi.WORKER_INDEX, ctypes.c_int64, number + 1)
+        error = _create_thread(self._worker, self.state + line, f"tilewright-{number + 1}")
+        if error:
+            self._failed = True
+            warnings.warn(
+                f"the system gives no more threads ({os.strerror(error)}): "
+                f"running on {number + 1}",
+                TilewrightWarning,
+                stacklevel=5,
+            )
+            return
+        self.workers = number + 1
+        self._write(abi.POOL_WORKERS, ctypes.c_int64, self.workers)
+
+    def _write(self, offset: int, kind: type[ctypes._SimpleCData[int]], value: int) -> None:
+        kind.from_address(self.state + offset).value = value
+
+    def forget_workers(self) -> None:
+        """In the child of a fork: the threads are gone; start again when needed."""
+        ctypes.memset(self.state, 0, _BLOCK_BYTES)
+        self.workers = 0
+        self._failed = False
+        self._lock = threading.Lock()
+
+
+_pool: Pool | None = None
+_starting = threading.Lock()
+
+
+def shared(code: bytes | memoryview) -> Pool:
+    """The pool of the process, made from the pool object `code` if this is the first call.
+
+    Raises ArtifactError if the object is damaged or defines no pool.
+    """
+    global _pool
+    with _starting:
+        if _pool is None:
+            _pool = Pool(link([code], ["the thread pool"]))
+            os.register_at_fork(after_in_child=_after_fork)
+        return _pool
+
+
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()
+    if _pool is not None:
+        _pool.forget_workers()
+
+
+def _never_free(thing: object) -> None:
+    """Keep an object even when the interpreter clears its modules: workers still use its memory."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _calibrate(ticks: ctypes._FuncPointer) -> float:
+    """Ticks per second of the clock that native code reads."""
+    start, first = time.perf_counter_ns(), ticks()
+    while (elapsed := time.perf_counter_ns() - start) < _CALIBRATION_NS:
+        pass
+    rate = (ticks() - first) * 1e9 / elapsed
+    if rate <= 0:
+        raise ArtifactError("the pool's clock does not run", code="TW-OBJECT")
+    return float(rate)
+
+
+def _create_thread(function: int, argument: int, name: str) -> int:
+    """Start a detached POSIX thread at an address; the error number, or 0."""
+    libc = ctypes.CDLL(None)
+    attributes = (ctypes.c_uint64 * (_ATTRIBUTES_BYTES // 8))()
+    thread = ctypes.c_uint64()
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+    libc.pthread_attr_setdetachstate(attributes, 1)
+    # A new thread inherits the mask: signals must reach Python's own threads only.
+    blocked = signal.valid_signals() - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        error = libc.pthread_create(
+            ctypes.byref(thread),
+            attributes,
+            ctypes.c_void_p(function),
+            ctypes.c_void_p(argument),
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        libc.pthread_attr_destroy(attributes)
+    if error == 0 and sys.platform == "linux":
+        libc.pthread_setname_np(thread, name.encode()[:15])
+    return int(error)

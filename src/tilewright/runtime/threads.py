@@ -1,0 +1,108 @@
+"""How many threads to run on: what the caller or the environment asks, else what is really ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.base import flags
+from tilewright.base.errors import InputError
+
+_CPU = Path("/sys/devices/system/cpu")
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+MAX_THREADS = 1024
+
+
+def thread_count(requested: int | None = None) -> int:
+    """Threads to use, at least 1.
+
+    The first of: `requested`; TILEWRIGHT_NUM_THREADS; OMP_NUM_THREADS; the least of the processors
+    that the process may run on, its control group's quota, and the physical cores among them.
+    Raises InputError for a count below 1 or absurdly large, FlagError for a bad variable.
+    """
+    asked = requested
+    if asked is None:
+        asked = flags.NUM_THREADS.get()
+    if asked is None:
+        asked = flags.OMP_NUM_THREADS.get()
+    if asked is None:
+        return available()
+    if not 1 <= asked <= MAX_THREADS:
+        raise InputError(
+            f"{asked} threads asked for", code="TW-THREADS", hint=f"Ask for 1 to {MAX_THREADS}"
+        )
+    return asked
+
+
+def available() -> int:
+    """Threads that this process can use without getting in its own way."""
+    usable = affinity()
+    limits = [len(usable), _physical_cores(usable)]
+    quota = cgroup_quota()
+    if quota is not None:
+        limits.append(max(1, int(quota)))
+    return max(1, min(limits))
+
+
+def affinity() -> frozenset[int]:
+    """The processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def cgroup_quota() -> float | None:
+    """Processors' worth of time that the control group grants (version 1 or 2), or None."""
+    quotas = [quota for folder in _groups() if (quota := _quota(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def _groups() -> Iterator[Path]:
+    """The folders that may limit us: our group's and all above it, in either version."""
+    try:
+        lines = _MEMBERSHIP.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = _CGROUP / controllers
+        # In a container the path may be the host's; then only the mount itself is visible.
+        folder = root / path.strip("/")
+        while folder != root and root in folder.parents:
+            yield folder
+            folder = folder.parent
+        yield root
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        quota, _, period = (folder / "cpu.max").read_text().strip().partition(" ")
+    except OSError:
+        try:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    try:
+        granted, each = int(quota), int(period or 100_000)
+    except ValueError:  # "max"
+        return None
+    return granted / each if granted > 0 and each > 0 else None
+
+
+def _physical_cores(usable: frozenset[int]) -> int:
+    cores = set()
+    for number in usable:
+        topology = _CPU / f"cpu{number}" / "topology"
+        try:
+            package = (topology / "physical_package_id").read_text()
+            cores.add((package, (topology / "core_id").read_text()))
+        except OSError:
+            cores.add(("", str(number)))
+    return len(cores)
