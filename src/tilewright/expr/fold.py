@@ -125,13 +125,15 @@ def compute(kind: type[Expr], *args: Any) -> Const | None:
         value = args[0].value
         return Const(not value if dtype.is_bool else wrap(~value, dtype), dtype)
     if kind is Select:
-        return args[1] if args[0].value else args[2]
+        chosen: Const = args[1] if args[0].value else args[2]
+        return chosen
     return _interpreted(kind(*args))
 
 
 def _interpreted(e: Expr) -> Const | None:
     from tilewright.expr.interp import evaluate
 
-    if e.dtype.is_string or any(x.dtype.is_string for x in e.children()):
+    operands: Any = e.children()
+    if e.dtype.is_string or any(x.dtype.is_string for x in operands):
         return None
-    return const(evaluate(e, {}).item(), e.dtype)
+    return const(evaluate(e, {}), e.dtype)

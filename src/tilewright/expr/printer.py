@@ -86,7 +86,9 @@ def literal(e: Const) -> str:
     if e.type.is_bool:
         return "true" if e.value else "false"
     text = repr(e.value)
-    return text if e.type in (INDEX, dtypes.float32) else f"{text}_{short(e.type)}"
+    # A dtype that is none of the table is a sort of a rule's pattern.
+    plain = e.type in (INDEX, dtypes.float32) or e.type not in dtypes.ALL
+    return text if plain else f"{text}_{short(e.type)}"
 
 
 def show(e: Node, limit: int = 2000) -> str:
@@ -110,6 +112,10 @@ def show(e: Node, limit: int = 2000) -> str:
 
 def _pieces(e: Node, tightness: int) -> list[Piece]:
     """One node as words and children; each child comes with the precedence its place needs."""
+    if isinstance(e, Add) and isinstance(e.rhs, Const) and e.dtype.is_int:
+        # `x + (-1)` is written `x - 1`, which equals it.
+        if isinstance(e.rhs.value, int) and e.rhs.value < 0:
+            return _pieces(Sub(e.lhs, Const(-e.rhs.value, e.rhs.type)), tightness)
     if isinstance(e, Binary) and type(e) in INFIX:
         word, own = INFIX[type(e)]
         left = own + 1 if own == _COMPARE else own

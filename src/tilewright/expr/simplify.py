@@ -1,44 +1,125 @@
-"""Normal forms of expressions: the algebraic rules, then what bounds decide."""
+"""Normal forms of expressions: the rules of `expr.rules`, then what bounds of variables decide."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
-from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.bounds import bounds
-from tilewright.expr.fold import fold
-from tilewright.expr.nodes import INDEX, Const, Expr, FloorDiv, Max, Min, Mod, Select, Var, const
-from tilewright.ir.node import transform
+from tilewright.expr import bounds as interval
+from tilewright.expr.nodes import (
+    INDEX,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Sub,
+    Var,
+    const,
+)
+from tilewright.expr.patterns import BOOL, is_index
+from tilewright.expr.rules import ALGEBRA
+from tilewright.expr.sums import Terms, sum_of, terms_of
+from tilewright.ir.rewrite import Rewrite, normalize
+
+# Normal forms without bounds, for the process; dropped as a whole when it has grown large.
+_memo: dict[Any, Any] = {}
+_MEMO_LIMIT = 200_000
 
 
 def simplify(e: Expr, env: Mapping[Var, tuple[int, int]] | None = None) -> Expr:
-    """An equal expression in normal form."""
-    known: Mapping[Any, tuple[int, int]] = env or {}
+    """An expression equal to `e` for all values of its variables, in normal form (`expr.rules`).
 
-    def step(n: Expr) -> Expr:
-        found = fold(n) if n.dtype.is_int or n.dtype.is_bool else None
-        if found is not None:
-            return found
-        if isinstance(n, Select) and isinstance(n.condition, Const):
-            return n.then if n.condition.value else n.otherwise
-        if n.dtype.is_bool:
-            lo, hi = bounds(n, known)
-            return const(lo, n.dtype) if lo == hi and lo is not None else n
-        if n.dtype is not INDEX:
-            return n
-        form = to_expr(affine(n))
-        if isinstance(n, (FloorDiv, Mod)) and isinstance(n.rhs, Const):
-            lo, hi = bounds(n.lhs, known)
-            d = int(n.rhs.value.real)
-            if lo is not None and hi is not None and d > 0 and lo // d == hi // d:
-                return const(lo // d) if isinstance(n, FloorDiv) else to_expr(affine(n.lhs - lo // d * d))
-        if isinstance(n, (Min, Max)):
-            lo, hi = bounds(n.lhs - n.rhs, known)
-            if hi is not None and hi <= 0:
-                return n.lhs if isinstance(n, Min) else n.rhs
-            if lo is not None and lo >= 0:
-                return n.rhs if isinstance(n, Min) else n.lhs
-        return form
+    env: inclusive bounds of variables; with them `min max % //` and comparisons that the bounds
+    decide are dropped, and the result is equal to `e` within those bounds only. int64 arithmetic
+    on variables is taken not to overflow, as in `expr.bounds`. Works on terms of any depth.
+    """
+    if env is None:
+        if len(_memo) > _MEMO_LIMIT:
+            _memo.clear()
+        return normalize(e, ALGEBRA, memo=_memo)  # type: ignore[no-any-return]
+    return normalize(e, ALGEBRA, decide=_decider(env))  # type: ignore[no-any-return]
 
-    return transform(e, step)  # type: ignore[no-any-return]
+
+def _decider(env: Mapping[Var, tuple[int, int]]) -> Rewrite:
+    """What bounds decide about one node in normal form: its replacement, or None."""
+
+    def decide(e: Any) -> Expr | None:
+        rule = _DECISIONS.get(type(e))
+        if rule is None and isinstance(e, Compare):
+            rule = _compare
+        if rule is None:
+            return None
+        if e.lhs.dtype is INDEX and not is_index(e):
+            return None
+        return rule(e, env)
+
+    return decide
+
+
+def _compare(e: Any, env: interval.Env) -> Expr | None:
+    if not (e.lhs.dtype.is_int or e.lhs.dtype is BOOL):
+        return None
+    decided = interval.proves(e, env)
+    return None if decided is None else const(decided, BOOL)
+
+
+def _extreme(e: Any, env: interval.Env) -> Expr | None:
+    if not e.dtype.is_int:
+        return None
+    if e.dtype is INDEX:
+        lo, hi = interval.bounds(Sub(e.lhs, e.rhs), env)
+        left_is_less = hi is not None and hi <= 0
+        right_is_less = lo is not None and lo >= 0
+    else:
+        (llo, lhi), (rlo, rhi) = interval.bounds(e.lhs, env), interval.bounds(e.rhs, env)
+        left_is_less = lhi is not None and rlo is not None and lhi <= rlo
+        right_is_less = llo is not None and rhi is not None and llo >= rhi
+    if not (left_is_less or right_is_less):
+        return None
+    return e.lhs if left_is_less == isinstance(e, Min) else e.rhs  # type: ignore[no-any-return]
+
+
+def _division(e: Any, env: interval.Env) -> Expr | None:
+    """`x // d` and `x % d` for a constant d > 1, where x is known to stay in one multiple of d."""
+    if e.dtype is not INDEX or not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 1:
+        return None
+    d = int(e.rhs.value.real)
+    lo, hi = interval.bounds(e.lhs, env)
+    if lo is not None and hi is not None and lo // d == hi // d:
+        return const(lo // d) if isinstance(e, FloorDiv) else e.lhs + -(lo // d * d)
+    return _common_factor(e, d, env)
+
+
+def _common_factor(e: Any, d: int, env: interval.Env) -> Expr | None:
+    """`(g*x + y) // (g*h)` is `x // h`, and `% (g*h)` is `g * (x % h) + y`, where 0 <= y < g."""
+    terms = terms_of(e.lhs)
+    for g in sorted({gcd(_factor(t), d) for _, t in terms} - {1, d}, reverse=True):
+        multiple = [(sign, _over(t, g)) for sign, t in terms if _factor(t) % g == 0]
+        rest: Terms = [(sign, t) for sign, t in terms if _factor(t) % g]
+        small = sum_of(rest, const(0))
+        lo, hi = interval.bounds(small, env)
+        if lo is None or hi is None or lo < 0 or hi >= g:
+            continue
+        x, h = sum_of(multiple, const(0)), const(d // g)
+        return FloorDiv(x, h) if isinstance(e, FloorDiv) else Mod(x, h) * g + small
+    return None
+
+
+def _factor(term: Expr) -> int:
+    """The constant factor of a term of a sum; of the constant term, itself."""
+    if isinstance(term, Mul) and isinstance(term.rhs, Const):
+        return int(term.rhs.value.real)
+    return int(term.value.real) if isinstance(term, Const) else 1
+
+
+def _over(term: Expr, g: int) -> Expr:
+    factor = const(_factor(term) // g)
+    return Mul(term.lhs, factor) if isinstance(term, Mul) else factor
+
+
+_DECISIONS = {Min: _extreme, Max: _extreme, FloorDiv: _division, Mod: _division}

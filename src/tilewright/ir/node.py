@@ -154,6 +154,7 @@ class NodeMeta(type):
         _node_names.add(name)
         fields = inherited | own
         namespace["_fields"] = fields
+        namespace["_child_fields"] = frozenset(f for f, t in fields.items() if _is_child(t))
         namespace["__match_args__"] = tuple(fields)
         cls = super().__new__(mcls, name, bases, namespace)
         cls._intern = intern  # type: ignore[attr-defined]
@@ -183,6 +184,7 @@ class Node(metaclass=NodeMeta):
     """Base of every node. Fields are read-only; `==` is identity."""
 
     _fields: ClassVar[dict[str, str]]
+    _child_fields: ClassVar[frozenset[str]]
     _intern: ClassVar[bool]
     _derive: ClassVar[Callable[[Any], object] | None] = None
 
