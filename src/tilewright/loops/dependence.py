@@ -19,8 +19,9 @@ from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Interval, bounds
 from tilewright.expr.nodes import Const, Expr, Min, Var
+from tilewright.expr.reads import reads_memory, variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel
-from tilewright.loops.places import Access, accesses, places, reads_memory, variables
+from tilewright.loops.places import Access, accesses, places
 from tilewright.loops.printer import show_place
 
 LEGAL, ILLEGAL, UNKNOWN = "legal", "illegal", "unknown"

@@ -8,11 +8,9 @@ from typing import Any
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
-from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Select, Var
-from tilewright.ir.node import postorder
+from tilewright.expr.nodes import Buffer, Expr, Lt
+from tilewright.expr.reads import Guard, reads
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Update, While
-
-Guard = tuple[Expr, bool]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,45 +100,11 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
 
 def accesses(at: Place) -> Iterator[Access]:
     """The accesses of one statement: its loads, then what it writes."""
-    seen: set[tuple[Any, ...]] = set()
-    for e in expressions(at.stmt):
-        yield from _loads(e, at, at.guards, at.ranges, seen)
+    for r in reads(expressions(at.stmt), at.ranges, at.guards):
+        yield Access(r.load.buffer, r.load.index, None, False, at, r.guards, r.ranges)
     s = at.stmt
     if isinstance(s, Store):
         yield Access(s.buffer, s.index, None, True, at, at.guards, at.ranges)
     elif isinstance(s, Update):
         for b in s.buffers:
             yield Access(b, s.index, s.reducer, True, at, at.guards, at.ranges)
-
-
-def _loads(
-    e: Expr,
-    at: Place,
-    guards: tuple[Guard, ...],
-    ranges: dict[Any, Interval],
-    seen: set[tuple[Any, ...]],
-) -> Iterator[Access]:
-    if (e, guards) in seen:
-        return
-    seen.add((e, guards))
-    if isinstance(e, Select):
-        yield from _loads(e.condition, at, guards, ranges, seen)
-        for arm, holds in ((e.then, True), (e.otherwise, False)):
-            chosen = (*guards, (e.condition, holds))
-            yield from _loads(arm, at, chosen, refine(ranges, e.condition, holds), seen)
-        return
-    children: Any = e.children()
-    for child in children:
-        yield from _loads(child, at, guards, ranges, seen)
-    if isinstance(e, Load):
-        yield Access(e.buffer, e.index, None, False, at, guards, ranges)
-
-
-def variables(e: Expr) -> Iterator[Var]:
-    """The distinct variables of an expression."""
-    return (n for n in postorder(e) if isinstance(n, Var))
-
-
-def reads_memory(e: Expr) -> bool:
-    """Whether a load occurs in the expression."""
-    return any(isinstance(n, Load) for n in postorder(e))

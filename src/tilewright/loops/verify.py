@@ -10,9 +10,10 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Update, While
-from tilewright.loops.places import Access, Place, accesses, expressions, places, reads_memory
+from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
 
 

@@ -1,0 +1,200 @@
+"""The invariants of Computations as a table of checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tilewright.base.errors import VerifyError
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.nodes import CC, PS, PW, Computation, Output
+from tilewright.expr.affine import affine
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.expr.printer import show
+from tilewright.expr.reads import Guard, reads, reads_memory, variables
+
+Check = Callable[[Computation], Iterator[str]]
+
+
+def check(c: Computation) -> None:
+    """Raise VerifyError with the code of the first broken invariant; the message names the part."""
+    for code, row in CHECKS.items():
+        for message in row(c):
+            raise VerifyError(message, code=code, where=f"computation {c.name}")
+
+
+# -- dimensions and operator
+
+
+def _dims(c: Computation) -> Iterator[str]:
+    seen: set[Var] = set()
+    for d in c.dims:
+        if d.combine not in (CC, PW, PS):
+            yield f"dimension {d.var.name} combines by {d.combine!r}, not by cc, pw or ps"
+        if d.extent < 0:
+            yield f"dimension {d.var.name} has the extent {d.extent}"
+        if d.var.dtype is not INDEX:
+            yield f"dimension {d.var.name} is {d.var.dtype}, not {INDEX}"
+        if d.var in seen:
+            yield f"dimension {d.var.name} occurs twice"
+        seen.add(d.var)
+
+
+def _bound(c: Computation) -> Iterator[str]:
+    known = {d.var for d in c.dims}
+    for o in c.outputs:
+        for e in (*o.index, o.value):
+            for v in variables(e):
+                if v not in known:
+                    yield f"{v.name} in {o.tensor.name} is no dimension"
+
+
+def _operator(c: Computation) -> Iterator[str]:
+    combined = [d for d in c.dims if d.combine != CC]
+    if c.reducer is None:
+        if combined:
+            yield f"dimension {combined[0].var.name} is {combined[0].combine}, without a reducer"
+        return
+    if len(c.outputs) != len(c.reducer.dtypes):
+        yield (
+            f"{c.reducer} has {len(c.reducer.dtypes)} components, "
+            f"the computation {len(c.outputs)} outputs"
+        )
+    wide = [d for d in combined if d.extent > 1]
+    scan_then_reduce = len(wide) == 2 and (wide[0].combine, wide[1].combine) == (PS, PW)
+    if len(wide) > 1 and not c.reducer.commutative and not scan_then_reduce:
+        names = ", ".join(d.var.name for d in wide)
+        yield f"{c.reducer} does not commute, but combines several dimensions: {names}"
+
+
+def _outputs(c: Computation) -> Iterator[str]:
+    if not c.outputs:
+        yield "there is no output"
+
+
+# -- types
+
+
+def _types(c: Computation) -> Iterator[str]:
+    for n, o in enumerate(c.outputs):
+        expected = o.tensor.dtype if c.reducer is None else c.reducer.dtypes[n]
+        what = o.tensor.name if c.reducer is None else f"the operand of {c.reducer}"
+        if o.value.dtype is not expected:
+            yield f"the value for {o.tensor.name} is {o.value.dtype}, {what} {expected}; cast it"
+        if len(o.index) != len(o.tensor.shape):
+            yield f"{o.tensor!r} is indexed with {len(o.index)} expressions"
+    every = [(o.tensor, o.index) for o in c.outputs] + [(a.buffer, a.index) for a in c.accesses]
+    for b, index in every:
+        for i in index:
+            if i.dtype is not INDEX:
+                yield f"the index {show(i)} of {b.name} is {i.dtype}, not {INDEX}"
+
+
+# -- views
+
+
+def _out_view(c: Computation) -> Iterator[str]:
+    reduced = {d.var for d in c.dims if d.combine == PW}
+    for o in c.outputs:
+        for i in o.index:
+            for v in variables(i):
+                if v in reduced:
+                    yield f"{o.tensor.name} is indexed by {v.name}, which is reduced"
+            if reads_memory(i):
+                yield f"{o.tensor.name} is written at an index that depends on data: {show(i)}"
+
+
+def _inside(c: Computation) -> Iterator[str]:
+    if any(d.extent == 0 for d in c.dims):
+        return
+    env = {d.var: (0, d.extent - 1) for d in c.dims}
+    places: list[tuple[Buffer, tuple[Expr, ...], tuple[Guard, ...]]] = [
+        (o.tensor, o.index, ()) for o in c.outputs
+    ]
+    ranges = [env for _ in places]
+    for r in reads(tuple(o.value for o in c.outputs), env):
+        places.append((r.load.buffer, r.load.index, r.guards))
+        ranges.append(r.ranges)  # type: ignore[arg-type]
+    for (b, index, guards), known in zip(places, ranges, strict=True):
+        for axis, (i, extent) in enumerate(zip(index, b.shape, strict=True)):
+            lo, hi = bounds(i, known)
+            if lo is not None and hi is not None and lo >= 0 and hi < extent:
+                continue
+            if not reads_memory(i) and _leaves(c, i, extent, guards):
+                yield f"index {show(i)} of dimension {axis} of {b.name} leaves 0..{extent - 1}"
+
+
+def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> bool:
+    domain = Domain()
+    translate = _point(c, domain)
+    for condition, holds in guards:
+        domain.require(translate.condition(condition, holds))
+    text = translate.expr(i)
+    try:
+        return sample(domain, [f"{text} < 0 or {text} >= {extent}"]) is not None
+    except TooHard:
+        return True
+
+
+def _injective(c: Computation) -> Iterator[str]:
+    for o in c.outputs:
+        wide = [d for d in c.dims if d.combine != PW and d.extent > 1]
+        if not has_own_digits(c, o):
+            meeting = _meeting(c, o)
+            if meeting is not None:
+                names = ", ".join(d.var.name for d in wide)
+                yield f"several points of {names} write one element of {o.tensor.name}{meeting}"
+
+
+def has_own_digits(c: Computation, o: Output) -> bool:
+    """The lemma: each cc and ps dimension is recovered from an index alone.
+
+    In one index, sorted by coefficient, each exceeds what all smaller ones can sum up to.
+    """
+    extents = {d.var: d.extent for d in c.dims}
+    found: set[Expr] = set()
+    for i in o.index:
+        reach = 0
+        for atom, coefficient in sorted(affine(i).terms, key=lambda t: abs(t[1])):
+            if not isinstance(atom, Var) or abs(coefficient) <= reach:
+                break
+            reach += abs(coefficient) * max(extents[atom] - 1, 0)
+        else:
+            found.update(atom for atom, _ in affine(i).terms)
+    return all(d.var in found for d in c.dims if d.combine != PW and d.extent > 1)
+
+
+def _meeting(c: Computation, o: Output) -> str | None:
+    """Two points that write one element (by isl), as text; None where there are none."""
+    domain = Domain()
+    one, two = _point(c, domain), _point(c, domain)
+    for i in o.index:
+        domain.require(f"{one.expr(i)} = {two.expr(i)}")
+    wide = [d for d in c.dims if d.combine != PW]
+    apart = " or ".join(f"{one.names[d.var]} != {two.names[d.var]}" for d in wide)
+    try:
+        point = sample(domain, [apart or "false"])
+    except TooHard:
+        return ": not excluded within the operation limit"
+    if point is None:
+        return None
+    values = dict(zip(domain.names, point, strict=True))
+    at = (", ".join(f"{d.var.name} = {values[t.names[d.var]]}" for d in wide) for t in (one, two))
+    return f": at {' and at '.join(at)}"
+
+
+def _point(c: Computation, domain: Domain) -> Translator:
+    names = {d.var: domain.variable(0, d.extent - 1) for d in c.dims}
+    return Translator(domain, names, {d.var: (0, d.extent - 1) for d in c.dims})
+
+
+CHECKS: Mapping[str, Check] = {
+    "TW-DIMS": _dims,
+    "TW-OUTPUTS": _outputs,
+    "TW-UNBOUND": _bound,
+    "TW-OPERATOR": _operator,
+    "TW-TYPE": _types,
+    "TW-OUT-VIEW": _out_view,
+    "TW-BOUNDS": _inside,
+    "TW-INJECTIVE": _injective,
+}

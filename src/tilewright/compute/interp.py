@@ -1,0 +1,140 @@
+"""The meaning of Computations: their reductions step by step, their points all at once in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.compute.nodes import CC, PS, Computation, Dim
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.interp import evaluate as evaluate_expr
+from tilewright.expr.nodes import Buffer, Cast, Expr, Var
+
+# Points evaluated at once: bounds the memory of temporaries.
+_CHUNK = 1 << 18
+
+Arrays = dict[Buffer, Any]
+Grid = Mapping[Var, Any]
+
+
+def evaluate(
+    computations: Computation | Sequence[Computation], inputs: Mapping[Buffer, Any]
+) -> dict[Buffer, Any]:
+    """Every tensor that the Computations write, run in order, as NumPy arrays.
+
+    inputs: an array of the buffer's shape and dtype for each tensor read before it is written.
+    A reduction combines in the order of its dimensions, rounding each step, as the plain nest does.
+    Elements that no Computation writes are 0. Raises InputError for a missing or ill-shaped array,
+    ExecutionError (TW-INDEX) for an index out of range.
+    """
+    many = (computations,) if isinstance(computations, Computation) else tuple(computations)
+    arrays: Arrays = {}
+    for b, a in inputs.items():
+        arrays[b] = np.asarray(a)
+        if arrays[b].shape != b.shape or arrays[b].dtype != b.dtype.numpy:
+            raise InputError(f"{b!r} was given an array {arrays[b].dtype}{arrays[b].shape}")
+    written: Arrays = {}
+    for c in many:
+        for o in c.outputs:
+            if o.tensor not in written:
+                written[o.tensor] = np.zeros(o.tensor.shape, o.tensor.dtype.numpy)
+        _one(c, arrays | written, written)
+    return written
+
+
+def _one(c: Computation, arrays: Arrays, written: Arrays) -> None:
+    def load(buffer: Buffer, index: tuple[Any, ...]) -> Any:
+        if buffer not in arrays:
+            raise InputError(f"no array for {buffer!r}", where=c.name)
+        return arrays[buffer][_checked(c, buffer, index)]
+
+    free = [d for d in c.dims if d.combine == CC]
+    bound = [d for d in c.dims if d.combine == PS] + [
+        d for d in c.dims if d.combine not in (CC, PS)
+    ]
+    for grid in _grids(free):
+        if c.reducer is None:
+            values = tuple(evaluate_expr(o.value, grid, load) for o in c.outputs)
+            _store(c, grid, values, written)
+        else:
+            _reduce(c, c.reducer, (grid, bound), load, written)
+
+
+def _reduce(
+    c: Computation, reducer: Reducer, domain: tuple[Grid, list[Dim]], load: Any, written: Arrays
+) -> None:
+    grid, bound = domain
+    scans = [d for d in bound if d.combine == PS]
+    rest = [d for d in bound if d.combine != PS]
+
+    def consumed(acc: tuple[Any, ...], at: Grid) -> tuple[Any, ...]:
+        for point in product(*(range(d.extent) for d in rest)):
+            here = {**at, **{d.var: n for d, n in zip(rest, point, strict=True)}}
+            values = tuple(evaluate_expr(o.value, here, load) for o in c.outputs)
+            acc = _combined(reducer, acc, values)
+        return acc
+
+    start = tuple(evaluate_expr(i, {}) for i in reducer.identity)
+    acc = start
+    for point in product(*(range(d.extent) for d in scans)):
+        if len(scans) > 1:
+            acc = start
+        firsts = point if len(scans) == 1 else (0,) * len(scans)
+        for p in product(*(range(f, n + 1) for f, n in zip(firsts, point, strict=True))):
+            acc = consumed(acc, {**grid, **{d.var: n for d, n in zip(scans, p, strict=True)}})
+        here = {**grid, **{d.var: n for d, n in zip(scans, point, strict=True)}}
+        _store(c, here, acc, written)
+
+
+def _combined(reducer: Reducer, acc: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    env: dict[Var, Any] = dict(zip(reducer.lhs, acc, strict=True))
+    env |= dict(zip(reducer.rhs, values, strict=True))
+    return tuple(evaluate_expr(r, env) for r in reducer.result)
+
+
+def _store(c: Computation, grid: Grid, values: tuple[Any, ...], written: Arrays) -> None:
+    shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
+    for n, (o, value) in enumerate(zip(c.outputs, values, strict=True)):
+        index = tuple(np.broadcast_to(evaluate_expr(i, grid), shape) for i in o.index)
+        dtype = o.value.dtype if c.reducer is None else c.reducer.dtypes[n]
+        if dtype is not o.tensor.dtype:
+            v = Var("value", dtype)
+            cast: Expr = Cast(v, o.tensor.dtype)
+            value = evaluate_expr(cast, {v: value})
+        written[o.tensor][_checked(c, o.tensor, index)] = value
+
+
+def _checked(c: Computation, buffer: Buffer, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    for axis, (i, extent) in enumerate(zip(index, buffer.shape, strict=True)):
+        bad = np.asarray((i < 0) | (i >= extent))
+        if bad.any():
+            first = np.asarray(i)[bad].flat[0]
+            raise ExecutionError(
+                f"index {first} of dimension {axis} of {buffer.name} is outside 0..{extent - 1}",
+                code="TW-INDEX",
+                where=c.name,
+            )
+    return index
+
+
+def _grids(dims: list[Dim]) -> Iterator[Grid]:
+    """The points of the parallel dimensions as broadcasting axes, in pieces of bounded size."""
+    if any(d.extent == 0 for d in dims):
+        return
+    sizes: list[int] = []
+    room = _CHUNK
+    for d in reversed(dims):
+        sizes.append(max(1, min(d.extent, room)))
+        room //= sizes[-1]
+    sizes.reverse()
+    steps = [range(0, d.extent, s) for d, s in zip(dims, sizes, strict=True)]
+    for origin in product(*steps):
+        grid: dict[Var, Any] = {}
+        for axis, (d, s, first) in enumerate(zip(dims, sizes, origin, strict=True)):
+            values = np.arange(first, min(first + s, d.extent), dtype=np.int64)
+            grid[d.var] = values.reshape([-1 if k == axis else 1 for k in range(len(dims))])
+        yield grid
