@@ -1,0 +1,141 @@
+"""Kernel to object code: LLVM with three cheap passes, because the schedule did the rest."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.base.errors import CompileError
+from tilewright.loops.nodes import Kernel
+from tilewright.targets.cpu.emit import emit_module
+from tilewright.targets.cpu.emit_plan import plan_memory
+from tilewright.targets.cpu.machine import Machine
+
+# Expressions are walked by recursion; a long chain of operations is a deep one.
+_DEPTH = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """One compiled kernel. A call with n threads needs workspace_bytes + n * workspace_per_thread
+    bytes of workspace."""
+
+    symbol: str
+    object_bytes: bytes
+    workspace_bytes: int
+    workspace_per_thread: int
+
+
+def compile_kernel(
+    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+) -> CompiledKernel:
+    """Object code of a scheduled kernel, position independent, with no external symbols.
+
+    symbol: the entry point's name (default: the kernel's own). contract: as in `llvm_ir`.
+    Raises UnsupportedError for what has no native code, CompileError if LLVM refuses the program.
+    """
+    name = symbol or kernel.name
+    code = compile_text(llvm_ir(kernel, machine, name, contract=contract), machine, name)
+    plan = plan_memory(kernel)
+    return CompiledKernel(name, code, plan.shared, plan.thread)
+
+
+def llvm_ir(
+    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+) -> str:
+    """The kernel as LLVM assembly, before LLVM's passes; contract: allow fused multiply-add."""
+    with _deep_recursion():
+        return emit_module(kernel, symbol or kernel.name, machine, contract)
+
+
+def assembly(kernel: Kernel, machine: Machine, symbol: str | None = None) -> str:
+    """The kernel as assembler text of the machine."""
+    text = llvm_ir(kernel, machine, symbol)
+    target = target_machine(machine)
+    return str(target.emit_assembly(_optimised(text, target, symbol or kernel.name)))
+
+
+def compile_text(text: str, machine: Machine, where: str) -> bytes:
+    """LLVM assembly -> object file. Raises CompileError naming `where`."""
+    target = target_machine(machine)
+    code = bytes(target.emit_object(_optimised(text, target, where)))
+    missing = [name for name in undefined_symbols(code)]
+    if missing:
+        raise CompileError(
+            f"the generated code needs functions it may not call: {', '.join(missing)}",
+            code="TW-SYMBOL",
+            where=where,
+            hint="the code generator must expand these operations itself",
+        )
+    return code
+
+
+@cache
+def target_machine(machine: Machine) -> Any:
+    """LLVM's target machine, made once. Raises CompileError if this LLVM lacks the target."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple(machine.triple)
+    except RuntimeError as e:
+        raise CompileError(f"LLVM has no target {machine.triple}: {e}", code="TW-LLVM") from e
+    return target.create_target_machine(
+        cpu="", features=machine.feature_string, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def _optimised(text: str, target: Any, where: str) -> Any:
+    import llvmlite.binding as llvm
+
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = target.triple
+        module.data_layout = str(target.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(target, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, builder)
+    return module
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, _DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def undefined_symbols(code: bytes, allowed: frozenset[str] = frozenset()) -> list[str]:
+    """Names an ELF object refers to without defining them."""
+    (sections,) = struct.unpack_from("<Q", code, 40)
+    entry, count = struct.unpack_from("<HH", code, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", code, sections + n * entry) for n in range(count)]
+    found = []
+    for header in headers:
+        if header[1] != 2:  # SHT_SYMTAB
+            continue
+        names = headers[header[6]][4]
+        for at in range(header[4] + 24, header[4] + header[5], 24):
+            name, _, _, section = struct.unpack_from("<IBBH", code, at)
+            if section == 0 and name:
+                end = code.index(b"\0", names + name)
+                text = code[names + name : end].decode()
+                if text not in allowed:
+                    found.append(text)
+    return found

@@ -1,0 +1,207 @@
+"""A scheduled Kernel as the text of an LLVM module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.access import writes
+from tilewright.loops.nodes import Alloc, For, Kernel
+from tilewright.runtime.abi import CTX_PARALLEL, CTX_THREADS
+from tilewright.targets.cpu.emit_fmod import fmod_function
+from tilewright.targets.cpu.emit_plan import Plan, plan_memory
+from tilewright.targets.cpu.emit_stmt import Statements
+from tilewright.targets.cpu.emit_text import Value, flatten, integer
+from tilewright.targets.cpu.machine import Machine
+
+
+@dataclass(slots=True)
+class Module:
+    """The functions of one kernel while they are written."""
+
+    symbol: str
+    machine: Machine
+    plan: Plan
+    contract: bool
+    functions: list[str] = field(default_factory=list)
+    remainders: set[str] = field(default_factory=set)
+    regions: int = 0
+
+    def text(self) -> str:
+        """The whole module."""
+        for type in sorted(self.remainders):
+            self.functions.append(fmod_function(type))
+        return "\n".join([*self.functions, attributes(self.machine)])
+
+
+def emit_module(kernel: Kernel, symbol: str, machine: Machine, contract: bool = True) -> str:
+    """LLVM assembly of `void symbol(ptr ctx, ptr p0.., ptr workspace)`; see runtime/abi.py.
+
+    contract: whether a product and a sum may be fused into one rounding.
+    Raises UnsupportedError for an operation or dtype without native code, CompileError for a
+    memory scope that a processor does not have.
+    """
+    module = Module(symbol, machine, plan_memory(kernel), contract)
+    f = Function(module, kernel.params)
+    f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
+    f.emit(kernel.body)
+    module.functions.append(f.finish(symbol, [], ""))
+    return module.text()
+
+
+def attributes(machine: Machine) -> str:
+    """The attribute groups every module ends with: #0 for functions, #1 for cold ones."""
+    width = min(machine.vector_bits, 512)
+    return (
+        'attributes #0 = { nounwind "no-builtins" "frame-pointer"="none" '
+        f'"prefer-vector-width"="{width}" "target-features"="{machine.feature_string}" }}\n'
+    )
+
+
+class Function(Statements):
+    """One function of a module: the kernel itself, or the body of a parallel region."""
+
+    def __init__(self, module: Module, params: Sequence[Buffer], region: bool = False) -> None:
+        super().__init__(module.machine, module.contract)
+        self.module = module
+        self.params = tuple(params)
+        self.region = region
+
+    def place_buffer(self, buffer: Buffer) -> None:
+        """Give an allocated buffer its address, once per function."""
+        if buffer in self.pointers:
+            return
+        plan = self.module.plan
+        if buffer not in plan.offsets:
+            copies = self.vector[1] if self.vector is not None else 1
+            self.allocate(buffer, copies)
+            return
+        here, self.out = self.out, self.entry
+        offset = integer(plan.offsets[buffer])
+        if buffer in plan.of_thread:
+            part = self.binary("mul", Value("%tid", "i64"), integer(plan.thread))
+            offset = self.binary("add", part, integer(plan.offsets[buffer] + plan.shared))
+        self.pointers[buffer] = self.ins(f"getelementptr i8, ptr %ws, {offset.typed}", "ptr")
+        self.out = here
+
+    def finish(self, name: str, extra: list[str], linkage: str) -> str:
+        """The text of the function; `extra` are parameters after the workspace."""
+        self.module.remainders |= self.ops.remainders
+        arguments = ["ptr %ctx"]
+        arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]
+        arguments += ["ptr noalias %ws", *extra]
+        lines = [f"define {linkage}void @{name}({', '.join(arguments)}) #0 {{", "entry:"]
+        flatten(self.entry, lines)
+        flatten(self.out, lines)
+        return "\n".join([*lines, "  ret void", "}", ""])
+
+    # -- parallel regions
+
+    def parallel(self, s: For) -> None:
+        """A region function for the loop, and its call by all threads or by this one."""
+        if self.region:
+            self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
+            return
+        changed = writes(s)
+        self.changed(changed)
+        variables, buffers = self._captured(s)
+        number = self.module.regions
+        self.module.regions += 1
+        name = f"{self.module.symbol}.par{number}"
+        held = [Value("%ctx", "ptr")]
+        held += [self.pointers[b] for b in self.params]
+        held.append(Value("%ws", "ptr"))
+        held += [self.pointers[b] for b in buffers]
+        held += [self.value(v) for v in variables]
+        _write_region(self.module, name, s, self, variables, buffers)
+        self.module.functions.append(_share(name, [v.type for v in held]))
+        closure = self._closure(held)
+        self._call_region(name, closure)
+        self.changed(changed)
+
+    def _captured(self, s: For) -> tuple[list[Var], list[Buffer]]:
+        """Outer loop variables and stack buffers that the region uses."""
+        nodes: list[Node] = list(postorder(s))
+        inside = {n.buffer for n in nodes if isinstance(n, Alloc)}
+        variables = [n for n in nodes if isinstance(n, Var) and self.lookup(n) is not None]
+        used = dict.fromkeys(b for n in nodes for b in _buffers(n))
+        buffers = [b for b in used if b not in inside and b not in self.params]
+        return variables, buffers
+
+    def _closure(self, held: list[Value]) -> Value:
+        here, self.out = self.out, self.entry
+        closure = self.ins(f"alloca [{len(held)} x i64], align 64", "ptr")
+        self.out = here
+        for n, v in enumerate(held):
+            slot = self.ins(f"getelementptr i8, {closure.typed}, i64 {8 * n}", "ptr")
+            self.line(f"store {v.typed}, {slot.typed}, align 8")
+        return closure
+
+    def _call_region(self, name: str, closure: Value) -> None:
+        slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_THREADS}", "ptr")
+        threads = self.ins(f"load i64, {slot.typed}, align 8", "i64")
+        many = self.compare("icmp sgt", threads, integer(1))
+        fork, alone, join = self.fresh("fork"), self.fresh("alone"), self.fresh("join")
+        self.line(f"br {many.typed}, label {fork}, label {alone}")
+        self.label(fork)
+        slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_PARALLEL}", "ptr")
+        call = self.ins(f"load ptr, {slot.typed}, align 8", "ptr")
+        self.line(f"call void {call.text}(ptr %ctx, ptr @{name}, {closure.typed})")
+        self.line(f"br label {join}")
+        self.label(alone)
+        self.line(f"call void @{name}({closure.typed}, i64 0, i64 1)")
+        self.line(f"br label {join}")
+        self.label(join)
+
+
+def _buffers(node: Node) -> tuple[Buffer, ...]:
+    found = getattr(node, "buffers", None) or (getattr(node, "buffer", None),)
+    return tuple(b for b in found if isinstance(b, Buffer))
+
+
+def _write_region(
+    module: Module,
+    name: str,
+    s: For,
+    outer: Function,
+    variables: list[Var],
+    buffers: list[Buffer],
+) -> None:
+    """The body of a region: a contiguous share of the iterations for thread `tid` of `threads`."""
+    f = Function(module, outer.params, region=True)
+    f.ranges |= outer.ranges
+    f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(outer.params)}
+    f.pointers |= {b: Value(f"%b{n}", "ptr") for n, b in enumerate(buffers)}
+    for n, var in enumerate(variables):
+        f.bind(var, Value(f"%x{n}", "i64"))
+    extent = f.value(s.extent)
+    tid, threads = Value("%tid", "i64"), Value("%threads", "i64")
+    share = f.binary("udiv", extent, threads)
+    rest = f.binary("urem", extent, threads)
+    before = f.pair("umin", tid, rest)
+    start = f.binary("add", f.binary("mul", tid, share), before)
+    longer = f.convert("zext", f.compare("icmp ult", tid, rest), "i64")
+    end = f.binary("add", f.binary("add", start, share), longer)
+    f.when(f.compare("icmp slt", start, end), lambda: f.serial(s, start, end, True))
+    extra = [f"ptr %b{n}" for n in range(len(buffers))]
+    extra += [f"i64 %x{n}" for n in range(len(variables))]
+    module.functions.append(
+        f.finish(f"{name}.body", [*extra, "i64 %tid", "i64 %threads"], "internal ")
+    )
+
+
+def _share(name: str, types: list[str]) -> str:
+    """The function the pool calls: unpacks the closure for the region's body."""
+    lines = [f"define internal void @{name}(ptr %closure, i64 %tid, i64 %threads) #0 {{", "entry:"]
+    arguments = []
+    for n, type in enumerate(types):
+        lines.append(f"  %a{n} = getelementptr i8, ptr %closure, i64 {8 * n}")
+        lines.append(f"  %c{n} = load {type}, ptr %a{n}, align 8")
+        arguments.append(f"{type} %c{n}")
+    inner = ", ".join([*arguments, "i64 %tid", "i64 %threads"])
+    return "\n".join([*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""])
+
+
+__all__ = ["Function", "Module", "attributes", "const", "emit_module"]

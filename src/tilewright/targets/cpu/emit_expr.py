@@ -1,0 +1,159 @@
+"""Expressions to values: one rule per node, each value computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.base.errors import CompileError, UnsupportedError
+from tilewright.expr import nodes
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Binary,
+    Bitcast,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Neg,
+    Not,
+    Select,
+    Var,
+)
+from tilewright.targets.cpu.emit_memory import Memory
+from tilewright.targets.cpu.emit_ops import NATIVE
+from tilewright.targets.cpu.emit_text import Value, real, splat_constant
+from tilewright.targets.cpu.emit_types import constant
+from tilewright.targets.cpu.expansions import expansion
+
+_DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
+
+
+class Expressions(Memory):
+    """Adds `value` to memory access."""
+
+    def value(self, e: Expr) -> Value:
+        """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
+        if isinstance(e, Const):
+            return constant(e.value, e.dtype)
+        info = self.info(e)
+        key = (e, self.guard) if info.risky and self.guard is not None else e
+        found = self.lookup(key)
+        if found is not None:
+            return found
+        rule = _RULES.get(type(e))
+        if rule is None:
+            if isinstance(e, Var):
+                raise CompileError(f"variable {e.name} is not bound", code="TW-UNBOUND")
+            raise UnsupportedError(f"no native code for {type(e).__name__}", code="TW-OPERATION")
+        return self.cached(key, info, lambda: rule(self, e))
+
+    def wide(self, e: Expr, lanes: int) -> Value:
+        """`value(e)` in every one of `lanes` lanes; the splat is shared by its users."""
+        v = self.value(e)
+        if v.lanes == lanes:
+            return v
+        if v.const is not None:
+            return splat_constant(v, lanes)
+        info = self.info(e)
+        return self.cached(
+            ("splat", e, self.guarded(info), lanes), info, lambda: self.splat(v, lanes)
+        )
+
+    def together(self, *operands: Expr) -> list[Value]:
+        """The operands' values with one number of lanes, constants left scalar."""
+        values = [self.value(e) for e in operands]
+        lanes = max(v.lanes for v in values)
+        return [
+            v if v.const is not None else self.wide(e, lanes)
+            for e, v in zip(operands, values, strict=True)
+        ]
+
+    def _binary(self, e: Binary) -> Value:
+        a, b = self.together(e.lhs, e.rhs)
+        natural = (
+            isinstance(e, _DIVISIONS)
+            and e.lhs.dtype is INDEX
+            and self._is_natural(e.lhs)
+            and self._is_natural(e.rhs)
+        )
+        return self.ops.binary(type(e), a, b, e.lhs.dtype, natural)
+
+    def _is_natural(self, e: Expr) -> bool:
+        low = bounds(e, self.ranges)[0]
+        return low is not None and low >= 0
+
+    def _select(self, e: Select) -> Value:
+        condition = self.value(e.condition)
+        if condition.const is not None:
+            return self.value(e.then if condition.const else e.otherwise)
+        then = self._arm(e.then, e.condition)
+        if then.lanes >= condition.lanes and self._reads_zero(e.then, e.otherwise):
+            return then
+        otherwise = self._arm(e.otherwise, Not(e.condition))
+        lanes = max(condition.lanes, then.lanes, otherwise.lanes)
+        if condition.lanes > 1:
+            condition = self.wide(e.condition, lanes)
+        return self.select(condition, self.splat(then, lanes), self.splat(otherwise, lanes))
+
+    def _arm(self, arm: Expr, condition: Expr) -> Value:
+        if not self.info(arm).risky:
+            return self.value(arm)
+        outer = self.guard
+        self.guard = condition if outer is None else And(outer, condition)
+        try:
+            return self.value(arm)
+        finally:
+            self.guard = outer
+
+    def _reads_zero(self, arm: Expr, otherwise: Expr) -> bool:
+        """Whether `otherwise` is the zero that a load gives where it is not permitted (padding)."""
+        if not (isinstance(arm, Load) and isinstance(otherwise, Const) and self.info(arm).risky):
+            return False
+        zero = constant(otherwise.value, otherwise.dtype).text in _ZEROS
+        return zero and otherwise.dtype.name != "float8_e8m0fnu"
+
+    def _call(self, e: Call) -> Value:
+        dtype = e.args[0].dtype
+        native = NATIVE.get(e.function)
+        if native is not None:
+            return native(self.ops, self.together(*e.args), dtype)
+        rewrite = expansion(e.function, dtype.name)
+        if rewrite is not None:
+            return self.value(rewrite(*e.args))
+        if dtype.is_float and dtype.bits < 32:
+            wide = Call(e.function, tuple(Cast(a, dtypes.float32) for a in e.args))
+            return self.value(Cast(wide, e.dtype))
+        raise UnsupportedError(
+            f"the function {e.function} has no native code for dtype {dtype}",
+            code="TW-FUNCTION",
+            items=(f"{e.function}({dtype})",),
+        )
+
+
+_ZEROS = {"0", "false", real(0.0).text}
+
+
+_RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
+    **{
+        kind: Expressions._binary
+        for kind in (
+            *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Rem),
+            *(nodes.Min, nodes.Max, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr),
+            *(nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne),
+        )
+    },
+    Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
+    Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
+    Cast: lambda x, e: x.ops.cast(x.value(e.value), e.value.dtype, e.dtype),
+    Bitcast: lambda x, e: x.ops.bitcast(x.value(e.value), e.value.dtype, e.dtype),
+    Select: Expressions._select,
+    Call: Expressions._call,
+    Load: Expressions.load,
+}

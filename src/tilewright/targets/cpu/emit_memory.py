@@ -1,0 +1,307 @@
+"""Addresses, loads and stores of scalars and vectors, masked and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tilewright.base import dtypes
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
+from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
+from tilewright.targets.cpu.emit_ops import Operations
+from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
+from tilewright.targets.cpu.emit_text import Value, int_vector, integer, mangle, vector_type
+from tilewright.targets.cpu.emit_types import constant, memory_type, register_type
+from tilewright.targets.cpu.machine import Machine
+
+MAX_LANES = 64
+_SAFE_BYTES = MAX_LANES * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The place of one element per lane: `pointer` + lane * stride elements + offsets (bytes).
+
+    offsets: a vector of i64 where the lanes' places are no arithmetic sequence. lanes: 1 where
+    every lane means the same element.
+    """
+
+    pointer: Value
+    stride: int
+    offsets: Value | None
+    lanes: int
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all lanes mean one element."""
+        return self.stride == 0 and self.offsets is None
+
+
+class Memory(Scopes):
+    """Access to buffers inside one function; `value` comes from the expression emitter."""
+
+    def __init__(self, machine: Machine, contract: bool) -> None:
+        super().__init__(machine)
+        self.ops = Operations(self, machine, contract)
+        self.pointers: dict[Buffer, Value] = {}
+        # Buffers allocated inside the vector loop: one copy per lane, lanes innermost.
+        self.private: dict[Buffer, int] = {}
+        self.vector: tuple[Var, int] | None = None
+        self.number: int | None = None
+        self.guard: Expr | None = None
+        self._safe: Value | None = None
+        self._clamped: set[Expr] = set()
+
+    def value(self, e: Expr) -> Value:
+        """The held value of an expression; see `emit_expr`."""
+        raise NotImplementedError
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the vector loop around the current place, or 1."""
+        return self.vector[1] if self.vector is not None else 1
+
+    # -- addresses
+
+    def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
+        """Where `buffer[index]` lies, per lane."""
+        form = Affine((), 0)
+        for part, stride in zip(index, buffer.strides, strict=True):
+            form = form + affine(part).scaled(stride)
+        copies = self.private.get(buffer, 1)
+        stride = 0
+        if copies > 1:
+            form = form.scaled(copies)
+            stride = 1 if self.number is None else 0
+            form = form + Affine((), self.number or 0)
+        uniform: list[tuple[Expr, int]] = []
+        varying: list[tuple[Value, int]] = []
+        for atom, c in form.terms:
+            if self.vector is not None and atom is self.vector[0]:
+                stride += c
+                continue
+            v = self.value(atom)
+            if v.lanes > 1:
+                varying.append((v, c))
+            else:
+                uniform.append((atom, c))
+        size = buffer.dtype.itemsize
+        pointer = self._pointer(buffer, uniform, form.const * size)
+        if not varying:
+            return Access(pointer, stride, None, self.lanes if stride else 1)
+        offsets = int_vector([n * stride * size for n in range(self.lanes)])
+        for v, c in varying:
+            offsets = self.binary("add", self._times(v, c * size), offsets)
+        return Access(pointer, 0, offsets, self.lanes)
+
+    def _times(self, v: Value, c: int) -> Value:
+        return v if c == 1 else self.binary("mul nsw", v, integer(c))
+
+    def _pointer(self, buffer: Buffer, terms: list[tuple[Expr, int]], offset: int) -> Value:
+        """Base plus terms, those of outer loops first, so that each loop adds only its own."""
+        size = buffer.dtype.itemsize
+        levels: dict[int, list[tuple[Expr, int]]] = {}
+        for atom, c in terms:
+            levels.setdefault(self._placement(self.info(atom)), []).append((atom, c * size))
+        pointer = self.pointers[buffer]
+        done: tuple[tuple[Expr, int], ...] = ()
+        info = PURE
+        for level in sorted(levels):
+            group = tuple(levels[level])
+            done += group
+            for atom, _ in group:
+                info = info | self.info(atom)
+            pointer = self.cached(
+                ("pointer", buffer, self.guarded(info), done),
+                info,
+                partial(self._advance, pointer, group),
+            )
+        if not offset:
+            return pointer
+        return self.ins(f"getelementptr i8, {pointer.typed}, i64 {offset}", "ptr")
+
+    def _advance(self, base: Value, group: tuple[tuple[Expr, int], ...]) -> Value:
+        total: Value | None = None
+        for atom, c in group:
+            term = self._times(self.value(atom), c)
+            total = term if total is None else self.binary("add nsw", total, term)
+        assert total is not None
+        return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
+
+    def guarded(self, info: Info) -> Expr | None:
+        """The part of a cache key that tells values computed under different permissions."""
+        return self.guard if info.risky else None
+
+    # -- loads
+
+    def load(self, e: Load) -> Value:
+        """The element a Load means, in held form; where `guard` is false, any value."""
+        index = self._checked(e.buffer, e.index)
+        if e.buffer.size == 0:
+            return constant(0, e.buffer.dtype)
+        permission = None
+        if self.guard is not None and self.info(e).risky:
+            permission = self.value(self.guard)
+        raw = self._load_raw(self.access(e.buffer, index), e.buffer, permission)
+        return self.ops.formats.unpack(raw, e.buffer.dtype)
+
+    def _load_raw(self, place: Access, buffer: Buffer, mask: Value | None) -> Value:
+        type, size = memory_type(buffer.dtype), buffer.dtype.itemsize
+        if mask is not None and mask.const is not None:
+            mask = None if mask.const else mask
+        if place.is_uniform or (place.offsets is None and place.stride == 1):
+            lanes = place.lanes
+            pointer = place.pointer
+            if mask is not None and mask.lanes > 1 and lanes > 1:
+                return self._masked_load(pointer, type, lanes, size, mask)
+            if mask is not None:
+                pointer = self.select(self.any(mask), pointer, self.safe())
+            full = vector_type(type, lanes)
+            return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
+        if mask is None and place.offsets is None and place.stride in (-1, 2, 3, 4):
+            return self._load_strided(place, type, size)
+        pointers = self._lane_pointers(place, size)
+        chosen = self.splat(mask if mask is not None else integer(1, "i1"), place.lanes)
+        name = f"llvm.masked.gather.{mangle(type, place.lanes)}.{mangle('ptr', place.lanes)}"
+        full = vector_type(type, place.lanes)
+        args = f"{_aligned(pointers, size)}, {chosen.typed}, {full} zeroinitializer"
+        return self.ins(f"call {full} @{name}({args})", type, place.lanes)
+
+    def _masked_load(self, pointer: Value, type: str, lanes: int, size: int, mask: Value) -> Value:
+        full = vector_type(type, lanes)
+        args = f"{_aligned(pointer, size)}, {mask.typed}, {full} zeroinitializer"
+        name = f"llvm.masked.load.{mangle(type, lanes)}.p0"
+        return self.ins(f"call {full} @{name}({args})", type, lanes)
+
+    def _load_strided(self, place: Access, type: str, size: int) -> Value:
+        """All elements from the first lane's to the last lane's, then the lanes picked out."""
+        span = abs(place.stride) * (place.lanes - 1) + 1
+        pointer = place.pointer
+        if place.stride < 0:
+            back = (span - 1) * size
+            pointer = self.ins(f"getelementptr i8, {pointer.typed}, i64 {-back}", "ptr")
+        full = vector_type(type, span)
+        wide = self.ins(f"load {full}, {pointer.typed}, align {size}", type, span)
+        picks = [n * abs(place.stride) for n in range(place.lanes)]
+        return self.shuffle(wide, picks if place.stride > 0 else picks[::-1])
+
+    def _lane_pointers(self, place: Access, size: int) -> Value:
+        offsets = place.offsets
+        if offsets is None:
+            offsets = int_vector([n * place.stride * size for n in range(place.lanes)])
+        return self.ins(
+            f"getelementptr i8, {place.pointer.typed}, {offsets.typed}", "ptr", place.lanes
+        )
+
+    # -- stores
+
+    def store(self, buffer: Buffer, place: Access, v: Value, mask: Value | None) -> None:
+        """Write a held value; `mask` (scalar or per lane) says where."""
+        raw = self.ops.formats.pack(v, buffer.dtype)
+        size = buffer.dtype.itemsize
+        raw = self.splat(raw, place.lanes)
+        if mask is not None and mask.const is not None:
+            if not mask.const:
+                return
+            mask = None
+        contiguous = place.is_uniform or (place.offsets is None and place.stride == 1)
+        if mask is not None and contiguous and (buffer.scope != "global" or mask.lanes == 1):
+            # Own memory may always be rewritten, and stays promotable to registers.
+            old = self._load_raw(place, buffer, None)
+            raw, mask = self.select(mask, raw, old), None
+        if contiguous and mask is None:
+            self.line(f"store {raw.typed}, {place.pointer.typed}, align {size}")
+        elif contiguous and mask is not None:
+            name = f"llvm.masked.store.{mangle(raw.type, raw.lanes)}.p0"
+            args = f"{raw.typed}, {_aligned(place.pointer, size)}, {mask.typed}"
+            self.line(f"call void @{name}({args})")
+        else:
+            chosen = self.splat(mask if mask is not None else integer(1, "i1"), place.lanes)
+            pointers = self._lane_pointers(place, size)
+            types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
+            args = f"{raw.typed}, {_aligned(pointers, size)}, {chosen.typed}"
+            self.line(f"call void @llvm.masked.scatter.{types}({args})")
+
+    # -- checked indices
+
+    def _checked(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The index with every data-dependent part proven, or tested, reported and set to 0."""
+        return tuple(
+            self.clamped(part, extent) if self.is_unproven(part, extent) else part
+            for part, extent in zip(index, buffer.shape, strict=True)
+        )
+
+    def is_unproven(self, part: Expr, extent: int) -> bool:
+        """Whether an index reads data and its bounds do not keep it inside the extent."""
+        if part in self._clamped or not self.info(part).reads:
+            return False
+        low, high = bounds(part, self.ranges)
+        return low is None or high is None or low < 0 or high >= extent
+
+    def inside(self, part: Expr, extent: int) -> Expr:
+        """The condition `0 <= part < extent`, as one unsigned comparison."""
+        return Lt(Cast(part, dtypes.uint64), const(extent, dtypes.uint64))
+
+    def clamped(self, part: Expr, extent: int) -> Expr:
+        """`part` where it is inside, else 0; the failure is stored in the call's status."""
+        ok = self.inside(part, extent)
+        info = self.info(ok) | Info(risky=True)
+        self.cached(("check", ok, self.guard), info, lambda: self._report(ok))
+        safe = Select(ok, part, const(0, INDEX))
+        self._clamped.add(safe)
+        return safe
+
+    def _report(self, ok: Expr) -> Value:
+        holds = self.value(ok)
+        bad = self.ops.invert(holds, dtypes.bool_)
+        if self.guard is not None:
+            bad = self.ops.binary(And, bad, self.value(self.guard), dtypes.bool_, False)
+        bad = self.any(bad)
+        if bad.const is False:
+            return bad
+        failed, fine = self.fresh("bad"), self.fresh("fine")
+        self.line(f"br {bad.typed}, label {failed}, label {fine}")
+        self.label(failed)
+        code = 1 << 8 | STATUS_INDEX
+        slot = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
+        self.line(f"store atomic i64 {code}, {slot.typed} monotonic, align 8")
+        self.line(f"br label {fine}")
+        self.label(fine)
+        return bad
+
+    # -- helpers
+
+    def any(self, mask: Value) -> Value:
+        """Whether some lane of a mask is set."""
+        if mask.lanes == 1:
+            return mask
+        name = f"vector.reduce.or.{mangle('i1', mask.lanes)}"
+        return self.call(name, "i1", 1, mask)
+
+    def safe(self) -> Value:
+        """An address that may always be read, for loads that must not happen; holds zeros."""
+        if self._safe is None:
+            here, self.out = self.out, self.entry
+            self._safe = self.ins(f"alloca [{_SAFE_BYTES} x i8], align 64", "ptr")
+            self.line(
+                f"store <{_SAFE_BYTES // 8} x i64> zeroinitializer, {self._safe.typed}, align 64"
+            )
+            self.out = here
+        return self._safe
+
+    def allocate(self, buffer: Buffer, copies: int) -> None:
+        """Memory of this function for a buffer, `copies` elements for each of its elements."""
+        here, self.out = self.out, self.entry
+        count = max(1, buffer.size * copies)
+        type = memory_type(buffer.dtype)
+        self.pointers[buffer] = self.ins(f"alloca [{count} x {type}], align 64", "ptr")
+        self.out = here
+
+
+def _aligned(pointer: Value, size: int) -> str:
+    return f"{pointer.full} align {size} {pointer.text}"
+
+
+__all__ = ["MAX_LANES", "Access", "Memory", "register_type"]

@@ -1,0 +1,393 @@
+"""One lowering per scalar operation, from held values to a held value of one dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
+from tilewright.expr import nodes
+from tilewright.expr.nodes import Expr
+from tilewright.targets.cpu.emit_fold import fold
+from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real, vector_type
+from tilewright.targets.cpu.emit_types import Formats, register_type
+from tilewright.targets.cpu.machine import Machine
+
+_INTEGER_OPS = {
+    nodes.Add: "add",
+    nodes.Sub: "sub",
+    nodes.Mul: "mul",
+    nodes.And: "and",
+    nodes.Or: "or",
+    nodes.Xor: "xor",
+}
+_FLOAT_OPS = {nodes.Add: "fadd", nodes.Sub: "fsub", nodes.Mul: "fmul", nodes.Div: "fdiv"}
+_COMPARES = {nodes.Lt: ("lt", "olt"), nodes.Le: ("le", "ole")}
+_EXACT = {nodes.Eq: ("eq", "oeq"), nodes.Ne: ("ne", "une")}
+
+
+class Operations:
+    """Arithmetic on held values. `contract`: whether a multiply and an add may become one FMA."""
+
+    def __init__(self, writer: Writer, machine: Machine, contract: bool) -> None:
+        self.w = writer
+        self.machine = machine
+        self.formats = Formats(writer, machine)
+        self.flags = " contract" if contract else ""
+        self.remainders: set[str] = set()
+
+    # -- binary
+
+    def binary(self, kind: type[Expr], a: Value, b: Value, dtype: DType, natural: bool) -> Value:
+        """`kind(a, b)` on operands of `dtype`; natural: both are known not to be negative."""
+        folded = fold(kind, a, b, dtype)
+        if folded is not None:
+            return folded
+        if issubclass(kind, nodes.Compare):
+            return self._compare(kind, a, b, dtype)
+        if dtype.is_float:
+            return self.formats.settle(self._float(kind, a, b, dtype), dtype)
+        if dtype.is_bool:
+            return self._bool(kind, a, b)
+        return self.formats.settle(self._integer(kind, a, b, dtype, natural), dtype)
+
+    def _compare(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+        integer_op, float_op = (_COMPARES | _EXACT)[kind]
+        if dtype.is_float:
+            return self.w.compare(f"fcmp {float_op}", a, b)
+        sign = "" if kind in _EXACT else ("s" if dtype.is_signed else "u")
+        return self.w.compare(f"icmp {sign}{integer_op}", a, b)
+
+    def _float(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+        if kind in _FLOAT_OPS:
+            return self.w.binary(_FLOAT_OPS[kind] + self.flags, a, b)
+        if kind is nodes.Min:
+            return self.w.pair("minimum", a, b, "nsz")
+        if kind is nodes.Max:
+            return self.w.pair("maximum", a, b, "nsz")
+        if kind is nodes.Rem:
+            return self._remainder(a, b)
+        if kind is nodes.FloorDiv:
+            return self._floor_division(a, b)[0]
+        if kind is nodes.Mod:
+            return self._floor_division(a, b)[1]
+        raise _unsupported(kind.__name__, dtype)
+
+    def _bool(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        logical = {nodes.Add: "or", nodes.Mul: "and", nodes.Max: "or", nodes.Min: "and"}
+        op = logical.get(kind) or _INTEGER_OPS.get(kind)
+        if op is None or kind is nodes.Sub:
+            from tilewright.base import dtypes
+
+            raise _unsupported(kind.__name__, dtypes.bool_)
+        return self.w.binary(op, a, b)
+
+    def _integer(self, kind: type[Expr], a: Value, b: Value, dtype: DType, natural: bool) -> Value:
+        if kind in _INTEGER_OPS:
+            return self.w.binary(_INTEGER_OPS[kind], a, b)
+        if kind in (nodes.Min, nodes.Max):
+            stem = "min" if kind is nodes.Min else "max"
+            return self.w.pair(("s" if dtype.is_signed else "u") + stem, a, b)
+        if kind in (nodes.Shl, nodes.Shr):
+            return self._shift(kind, a, b, dtype)
+        if natural or not dtype.is_signed:
+            return self._unsigned_division(kind, a, b)
+        return self._signed_division(kind, a, b)
+
+    def _shift(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
+        w, bits = self.w, dtype.bits
+        arithmetic = kind is nodes.Shr and dtype.is_signed
+        op = "shl" if kind is nodes.Shl else ("ashr" if arithmetic else "lshr")
+        if b.const is not None and 0 <= b.const < bits:
+            return w.binary(op, a, b)
+        fits = w.compare("icmp ult", b, integer(bits, b.type))
+        zero = integer(0, b.type)
+        if arithmetic:
+            return w.binary(op, a, w.select(fits, b, integer(bits - 1, b.type)))
+        return w.select(fits, w.binary(op, a, w.select(fits, b, zero)), zero)
+
+    def _unsigned_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        w = self.w
+        op = "udiv" if kind in (nodes.Div, nodes.FloorDiv) else "urem"
+        if b.const is not None:
+            return integer(0, a.type) if b.const == 0 else w.binary(op, a, b)
+        empty = w.compare("icmp eq", b, integer(0, b.type))
+        result = w.binary(op, a, w.select(empty, integer(1, b.type), b))
+        return w.select(empty, integer(0, a.type), result)
+
+    def _signed_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        """Division that never traps: x / 0 is 0, and the least integer / -1 wraps to itself."""
+        w = self.w
+        zero, one = integer(0, a.type), integer(1, a.type)
+        if b.const == 0:
+            return zero
+        safe, empty = b, None
+        if b.const == -1:
+            negated = w.binary("sub", zero, a)
+            return negated if kind in (nodes.Div, nodes.FloorDiv) else zero
+        if b.const is None:
+            empty = w.compare("icmp eq", b, zero)
+            least = integer(1 << (int(a.type[1:]) - 1), a.type)
+            overflow = w.binary(
+                "and",
+                w.compare("icmp eq", a, least),
+                w.compare("icmp eq", b, integer(-1, b.type)),
+            )
+            safe = w.select(w.binary("or", empty, overflow), one, b)
+        result = self._signed_quotient(kind, a, safe)
+        return result if empty is None else w.select(empty, zero, result)
+
+    def _signed_quotient(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        w = self.w
+        if kind is nodes.Div:
+            return w.binary("sdiv", a, b)
+        if kind is nodes.Rem:
+            return w.binary("srem", a, b)
+        if isinstance(b.const, int) and b.const > 0 and not b.const & (b.const - 1):
+            if kind is nodes.Mod:
+                return w.binary("and", a, integer(b.const - 1, a.type))
+            return w.binary("ashr", a, integer(b.const.bit_length() - 1, a.type))
+        zero = integer(0, a.type)
+        rest = w.binary("srem", a, b)
+        crossed = w.compare("icmp slt", w.binary("xor", rest, b), zero)
+        adjust = w.binary("and", crossed, w.compare("icmp ne", rest, zero))
+        if kind is nodes.Mod:
+            return w.binary("add", rest, w.select(adjust, b, zero))
+        quotient = w.binary("sdiv", a, b)
+        return w.binary("add", quotient, w.convert("sext", adjust, a.type))
+
+    # -- float division with remainder (NumPy's definitions)
+
+    def _remainder(self, a: Value, b: Value) -> Value:
+        """fmod, by an internal function of the module that is called lane by lane."""
+        w = self.w
+        name = f"tw.fmod.{mangle(a.type, 1)}"
+        self.remainders.add(a.type)
+        a, b = w.match(a, b)
+        if a.lanes == 1:
+            return w.ins(f"call {a.type} @{name}({a.typed}, {b.typed})", a.type)
+        result = Value("poison", a.type, a.lanes)
+        for n in range(a.lanes):
+            x, y = w.lane(a, n), w.lane(b, n)
+            one = w.ins(f"call {a.type} @{name}({x.typed}, {y.typed})", a.type)
+            result = w.insert(result, one, n)
+        return result
+
+    def _floor_division(self, a: Value, b: Value) -> tuple[Value, Value]:
+        w = self.w
+        a, b = w.match(a, b)
+        zero, one = real(0.0, a.type), real(1.0, a.type)
+        rest = self._remainder(a, b)
+        quotient = w.binary("fdiv", w.binary("fsub", a, rest), b)
+        exact = w.compare("fcmp oeq", rest, zero)
+        differ = w.binary(
+            "xor", w.compare("fcmp olt", b, zero), w.compare("fcmp olt", rest, zero)
+        )
+        adjust = w.select(exact, integer(0, "i1"), differ)
+        quotient = w.select(adjust, w.binary("fsub", quotient, one), quotient)
+        modulus = w.select(adjust, w.binary("fadd", rest, b), rest)
+        modulus = w.select(exact, w.pair("copysign", zero, b), modulus)
+        floor = w.unary("floor", quotient)
+        off = w.compare("fcmp ogt", w.binary("fsub", quotient, floor), real(0.5, a.type))
+        floor = w.select(off, w.binary("fadd", floor, one), floor)
+        plain = w.binary("fdiv", a, b)
+        none = w.compare("fcmp oeq", quotient, zero)
+        floor = w.select(none, w.pair("copysign", zero, plain), floor)
+        by_zero = w.compare("fcmp oeq", b, zero)
+        return w.select(by_zero, plain, floor), w.select(by_zero, rest, modulus)
+
+    # -- unary
+
+    def negate(self, v: Value, dtype: DType) -> Value:
+        """`-v`."""
+        if dtype.is_float:
+            if v.const is not None:
+                return real(-float(v.const), v.type)
+            return self.w.ins(f"fneg {v.typed}", v.type, v.lanes)
+        if dtype.is_bool:
+            raise _unsupported("Neg", dtype)
+        return self.binary(nodes.Sub, integer(0, v.type), v, dtype, False)
+
+    def invert(self, v: Value, dtype: DType) -> Value:
+        """`~v`, logical on bool."""
+        ones = integer(-1, v.type) if not dtype.is_bool else integer(1, "i1")
+        return self.binary(nodes.Xor, v, ones, dtype, False)
+
+    def bitcast(self, v: Value, source: DType, target: DType) -> Value:
+        """The bits of `v` in memory read as another dtype of the same width."""
+        raw = self.formats.pack(v, source)
+        if raw.type in ("float", "double"):
+            raw = self.w.convert("bitcast", raw, f"i{source.bits}")
+        if source.is_int and source.is_sub_byte and not target.is_int:
+            raw = self.w.binary("and", raw, integer((1 << source.bits) - 1, "i8"))
+        if target.is_int:
+            return self.formats.settle(raw, target)
+        if target.is_float and target.bits >= 32:
+            return self.w.convert("bitcast", raw, register_type(target))
+        return self.formats.unpack(raw, target)
+
+    # -- casts
+
+    def cast(self, v: Value, source: DType, target: DType) -> Value:
+        """`v` converted: to integers by saturation, to bool by `!= 0`, to floats by rounding."""
+        type = register_type(target)
+        if source is target:
+            return v
+        if target.is_bool:
+            if source.is_float:
+                return self.w.compare("fcmp une", v, real(0.0, v.type))
+            return self.w.compare("icmp ne", v, integer(0, v.type))
+        if source.is_float:
+            if target.is_float:
+                return self._float_to_float(v, source, target)
+            return self._float_to_integer(v, target)
+        if target.is_float:
+            if v.const is not None:
+                whole = real(float(_number(v, source)), type)
+            else:
+                signed = source.is_signed and not source.is_bool
+                whole = self.w.convert("sitofp" if signed else "uitofp", v, type)
+            return self.formats.settle(whole, target)
+        if v.const is not None:
+            return self.formats.settle(integer(_number(v, source), type), target)
+        return self.formats.settle(self._resize(v, source, type), target)
+
+    def _resize(self, v: Value, source: DType, type: str) -> Value:
+        have, want = int(v.type[1:]), int(type[1:])
+        if have > want:
+            return self.w.convert("trunc", v, type)
+        signed = source.is_signed and not source.is_bool
+        return self.w.convert("sext" if signed else "zext", v, type)
+
+    def _float_to_float(self, v: Value, source: DType, target: DType) -> Value:
+        if target.name == "float64":
+            return self.w.convert("fpext", v, "double")
+        if source.name != "float64":
+            return self.formats.settle(v, target)
+        if target.name == "float32":
+            return self.w.convert("fptrunc", v, "float")
+        return self.formats.settle(self.formats.narrow_double(v), target)
+
+    def _float_to_integer(self, v: Value, target: DType) -> Value:
+        type = register_type(target)
+        name = "fptosi.sat" if target.is_signed else "fptoui.sat"
+        full = f"{name}.{mangle(type, v.lanes)}.{mangle(v.type, v.lanes)}"
+        whole = self.w.call(full, type, v.lanes, v)
+        if not target.is_sub_byte:
+            return whole
+        low, high = integer(int(target.min), type), integer(int(target.max), type)
+        sign = "s" if target.is_signed else "u"
+        return self.w.pair(f"{sign}max", self.w.pair(f"{sign}min", whole, high), low)
+
+
+# -- functions that are one or two instructions
+
+Native = Callable[[Operations, list[Value], DType], Value]
+
+
+def _intrinsic(name: str) -> Native:
+    def lower(ops: Operations, args: list[Value], dtype: DType) -> Value:
+        if not dtype.is_float:
+            return args[0]
+        return ops.formats.settle(ops.w.unary(name, args[0]), dtype)
+
+    return lower
+
+
+def _abs(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if dtype.is_float:
+        return ops.w.unary("fabs", v)
+    if not dtype.is_signed or dtype.is_bool:
+        return v
+    name = f"abs.{mangle(v.type, v.lanes)}"
+    result = ops.w.call(name, v.type, v.lanes, v, integer(0, "i1"))
+    return ops.formats.settle(result, dtype)
+
+
+def _popcount(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if dtype.is_sub_byte:
+        v = ops.w.binary("and", v, integer((1 << dtype.bits) - 1, v.type))
+    return ops.formats.settle(ops.w.unary("ctpop", v), dtype)
+
+
+def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    return ops.formats.settle(ops.w.pair("copysign", *args), dtype)
+
+
+def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    return ops.w.compare("fcmp uno", v, v) if dtype.is_float else integer(0, "i1")
+
+
+def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if not dtype.is_float:
+        return integer(0, "i1")
+    return ops.w.compare("fcmp oeq", ops.w.unary("fabs", v), real(float("inf"), v.type))
+
+
+def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    """One rounding. Without the instruction, float32 goes through float64 rounded to odd."""
+    w = ops.w
+    a, b, c = w.match(*args)
+    if dtype.is_float and dtype.bits < 32:
+        product = w.binary("fmul", w.convert("fpext", a, "double"), w.convert("fpext", b, "double"))
+        total = w.binary("fadd", product, w.convert("fpext", c, "double"))
+        return ops.formats.settle(ops.formats.narrow_double(total), dtype)
+    if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
+        return w.call(f"fma.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, c)
+    if a.type == "double":
+        raise UnsupportedError(
+            "fma on float64 needs a processor with the instruction",
+            code="TW-FMA",
+            hint="compile for x86-64-v3 or later",
+        )
+    x, y, z = (w.convert("fpext", v, "double") for v in (a, b, c))
+    product = w.binary("fmul", x, y)
+    total = w.binary("fadd", product, z)
+    # Knuth's exact error of the sum decides the sticky bit.
+    part = w.binary("fsub", total, product)
+    error = w.binary(
+        "fadd", w.binary("fsub", product, w.binary("fsub", total, part)), w.binary("fsub", z, part)
+    )
+    bits = w.convert("bitcast", total, "i64")
+    even = w.compare("icmp eq", w.binary("and", bits, integer(1)), integer(0))
+    inexact = w.binary("and", w.compare("fcmp one", error, real(0.0, "double")), even)
+    outward = w.compare(
+        "icmp sge", w.binary("xor", bits, w.convert("bitcast", error, "i64")), integer(0)
+    )
+    step = w.select(outward, integer(1), integer(-1))
+    odd = w.select(inexact, w.binary("add", bits, step), bits)
+    return w.convert("fptrunc", w.convert("bitcast", odd, "double"), "float")
+
+
+NATIVE: Mapping[str, Native] = {
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "trunc": _intrinsic("trunc"),
+    "round_even": _intrinsic("roundeven"),
+    "sqrt": _intrinsic("sqrt"),
+    "abs": _abs,
+    "popcount": _popcount,
+    "copysign": _copysign,
+    "isnan": _isnan,
+    "isinf": _isinf,
+    "fma": _fma,
+}
+
+
+def _number(v: Value, dtype: DType) -> int:
+    """A constant as the number it means: unsigned ones are kept wrapped into the signed range."""
+    mask = (1 << dtype.bits) - 1
+    return int(v.const or 0) & mask if dtype.kind == "uint" else int(v.const or 0)
+
+
+def _unsupported(what: str, dtype: DType) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} has no native code for dtype {dtype}", code="TW-OPERATION", items=(what,)
+    )
+
+
+__all__ = ["NATIVE", "Operations", "vector_type"]

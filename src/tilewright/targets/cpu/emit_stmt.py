@@ -1,0 +1,370 @@
+"""Statements to blocks: loops, branches, masks, stores and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Buffer,
+    Expr,
+    Load,
+    Mul,
+    Select,
+    Var,
+    const,
+)
+from tilewright.ir.node import Node, postorder, substitute
+from tilewright.loops.access import writes
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    Update,
+    While,
+    block,
+    loop,
+)
+from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_memory import MAX_LANES
+from tilewright.targets.cpu.emit_plan import has_vector_loop
+from tilewright.targets.cpu.emit_scope import Scope
+from tilewright.targets.cpu.emit_text import Chunk, Value, int_vector, integer
+from tilewright.targets.cpu.emit_types import constant
+
+
+class Statements(Expressions):
+    """Emits statements in order into one function."""
+
+    def emit(self, s: Node) -> None:
+        """One statement at the current place."""
+        _RULES[type(s)](self, s)
+
+    def place_buffer(self, buffer: Buffer) -> None:
+        """Give an allocated buffer its address, once per function."""
+        raise NotImplementedError
+
+    def parallel(self, s: For) -> None:
+        """A parallel loop that is not inside another one."""
+        raise NotImplementedError
+
+    # -- loops
+
+    def _for(self, s: For) -> None:
+        trips = s.trips
+        if trips == 0:
+            return
+        if trips == 1:
+            self.emit(substitute(s.body, {s.var: const(0)}))
+            return
+        kind = self._vector_kind(s) if s.kind == "vector" else s.kind
+        if kind == "unroll" and trips is not None:
+            for n in range(trips):
+                self.emit(substitute(s.body, {s.var: const(n)}))
+        elif kind == "vector":
+            self._vector(s)
+        elif kind == "strips":
+            self.emit(_in_strips(s, self.machine.vector_bits // 32))
+        elif kind == "parallel" and self.vector is None and self.number is None:
+            self.parallel(s)
+        else:
+            self.serial(s, integer(0), self.value(s.extent), trips is not None)
+
+    def _vector_kind(self, s: For) -> str:
+        """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
+        trips = s.trips
+        if trips is None or self.vector is not None or not _is_vectorisable(s):
+            return "serial"
+        if has_vector_loop(s.body):
+            return "unroll" if trips <= MAX_LANES else "serial"
+        return "vector" if trips <= MAX_LANES else "strips"
+
+    def serial(self, s: For, start: Value, end: Value, certain: bool) -> None:
+        """A loop over `start .. end-1`, tested at its end; certain: it runs at least once."""
+        low, high = bounds(s.extent, self.ranges)
+        changed = frozenset(writes(s.body))
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        before, head, latch, after = (self.fresh(n) for n in ("pre", "head", "latch", "after"))
+        if certain:
+            self.line(f"br label {before}")
+        else:
+            some = self.compare("icmp slt", start, end)
+            self.line(f"br {some.typed}, label {before}, label {after}")
+        self.label(before)
+        self.line(f"br label {head}")
+        self.label(head)
+        i, following = self.fresh("i"), self.fresh("i")
+        self.line(f"{i} = phi i64 [ {start.text}, {before} ], [ {following}, {latch} ]")
+        self.scopes.append(Scope(pre, writes=changed, certain=certain))
+        self.bind(s.var, Value(i, "i64"), (0, None if high is None else high - 1))
+        self.emit(s.body)
+        self.scopes.pop()
+        self.line(f"br label {latch}")
+        self.label(latch)
+        self.line(f"{following} = add nuw nsw i64 {i}, 1")
+        again = self.compare("icmp slt", Value(following, "i64"), end)
+        self.line(f"br {again.typed}, label {head}, label {after}")
+        self.label(after)
+
+    def _vector(self, s: For) -> None:
+        lanes = s.trips
+        assert lanes is not None
+        changed = frozenset(writes(s.body))
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        self.scopes.append(Scope(pre, writes=changed))
+        self.bind(s.var, int_vector(list(range(lanes))), (0, lanes - 1))
+        self.vector = (s.var, lanes)
+        self.emit(s.body)
+        self.vector = None
+        self.scopes.pop()
+
+    def _while(self, s: While) -> None:
+        changed = frozenset(writes(s.body))
+        self.changed(changed)
+        pre: Chunk = []
+        self.out.append(pre)
+        head, body, after = (self.fresh(n) for n in ("head", "body", "after"))
+        self.line(f"br label {head}")
+        self.label(head)
+        self.scopes.append(Scope(pre, writes=changed))
+        condition = self.value(s.condition)
+        self.line(f"br {condition.typed}, label {body}, label {after}")
+        self.label(body)
+        self.scopes.append(Scope())
+        self.emit(s.body)
+        self.scopes.pop()
+        self.scopes.pop()
+        self.line(f"br label {head}")
+        self.label(after)
+
+    # -- branches
+
+    def when(self, condition: Value, body: Callable[[], None]) -> None:
+        """Run `body` where a scalar condition holds."""
+        if condition.const is not None:
+            if condition.const:
+                body()
+            return
+        then, after = self.fresh("then"), self.fresh("after")
+        self.line(f"br {condition.typed}, label {then}, label {after}")
+        self.label(then)
+        self.scopes.append(Scope())
+        body()
+        self.scopes.pop()
+        self.line(f"br label {after}")
+        self.label(after)
+
+    def _if(self, s: If) -> None:
+        condition = self.value(s.condition)
+        otherwise = s.otherwise
+        if condition.lanes > 1:
+            self._masked_if(s, condition)
+            return
+        self.when(condition, lambda: self.emit(s.then))
+        if otherwise is not None:
+            other = self.ops.invert(condition, dtypes.bool_)
+            self.when(other, lambda: self.emit(otherwise))
+
+    def _masked_if(self, s: If, condition: Value) -> None:
+        outer = self.guard
+        masks = [condition]
+        if s.otherwise is not None:
+            masks.append(self.ops.invert(condition, dtypes.bool_))
+        if outer is not None:
+            held = self.value(outer)
+            masks = [self.ops.binary(And, m, held, dtypes.bool_, False) for m in masks]
+        for mask, body in zip(masks, (s.then, s.otherwise), strict=False):
+            assert body is not None
+            self.guard = Var("mask", dtypes.bool_)
+            self.scopes.append(Scope())
+            self.bind(self.guard, mask)
+            self.emit(body)
+            self.scopes.pop()
+        self.guard = outer
+
+    # -- memory
+
+    def _alloc(self, s: Alloc) -> None:
+        buffer = s.buffer
+        self.place_buffer(buffer)
+        self.changed((buffer,))
+        if self.vector is not None:
+            self.private[buffer] = self.vector[1]
+        self.emit(s.body)
+        self.private.pop(buffer, None)
+
+    def _target(
+        self, buffer: Buffer, index: tuple[Expr, ...]
+    ) -> tuple[tuple[Expr, ...], Value | None]:
+        """A safe index to write at, and where writing is allowed (None: everywhere)."""
+        mask = None if self.guard is None else self.value(self.guard)
+        parts: list[Expr] = []
+        for part, extent in zip(index, buffer.shape, strict=True):
+            if self.is_unproven(part, extent):
+                safe = self.clamped(part, extent)
+                assert isinstance(safe, Select)
+                ok = self.value(safe.condition)
+                mask = ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_, False)
+                part = safe
+            parts.append(part)
+        return tuple(parts), mask
+
+    def _store(self, s: Store) -> None:
+        v = self.value(s.value)
+        index, mask = self._target(s.buffer, s.index)
+        if s.buffer.size == 0:
+            return
+        place = self.access(s.buffer, index)
+        lanes = max(v.lanes, mask.lanes if mask is not None else 1)
+        if place.is_uniform and lanes > 1:
+            self.by_lane(s)
+        elif mask is not None and mask.lanes == 1:
+            self.when(mask, lambda: self.store(s.buffer, place, v, None))
+        else:
+            self.store(s.buffer, place, v, mask)
+        self.changed((s.buffer,))
+
+    def by_lane(self, s: Stmt) -> None:
+        """A statement whose lanes must run one after another."""
+        assert self.vector is not None
+        (var, lanes), outer = self.vector, self.guard
+        mask = None if outer is None else self.value(outer)
+        self.vector, self.guard = None, None
+        for n in range(lanes):
+            self.changed(self.private)
+            self.number = n
+            one = substitute(s, {var: const(n)})
+            permitted = integer(1, "i1") if mask is None else self.lane(mask, n)
+            self.when(permitted, partial(self.emit, one))
+        self.number = None
+        self.vector, self.guard = (var, lanes), outer
+        self.changed(self.private)
+
+    # -- reductions
+
+    def _update(self, s: Update) -> None:
+        index, mask = self._target(s.buffers[0], s.index)
+        if s.buffers[0].size == 0:
+            return
+        places = [self.access(b, index) for b in s.buffers]
+        if places[0].offsets is not None:
+            self.by_lane(s)
+            return
+        values = [self.value(v) for v in s.values]
+        if self.lanes > 1 and places[0].is_uniform:
+            self._reduce_lanes(s, index, values, mask)
+        elif mask is not None and mask.lanes == 1:
+            self.when(mask, lambda: self._combine_at(s, index, values, None))
+        else:
+            self._combine_at(s, index, values, mask)
+        self.changed(s.buffers)
+
+    def _combine_at(
+        self, s: Update, index: tuple[Expr, ...], values: Sequence[Value], mask: Value | None
+    ) -> None:
+        """`buffers[index] = reducer(buffers[index], values)`, lane by lane."""
+        old = [self.value(Load(b, index)) for b in s.buffers]
+        for buffer, new in zip(s.buffers, self.combine(s, old, values), strict=True):
+            self.store(buffer, self.access(buffer, index), new, mask)
+
+    def combine(self, s: Update, lhs: Sequence[Value], rhs: Sequence[Value]) -> list[Value]:
+        """The reducer's components on held values."""
+        self.scopes.append(Scope())
+        for group, values in ((s.reducer.lhs, lhs), (s.reducer.rhs, rhs)):
+            for var, v in zip(group, values, strict=True):
+                self.bind(var, v)
+        lanes = max(v.lanes for v in (*lhs, *rhs))
+        result = [self.splat(self.value(e), lanes) for e in s.reducer.result]
+        self.scopes.pop()
+        return result
+
+    def _reduce_lanes(
+        self, s: Update, index: tuple[Expr, ...], values: list[Value], mask: Value | None
+    ) -> None:
+        """All lanes meet at one element: a tree over the lanes, then one step in memory."""
+        lanes = 1 << (self.lanes - 1).bit_length()
+        held = [self.splat(v, self.lanes) for v in values]
+        neutral = [constant(i.value, i.dtype) for i in s.reducer.identity]
+        if mask is not None:
+            chosen = self.splat(mask, self.lanes)
+            held = [self.select(chosen, v, n) for v, n in zip(held, neutral, strict=True)]
+        if lanes != self.lanes:
+            order = [n if n < self.lanes else self.lanes for n in range(lanes)]
+            held = [
+                self.shuffle(v, order, self.splat(n, self.lanes))
+                for v, n in zip(held, neutral, strict=True)
+            ]
+        while lanes > 1:
+            lanes //= 2
+            halves = _halves(lanes, s.reducer.commutative)
+            low, high = ([self.shuffle(v, part) for v in held] for part in halves)
+            held = self.combine(s, low, high)
+        anywhere = integer(1, "i1") if mask is None else self.any(mask)
+        self.when(anywhere, lambda: self._combine_scalar(s, index, held))
+
+    def _combine_scalar(self, s: Update, index: tuple[Expr, ...], values: list[Value]) -> None:
+        outer, self.guard = self.guard, None
+        self._combine_at(s, index, values, None)
+        self.guard = outer
+
+
+def _block(x: Statements, s: Block) -> None:
+    for part in s.stmts:
+        x.emit(part)
+
+
+_RULES: Mapping[type[Node], Callable[[Any, Any], None]] = {
+    Block: _block,
+    For: Statements._for,
+    While: Statements._while,
+    If: Statements._if,
+    Alloc: Statements._alloc,
+    Store: Statements._store,
+    Update: Statements._update,
+}
+
+
+def _in_strips(s: For, lanes: int) -> Stmt:
+    """A vector loop of many iterations as a serial loop of full vectors and a rest."""
+    trips = s.trips
+    assert trips is not None
+    count, rest = divmod(trips, lanes)
+    strip, lane, last = (Var(f"{s.var.name}.{n}", s.var.dtype) for n in ("strip", "lane", "rest"))
+    full = substitute(s.body, {s.var: Add(Mul(strip, const(lanes)), lane)})
+    parts: list[Stmt] = [loop(strip, count, loop(lane, lanes, full, "vector"))]
+    if rest:
+        tail = substitute(s.body, {s.var: Add(last, const(count * lanes))})
+        parts.append(loop(last, rest, tail, "vector"))
+    return block(*parts)
+
+
+def _is_vectorisable(s: For) -> bool:
+    """Whether the control flow inside is the same for all lanes, but for branches."""
+    own = {s.var} | {n.buffer for n in postorder(s.body) if isinstance(n, Alloc)}
+    for node in postorder(s.body):
+        if isinstance(node, While):
+            return False
+        if isinstance(node, For):
+            for part in postorder(node.extent):
+                if part in own or (isinstance(part, Load) and part.buffer in own):
+                    return False
+    return True
+
+
+def _halves(lanes: int, commutative: bool) -> tuple[list[int], list[int]]:
+    """The lanes of two vectors that are combined: halves, or neighbours to keep the order."""
+    if commutative:
+        return list(range(lanes)), list(range(lanes, 2 * lanes))
+    return list(range(0, 2 * lanes, 2)), list(range(1, 2 * lanes, 2))

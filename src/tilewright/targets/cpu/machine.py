@@ -1,0 +1,135 @@
+"""What the code generator knows of a processor: vector width, registers, caches, features."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
+
+_CPU = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One kind of processor. Sizes in bytes; `features` are LLVM's names, without signs.
+
+    `features` comes from what the processor reports or from a published level, never from a
+    processor's name: virtual machines mask names.
+    """
+
+    arch: str
+    triple: str
+    features: tuple[str, ...]
+    vector_bits: int
+    registers: int
+    l1: int
+    l2: int
+    l3: int
+    cores: int
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use an LLVM feature."""
+        return feature in self.features
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in one vector register, counting narrow floats as float32."""
+        bits = max(dtype.bits, 32) if dtype.is_float else max(dtype.bits, 8)
+        return max(1, self.vector_bits // bits)
+
+    @property
+    def feature_string(self) -> str:
+        """The features as LLVM's target-features attribute."""
+        return ",".join(f"+{f}" for f in self.features)
+
+
+_V2 = "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
+_V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
+_V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
+_ARM = "neon fp-armv8".split()
+_N1 = [*_ARM, *"aes sha2 crc lse rdm fullfp16 dotprod rcpc ras ssbs".split()]
+
+# name: architecture, features
+LEVELS: dict[str, tuple[str, list[str]]] = {
+    "x86-64-v2": ("x86_64", _V2),
+    "x86-64-v3": ("x86_64", _V3),
+    "x86-64-v4": ("x86_64", _V4),
+    "aarch64": ("aarch64", _ARM),
+    "neoverse-n1": ("aarch64", _N1),
+}
+
+_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+
+
+def machine(mcpu: str = "native") -> Machine:
+    """The machine named `mcpu`: "native", a level of x86-64, or an AArch64 core.
+
+    Machines other than the host have the caches of a usual core. Raises UnsupportedError for a
+    name that is not known.
+    """
+    if mcpu == "native":
+        return host()
+    if mcpu not in LEVELS:
+        raise UnsupportedError(
+            f"unknown processor {mcpu!r}",
+            code="TW-MCPU",
+            hint=f"known: native, {', '.join(LEVELS)}",
+        )
+    arch, features = LEVELS[mcpu]
+    return _describe(arch, features, (32 << 10, 512 << 10, 4 << 20), 1)
+
+
+@cache
+def host() -> Machine:
+    """This machine. Raises UnsupportedError where no code generator exists for it."""
+    import llvmlite.binding as llvm
+
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    if arch not in _TRIPLES:
+        raise UnsupportedError(f"no code generator for the architecture {arch}", code="TW-MCPU")
+    features = [name for name, on in llvm.get_host_cpu_features().items() if on]
+    return _describe(arch, sorted(features), _caches(), _physical_cores())
+
+
+def _describe(
+    arch: str, features: list[str], caches: tuple[int, int, int], cores: int
+) -> Machine:
+    if "avx512f" in features and "avx512vl" in features:
+        bits, registers = 512, 32
+    elif arch == "x86_64":
+        bits, registers = (256 if "avx2" in features else 128), 16
+    else:
+        bits, registers = 128, 32
+    return Machine(arch, _TRIPLES[arch], tuple(features), bits, registers, *caches, cores)
+
+
+def _caches() -> tuple[int, int, int]:
+    """Sizes of the data caches of one core; a usual size where the system does not say."""
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
+    for index in sorted(_CPU.glob("cpu0/cache/index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            sizes[level] = int((index / "size").read_text().strip().rstrip("K")) << 10
+        except (OSError, ValueError):
+            continue
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _physical_cores() -> int:
+    """Physical cores this process may use."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+    found = set()
+    for n in usable:
+        try:
+            topology = _CPU / f"cpu{n}" / "topology"
+            package = (topology / "physical_package_id").read_text()
+            found.add((package, (topology / "core_id").read_text()))
+        except OSError:
+            found.add(("", str(n)))
+    return max(1, len(found))
