@@ -1,0 +1,16 @@
+"""The primitives, one family per file; importing this package fills the table."""
+
+from __future__ import annotations
+
+from tilewright.schedule.primitives import (
+    cache,
+    fission,
+    kinds,
+    nest,
+    pack,
+    partial,
+    place,
+    tile,
+)
+
+__all__ = ["cache", "fission", "kinds", "nest", "pack", "partial", "place", "tile"]

@@ -1,0 +1,280 @@
+"""cache_write, cache_read: work on a region of a buffer in a smaller buffer of another scope."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import And, Buffer, Const, Expr, Le, Load, Lt, Select, const
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
+from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, refuse, show_pair
+from tilewright.schedule.region import Region, region, uncovered
+from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
+from tilewright.schedule.table import primitive
+
+
+def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
+    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
+@primitive
+def cache_write(
+    kernel: Kernel,
+    buffer: str,
+    loop: str | None = None,
+    scope: str = "register",
+    name: str | None = None,
+) -> tuple[Kernel, str]:
+    """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
+
+    args: the buffer; the loop in whose body to stage it (None: around all nests that write it,
+        whole); the scope and name (default `<buffer>.acc`) of the new buffer.
+    requires: the region one iteration touches has constant extents (bounds).
+    The region is read in first unless a Store of the body initialises it wholly, and written back
+    after the body unless the buffer is an intermediate that nothing else uses; then the new buffer
+    replaces it. The loops of these copies are `<new>.r<dimension>` and `<new>.w<dimension>`.
+    before: for o: { C[o] = 0; for k: C[o] += A[o, k] }
+    after:  for o: alloc c: { c[0] = 0; for k: c[0] += A[o, k]; C[o] = c[0] }
+    """
+    old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
+    env = tree.environment(kernel.body)
+    if loop is None:
+        part = all_writes(kernel, old)
+        box = Region((const(0),) * len(old.shape), old.shape)
+    else:
+        f, place = tree.find_loop(kernel, loop, "cache_write")
+        part = Part(tree.Place(f.body, (*place.above, f)))
+        touched = [a for a in tree.accesses(f.body) if a.buffer is old]
+        if not any(a.writes for a in touched):
+            raise _error(
+                "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
+            )
+        box = region(old, touched, env, "cache_write")
+    body = part.body
+    taken = tree.names(kernel)
+    new = Buffer(tree.fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
+    inner = tree.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
+    uses = sum(a.buffer is old for a in tree.accesses(kernel.body))
+    private = alloc is not None and uses == sum(a.buffer is old for a in tree.accesses(body))
+    if private and uncovered(body, old, env) is None:
+        result = part.put(kernel, Alloc(new, inner))
+        result = result.with_body(tree.without_alloc(result.body, old))
+    else:
+        parts = [inner, _copy(old, new, box, f"{new.name}.w", taken, env, back=True)]
+        if uncovered(body, old, env, writes_too=True) is not None:
+            parts.insert(0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False))
+        result = part.put(kernel, Alloc(new, block(*parts)))
+        _recheck(result, part, old)
+    return result, new.name
+
+
+def _copy(
+    old: Buffer,
+    new: Buffer,
+    box: Region,
+    prefix: str,
+    taken: set[str],
+    env: tree.Env,
+    back: bool,
+) -> Stmt:
+    def body(local: tree.Index) -> Stmt:
+        point = box.point(local)
+        move = Store(old, point, Load(new, local)) if back else Store(new, local, Load(old, point))
+        return guarded(point, old, env, move)
+
+    return sweep(prefix, box.shape, taken, env, body)
+
+
+def _recheck(kernel: Kernel, part: Part, buffer: Buffer) -> None:
+    """Loops around the copies that run in parallel must still not meet."""
+    for s in part.place.above:
+        if not isinstance(s, For) or s.kind == "serial":
+            continue
+        f, _ = tree.find_loop(kernel, s.var.name, "cache_write")
+        env = tree.environment(kernel.body)
+        found = carried(f.body, f.var, env, f.kind != "parallel", f.kind != "vector")
+        if found is not None:
+            raise refuse(
+                "cache_write",
+                f.var.name,
+                f"the copies of {buffer.name} would meet in different iterations of a {f.kind} "
+                f"loop: one {show_pair(*found)}",
+                "stage the buffer before the loop is made parallel, or at a loop further in",
+            )
+
+
+@primitive
+def cache_read(
+    kernel: Kernel,
+    buffer: str,
+    loop: str | None = None,
+    scope: str = "stack",
+    pad: bool = False,
+    name: str | None = None,
+) -> tuple[Kernel, str]:
+    """Copy the region of `buffer` that one iteration reads into a buffer of its own; its name.
+
+    args: the buffer; the loop in whose body to stage it (None: as far out as its value is final);
+        scope and name (default `<buffer>.local`, with pad `<buffer>.pad`) of the new buffer. pad:
+        also hold the values outside of `buffer` that guarded reads `Select(guard, b[i], c)` give,
+        so that these become plain reads: the padding of a convolution.
+    requires: the body does not write the buffer. The region has constant extents (bounds). pad:
+        every guard says exactly that the index is inside the buffer, over the values it takes, and
+        all name one constant c; every unguarded read is inside.
+    The loops of the copy are `<new>.r<dimension>`.
+    before: for i: for k in 3: y[i] += select(0 <= i+k-1 < n, x[i+k-1], 0)
+    after:  for r in n+2: x.pad[r] = select(0 <= r-1 < n, x[r-1], 0)
+            for i: for k in 3: y[i] += x.pad[i+k]
+    """
+    old, alloc = tree.find_buffer(kernel, buffer, "cache_read")
+    if loop is None:
+        part = after_writes(kernel, old, alloc, "cache_read")
+    else:
+        f, place = tree.find_loop(kernel, loop, "cache_read")
+        part = Part(tree.Place(f.body, (*place.above, f)))
+    body = part.body
+    found = [a for a in tree.accesses(body) if a.buffer is old]
+    if not found or any(a.writes for a in found):
+        raise _error(
+            "cache_read",
+            buffer,
+            "it is written there" if found else "it is not read there",
+            "cache_write stages writes" if found else "name a loop that reads it",
+        )
+    env = tree.environment(kernel.body)
+    box = region(old, found, env, "cache_read", clip=not pad)
+    taken = tree.names(kernel)
+    suffix = ".pad" if pad else ".local"
+    new = Buffer(tree.fresh(taken, name or buffer + suffix), box.shape, old.dtype, scope)
+    padded, outside = _guarded_reads(body, old, env) if pad else ({}, None)
+    values: dict[Any, Any] = {
+        select: Load(new, box.local(load.index)) for select, load in padded.items()
+    }
+
+    def stage(local: tree.Index) -> Stmt:
+        point = box.point(local)
+        value: Expr = Load(old, point)
+        if not pad:
+            return guarded(point, old, env, Store(new, local, value))
+        condition = within(point, old, env)
+        if condition is not None and outside is not None:
+            value = Select(condition, value, outside)
+        return Store(new, local, value)
+
+    inner = tree.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
+    copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
+    return part.put(kernel, Alloc(new, block(copy, inner))), new.name
+
+
+def _guarded_reads(
+    body: Stmt, buffer: Buffer, env: tree.Env
+) -> tuple[dict[Select, Load], Const | None]:
+    """The reads `Select(inside, buffer[...], c)`, each checked, and their common c."""
+    found: dict[Select, Load] = {}
+    free: set[Load] = set()
+    for node in postorder(body):
+        if isinstance(node, Load) and node.buffer is buffer:
+            free.add(node)
+        elif isinstance(node, Select) and _is_guarded(node, buffer):
+            assert isinstance(node.then, Load)
+            found[node] = node.then
+    free -= set(found.values())
+    for load in free:
+        if within(load.index, buffer, env) is not None:
+            raise _error(
+                "cache_read",
+                buffer.name,
+                f"bounds do not prove that the unguarded read {load!r} is inside",
+                "guard it with Select(inside, read, constant)",
+            )
+    for select, load in found.items():
+        _check_guard(select.condition, load, env)
+    constants = {s.otherwise for s in found}
+    if len(constants) > 1:
+        raise _error(
+            "cache_read",
+            buffer.name,
+            f"the guarded reads have different values outside: {sorted(map(repr, constants))}",
+            "stage them one by one, each in its own loop",
+        )
+    outside = next(iter(constants), None)
+    assert outside is None or isinstance(outside, Const)
+    return found, outside
+
+
+def _is_guarded(node: Select, buffer: Buffer) -> bool:
+    inner = node.then
+    return isinstance(inner, Load) and inner.buffer is buffer and isinstance(node.otherwise, Const)
+
+
+def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
+    """The guard must say `inside` for the values that the index takes, no more and no less."""
+    limits: dict[int, tuple[float, float]] = {}
+    for part in _conjuncts(condition):
+        d, lo, hi = _limit(part, load)
+        old = limits.get(d, (float("-inf"), float("inf")))
+        limits[d] = (max(old[0], lo), min(old[1], hi))
+    for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
+        low, high = bounds(i, env)
+        lo, hi = limits.get(d, (float("-inf"), float("inf")))
+        first, last = _attained(0, i, up=True), _attained(extent - 1, i, up=False)
+        below = low is None or low < first
+        beyond = high is None or high > last
+        too_low = lo != first if below else low is not None and lo > low
+        too_high = hi != last if beyond else high is not None and hi < high
+        if too_low or too_high:
+            raise _error(
+                "cache_read",
+                load.buffer.name,
+                f"the guard {condition!r} of {load!r} is not the test that dimension {d} is inside",
+                "only padding guards can be staged; leave pad=False",
+            )
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, And):
+        return _conjuncts(condition.lhs) + _conjuncts(condition.rhs)
+    return [condition]
+
+
+def _attained(limit: int, index: Expr, up: bool) -> int:
+    """The nearest value not below (above) `limit` that the index's linear form can take."""
+    form = affine(index)
+    step = gcd(*(c for _, c in form.terms)) or 1
+    return limit + (form.const - limit) % step if up else limit - (limit - form.const) % step
+
+
+def _limit(part: Expr, load: Load) -> tuple[int, float, float]:
+    """A comparison as `dimension, least, greatest` of the index in that dimension."""
+    if isinstance(part, Lt | Le):
+        # form >= 0
+        form = affine(part.rhs) - affine(part.lhs)
+        form = Affine(form.terms, form.const - (1 if isinstance(part, Lt) else 0))
+        for d, i in enumerate(load.index):
+            index = affine(i)
+            ratio = _ratio(form, index)
+            if ratio > 0:
+                # index.terms = ratio * form.terms >= -ratio * form.const
+                return d, index.const - ratio * form.const, float("inf")
+            if ratio < 0:
+                return d, float("-inf"), index.const - ratio * form.const
+    raise _error(
+        "cache_read",
+        load.buffer.name,
+        f"the guard {part!r} of {load!r} is not a test of one index",
+        "only padding guards can be staged; leave pad=False",
+    )
+
+
+def _ratio(form: Affine, index: Affine) -> int:
+    """r with index.terms == r * form.terms, 0 if there is none."""
+    if not form.terms or len(form.terms) != len(index.terms):
+        return 0
+    atom, c = form.terms[0]
+    r = index.coefficient(atom) // c
+    return r if r and not (index - form.scaled(r)).terms else 0

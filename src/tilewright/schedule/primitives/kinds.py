@@ -1,0 +1,101 @@
+"""vectorize, unroll, parallel, serial: how the iterations of a loop run; set_scope of a buffer."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import For, Kernel
+from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, refuse, show_pair
+from tilewright.schedule.table import primitive
+
+
+def _with_kind(kernel: Kernel, f: For, place: tree.Place, kind: str) -> Kernel:
+    return tree.put(kernel, place, For(f.var, f.extent, kind, f.body))
+
+
+def _check(kernel: Kernel, f: For, verb: str, hint: str) -> None:
+    env = tree.environment(kernel.body)
+    updates, overlap = verb != "parallel", verb != "vectorize"
+    found = carried(f.body, f.var, env, updates, overlap)
+    if found is not None:
+        a, b = found
+        raise refuse(
+            verb, f.var.name, f"different iterations may meet: one {show_pair(a, b)}", hint
+        )
+
+
+@primitive
+def vectorize(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+    """Run the iterations of a loop together, statement by statement.
+
+    requires: a constant extent; no two iterations meet in memory (one of them writing), except as
+        steps of one commutative reduction.
+    before: for i in n: B(i)
+    after:  vector i in n: B(i)
+    """
+    f, place = tree.find_loop(kernel, name, "vectorize")
+    tree.trips(f, "vectorize")
+    _check(kernel, f, "vectorize", "split the loop, or rfactor the reduction")
+    return _with_kind(kernel, f, place, "vector"), None
+
+
+@primitive
+def parallel(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+    """Run the iterations of a loop on several threads.
+
+    requires: no two iterations meet in memory (one of them writing), steps of a reduction included;
+        stores of overlapping tiles may meet, since they store equal values.
+    before: for i in n: B(i)
+    after:  parallel i in n: B(i)
+    """
+    f, place = tree.find_loop(kernel, name, "parallel")
+    hint = "parallelise a loop of a cc dimension, or rfactor the reduction first"
+    _check(kernel, f, "parallel", hint)
+    return _with_kind(kernel, f, place, "parallel"), None
+
+
+@primitive
+def unroll(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+    """Write the iterations of a loop out, so that the generator may interleave them.
+
+    requires: as vectorize; stores of overlapping tiles may meet.
+    before: for i in n: B(i)
+    after:  unroll i in n: B(i)
+    """
+    f, place = tree.find_loop(kernel, name, "unroll")
+    tree.trips(f, "unroll")
+    _check(kernel, f, "unroll", "leave the loop serial")
+    return _with_kind(kernel, f, place, "unroll"), None
+
+
+@primitive
+def serial(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+    """Run the iterations of a loop one after the other; always legal.
+
+    before: parallel i in n: B(i)
+    after:  for i in n: B(i)
+    """
+    f, place = tree.find_loop(kernel, name, "serial")
+    return _with_kind(kernel, f, place, "serial"), None
+
+
+@primitive
+def set_scope(kernel: Kernel, buffer: str, scope: str) -> tuple[Kernel, None]:
+    """Move an allocated buffer to another memory scope.
+
+    requires: the buffer is allocated in the kernel (a parameter belongs to the caller).
+    before: alloc b in global: B
+    after:  alloc b in stack: B
+    """
+    old, place = tree.find_buffer(kernel, buffer, "set_scope")
+    if place is None:
+        raise ScheduleError(
+            "set_scope: the buffer is a parameter, whose memory is the caller's",
+            where=f"buffer {buffer}",
+            hint="stage it in a buffer of your own with cache_read or cache_write",
+        )
+    new = Buffer(old.name, old.shape, old.dtype, scope)
+    env = tree.environment(kernel.body)
+    body = tree.rewrite(place.stmt, env, moves={old: lambda index: (new, index)})
+    return tree.put(kernel, place, tree.with_allocs(body, {old: new})), None

@@ -1,0 +1,99 @@
+"""reorder, fuse: other orders of perfectly nested loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.expr.nodes import INDEX, FloorDiv, Mod, Var, const
+from tilewright.loops.nodes import Block, For, Kernel, Stmt, loop
+from tilewright.schedule import tree
+from tilewright.schedule.legality import order_witness, refuse, show_pair
+from tilewright.schedule.table import primitive
+
+
+def _band(kernel: Kernel, names: tuple[str, ...], primitive_: str) -> tuple[list[For], tree.Place]:
+    """The chain of directly nested loops from the outermost to the innermost of `names`."""
+    found = [tree.find_loop(kernel, n, primitive_) for n in names]
+    top, place = min(found, key=lambda x: len(x[1].above))
+    wanted = set(names)
+    band: list[For] = []
+    s: Stmt = top
+    while True:
+        if not isinstance(s, For):
+            break
+        band.append(s)
+        wanted.discard(s.var.name)
+        if not wanted:
+            return band, place
+        s = s.body
+    last = band[-1].var.name
+    between = type(s).__name__ if not isinstance(s, Block) else f"{len(s.stmts)} statements"
+    raise refuse(
+        primitive_,
+        last,
+        f"it is not perfectly nested with {', '.join(sorted(wanted))}: its body is {between}",
+        "decompose_reduction or fission the loops in between first",
+    )
+
+
+@primitive
+def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
+    """Put directly nested loops in the order given, outermost first.
+
+    args: two or more loops of one perfect nest; loops between them that are not named stay at
+        their depth.
+    requires: for any two accesses of one buffer that can meet, one of them a write, and any two
+        loops that change sides, the two iterations agree in one of these loops; or both accesses
+        are steps of the same commutative reduction.
+    before: for i: for j: B(i, j)
+    after:  for j: for i: B(i, j)
+    """
+    if len(set(names)) != len(names) or len(names) < 2:
+        raise refuse("reorder", ", ".join(names), "it takes two or more loops", "name each once")
+    band, place = _band(kernel, names, "reorder")
+    by_name = {f.var.name: f for f in band}
+    queue = iter(names)
+    order = [by_name[next(queue)] if f.var.name in names else f for f in band]
+    for f in band:
+        tree.trips(f, "reorder")
+    body = band[-1].body
+    env = tree.environment(kernel.body)
+    witness = order_witness(body, [f.var for f in band], [f.var for f in order], env)
+    if witness is not None:
+        a, b, x, y = witness
+        raise refuse(
+            "reorder",
+            f"{x!r}, {y!r}",
+            f"exchanging {x!r} and {y!r} would change the order in which iterations meet: one "
+            f"{show_pair(a, b)}",
+            "keep their order, or stage the buffer first (cache_write)",
+        )
+    new: Stmt = body
+    for f in reversed(order):
+        new = For(f.var, f.extent, f.kind, new)
+    return tree.put(kernel, place, new), None
+
+
+@primitive
+def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
+    """Two directly nested loops as one of all their iterations; returns `<outer>+<inner>`.
+
+    requires: `inner` is the whole body of `outer`; both extents are constant and both loops are
+        serial, or both are parallel.
+    before: for i in m: for j in n: B(i, j)
+    after:  for f in m*n: B(f // n, f % n)
+    """
+    band, place = _band(kernel, (outer, inner), "fuse")
+    if [f.var.name for f in band] != [outer, inner]:
+        raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
+    a, b = band
+    if a.kind != b.kind or a.kind not in ("serial", "parallel"):
+        kinds = f"the kinds are {a.kind} and {b.kind}"
+        raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
+    m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
+    fused = Var(tree.fresh(tree.names(kernel), f"{outer}+{inner}"), INDEX)
+    env = tree.environment(kernel.body)
+    env[fused] = (0, max(m * n - 1, 0))
+    parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
+    body = tree.rewrite(b.body, env, parts)
+    return tree.put(kernel, place, loop(fused, m * n, body, a.kind)), fused.name

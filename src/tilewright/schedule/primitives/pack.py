@@ -1,0 +1,122 @@
+"""pack, expand: a buffer whose dimensions follow the loops that use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer, Load, Var, const
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
+from tilewright.schedule import tree
+from tilewright.schedule.legality import refuse
+from tilewright.schedule.region import variables
+from tilewright.schedule.staging import after_writes, guarded, sweep
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def pack(
+    kernel: Kernel,
+    buffer: str,
+    *loops: str,
+    scope: str = "global",
+    name: str | None = None,
+) -> tuple[Kernel, str]:
+    """Store what a nest reads of `buffer` in the order in which it reads it; the new name.
+
+    args: the buffer; the loops that index its read, in the order of the new dimensions; scope and
+        name (default `<buffer>.pack`) of the new buffer.
+    requires: inside these loops there is one read of the buffer, its index depends on exactly these
+        loops, all of constant extent; the buffer has its final value before the outermost of them.
+    The copy stands as far out as that value is final (the kernel's start for a parameter, from
+    where it can be computed once and for all); its loops are `<new>.r<dimension>`.
+    before: for o: for k: for i in 48: ... B[k, min(o*48, n-48) + i]
+    after:  for r0: for r1: for r2 in 48: P[r0, r1, r2] = B[r1, min(r0*48, n-48) + r2]
+            for o: for k: for i in 48: ... P[o, k, i]
+    """
+    old, alloc = tree.find_buffer(kernel, buffer, "pack")
+    places = [tree.find_loop(kernel, n, "pack") for n in loops]
+    if not places:
+        raise refuse("pack", buffer, "it needs the loops that index the read", "name them in order")
+    f, inmost = max(places, key=lambda p: len(p[1].above))
+    for g, _ in places:
+        if g is not f and g not in inmost.above:
+            raise refuse(
+                "pack", g.var.name, f"it is not around loop {f.var.name}", "name loops of one nest"
+            )
+    vars_ = [g.var for g, _ in places]
+    found = {
+        x
+        for p in tree.walk(f.body)
+        for e in p.stmt.children()
+        if not isinstance(e, Stmt)
+        for x in tree.loads(e)
+        if x.buffer is old
+    }
+    _check_single(buffer, found, vars_, f.var.name)
+    load = next(iter(found))
+    part = after_writes(kernel, old, alloc, "pack")
+    top = min(places, key=lambda p: len(p[1].above))[0]
+    if top not in {p.stmt for p in tree.walk(part.body)}:
+        raise refuse("pack", top.var.name, f"{buffer} is not final before it", "pack an inner loop")
+    taken = tree.names(kernel)
+    env = tree.environment(kernel.body)
+    shape = tuple(tree.trips(g, "pack") for g, _ in places)
+    new = Buffer(tree.fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
+
+    def stage(point: tree.Index) -> Stmt:
+        values: dict[Any, Any] = dict(zip(vars_, point, strict=True))
+        read = tree.rewrite(load, env, values)
+        return guarded(read.index, old, env, Store(new, point, read))
+
+    copy = sweep(f"{new.name}.r", shape, taken, env, stage)
+    # A loop's single iteration is number 0, as in the copy.
+    use = Load(new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True)))
+    inner = tree.rewrite(part.body, env, {load: use})
+    return part.put(kernel, Alloc(new, block(copy, inner))), new.name
+
+
+def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str) -> None:
+    if len(found) != 1:
+        raise refuse(
+            "pack",
+            inmost,
+            f"it holds {len(found)} different reads of {buffer}, not one",
+            "cache_read stages several reads in the order of the buffer",
+        )
+    load = next(iter(found))
+    used = {v for i in load.index for v in variables(i)}
+    if used != set(vars_):
+        extra = sorted(v.name for v in used - set(vars_) if isinstance(v, Var))
+        missing = sorted(v.name for v in set(vars_) - used)
+        raise ScheduleError(
+            f"pack: the read {load!r} depends on other loops: "
+            f"unnamed {extra or 'none'}, unused {missing or 'none'}",
+            where=f"buffer {buffer}",
+            hint="name exactly the loops that its index depends on",
+        )
+
+
+@primitive
+def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
+    """Give each iteration of a loop its own element of a buffer allocated inside it.
+
+    requires: the buffer is allocated inside the loop, which has a constant extent.
+    It gains a leading dimension for the loop and is allocated around it, so that the loop's body
+    can be parted (decompose_reduction, fission). Repeat for the loops further out.
+    before: for i in n: alloc c[1]: B(c[0])
+    after:  alloc c[n, 1]: for i in n: B(c[i, 0])
+    """
+    f, place = tree.find_loop(kernel, loop, "expand")
+    old, alloc = tree.find_buffer(kernel, buffer, "expand")
+    if alloc is None or f not in alloc.above:
+        raise ScheduleError(
+            f"expand: the buffer is not allocated inside loop {loop}",
+            where=f"buffer {buffer}",
+            hint="only what lives within one iteration can be expanded",
+        )
+    new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
+    env = tree.environment(kernel.body)
+    body = tree.without_alloc(f, old)
+    body = tree.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
+    return tree.put(kernel, place, Alloc(new, body)), None

@@ -1,0 +1,126 @@
+"""rfactor: a reduction through partial results, one per iteration of a loop."""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
+from tilewright.schedule import tree
+from tilewright.schedule.legality import refuse
+from tilewright.schedule.region import Region, region, variables
+from tilewright.schedule.staging import sweep
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def rfactor(
+    kernel: Kernel, name: str, scope: str = "register", suffix: str = ".rf"
+) -> tuple[Kernel, tuple[str, ...]]:
+    """Give each iteration of a reduction loop an accumulator of its own; the new buffers' names.
+
+    args: a loop (often the inner one of a split: the vector lanes) whose body is, through directly
+        nested loops, one Update; the scope and name suffix of the partial results.
+    requires: the reducer is commutative; the Update's place does not depend on the loop; the loop
+        and the reduction loops directly around it have constant extents.
+    `top` is the outermost loop directly around, over which the place does not change either. The
+    loop becomes parallelisable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
+    `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
+    before: for o: for i: C[] += A[o, i]
+    after:  alloc p: { for i.clear: p[i.clear] = 0
+                       for o: for i: p[i] += A[o, i]
+                       for i.combine: C[] += p[i.combine] }
+    """
+    f, place = tree.find_loop(kernel, name, "rfactor")
+    update = _only_update(f)
+    lanes = tree.trips(f, "rfactor")
+    if not update.reducer.commutative:
+        raise refuse(
+            "rfactor", name, f"{update.reducer} does not commute", "keep the reduction in order"
+        )
+    if any(f.var in variables(i) for i in update.index):
+        raise refuse(
+            "rfactor",
+            name,
+            f"{update.buffers[0].name}{list(update.index)} depends on it: no reduction loop",
+            "name a loop that the result's place does not depend on",
+        )
+    top, above = _top(f, place, update)
+    env = tree.environment(kernel.body)
+    taken = tree.names(kernel)
+    outside = [a for a in tree.accesses(top) if a.buffer is update.buffers[0]]
+    box = region(update.buffers[0], outside, env, "rfactor")
+    parts = tuple(
+        Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
+        for b in update.buffers
+    )
+    step = Update(parts, (f.var, *box.local(update.index)), update.values, update.reducer)
+    inner = _replaced(top, update, step)
+    clear = _each(
+        f"{name}.clear", f"{parts[0].name}.c", lanes, box, taken, env, (parts, update, True)
+    )
+    join = _each(
+        f"{name}.combine", f"{parts[0].name}.m", lanes, box, taken, env, (parts, update, False)
+    )
+    new: Stmt = block(clear, inner, join)
+    for b in reversed(parts):
+        new = Alloc(b, new)
+    result = tree.put(kernel, tree.Place(top, above), new)
+    return result, tuple(b.name for b in parts)
+
+
+def _only_update(f: For) -> Update:
+    s: Stmt = f.body
+    while isinstance(s, For):
+        s = s.body
+    if not isinstance(s, Update):
+        raise refuse(
+            "rfactor",
+            f.var.name,
+            f"its body is a {type(s).__name__}, not one Update in directly nested loops",
+            "decompose_reduction or fission first",
+        )
+    return s
+
+
+def _top(f: For, place: tree.Place, update: Update) -> tuple[For, tuple[Stmt, ...]]:
+    """The outermost directly nested loop around `f` over which the result's place is fixed."""
+    top, above = f, place.above
+    while above and isinstance(above[-1], For):
+        outer = above[-1]
+        if outer.kind != "serial" or any(outer.var in variables(i) for i in update.index):
+            break
+        top, above = outer, above[:-1]
+    return top, above
+
+
+def _each(
+    lane_name: str,
+    prefix: str,
+    lanes: int,
+    box: Region,
+    taken: set[str],
+    env: tree.Env,
+    what: tuple[tuple[Buffer, ...], Update, bool],
+) -> Stmt:
+    """The nest over lanes and region that clears the partial results, or combines them."""
+    parts, update, clears = what
+    lane = Var(tree.fresh(taken, lane_name), INDEX)
+
+    def body(local: tree.Index) -> Stmt:
+        index = (lane, *local)
+        if clears:
+            starts = zip(parts, update.reducer.identity, strict=True)
+            return block(*(Store(b, index, identity) for b, identity in starts))
+        values = tuple(Load(b, index) for b in parts)
+        return Update(update.buffers, box.point(local), values, update.reducer)
+
+    return loop(lane, lanes, sweep(prefix, box.shape, taken, env, body))
+
+
+def _replaced(top: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if top is old:
+        return new
+    assert isinstance(top, For)
+    return For(top.var, top.extent, top.kind, _replaced(top.body, old, new))
+
+
+__all__ = ["const", "rfactor"]

@@ -1,0 +1,123 @@
+"""split: one loop as tiles, with four ways to treat the last, incomplete one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
+from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
+from tilewright.schedule import tree
+from tilewright.schedule.legality import meeting, pairs, refuse, shared, show_pair
+from tilewright.schedule.region import uncovered
+from tilewright.schedule.table import primitive
+
+Tail = Literal["exact", "guard", "overlap", "cut"]
+
+
+@primitive
+def split(
+    kernel: Kernel, name: str, factor: int, tail: Tail = "exact"
+) -> tuple[Kernel, tuple[str, ...]]:
+    """Run a loop of n iterations as tiles of `factor`; returns `<loop>.o`, `<loop>.i`.
+
+    args: the loop, serial or parallel (the outer loop stays parallel); the size of a tile; what to
+        do where `factor` does not divide n (where it does, all four are the same).
+    requires: n is constant and 1 <= factor <= n (guard: any factor), and
+        exact: factor divides n;
+        guard, cut: nothing more, since the order of iterations stays;
+        overlap: running an iteration x again after any others gives the same memory. Formally, with
+            W(x), R(x) what x writes and reads of the buffers that outlive it:
+            x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is
+            stored by x before x reads or updates it.
+    before: for v in n: B(v)
+    after, exact:   for o in n/f: for i in f: B(o*f + i)
+    after, guard:   for o in ceil(n/f): for i in f: if o*f + i < n: B(o*f + i)
+    after, overlap: for o in ceil(n/f): for i in f: B(min(o*f, n-f) + i)
+    after, cut:     for o in n//f: for i in f: B(o*f + i); for t in n%f: B'(n - n%f + t)
+        where B' is a copy whose loops and buffers carry the suffix `.t`; `<loop>.t` is returned
+        as the third name.
+    """
+    f, place = tree.find_loop(kernel, name, "split")
+    n = tree.trips(f, "split")
+    if tail not in ("exact", "guard", "overlap", "cut"):
+        raise refuse("split", name, f"unknown tail {tail!r}", "exact, guard, overlap or cut")
+    if f.kind not in ("serial", "parallel"):
+        raise refuse(
+            "split", name, f"the loop is {f.kind} already", "split before vectorize/unroll"
+        )
+    if factor < 1 or (factor > n and tail != "guard"):
+        raise refuse(
+            "split", name, f"factor {factor} is not in 1..{n}", f"take a factor of at most {n}"
+        )
+    if n % factor and tail == "exact":
+        divisors = [d for d in range(1, n + 1) if n % d == 0 and d <= 4 * factor]
+        raise refuse(
+            "split",
+            name,
+            f"{factor} does not divide its {n} iterations",
+            f"take one of {divisors}, or tail='guard', 'overlap' or 'cut'",
+        )
+    if n % factor and tail == "overlap":
+        _check_repeatable(kernel, f)
+    taken = tree.names(kernel)
+    outer = Var(tree.fresh(taken, f"{name}.o"), INDEX)
+    inner = Var(tree.fresh(taken, f"{name}.i"), INDEX)
+    env = tree.environment(kernel.body)
+    env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
+    start: Expr = outer * factor
+    if tail == "overlap" and n % factor:
+        start = Min(start, const(n - factor))
+    count = n // factor if tail == "cut" else -(-n // factor)
+    body: Stmt = tree.rewrite(f.body, env, {f.var: start + inner})
+    if tail == "guard" and n % factor:
+        body = If(start + inner < n, body, None)
+    new: Stmt = loop(outer, count, loop(inner, factor, body), f.kind)
+    result: tuple[str, ...] = (outer.name, inner.name)
+    if tail == "cut" and n % factor:
+        rest, rest_name = _remainder(f, n, factor, env, taken)
+        new, result = block(new, rest), (*result, rest_name)
+    return tree.put(kernel, place, new), result
+
+
+def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> tuple[Stmt, str]:
+    copy, table = tree.renamed(f, taken, ".t")
+    assert isinstance(copy, For)
+    env = env | tree.environment(copy)
+    env[copy.var] = (0, n % factor - 1)
+    shifted: dict[Any, Any] = {copy.var: copy.var + (n - n % factor)}
+    body = tree.rewrite(copy.body, env, shifted)
+    return loop(copy.var, n % factor, body, f.kind), table[f.var.name]
+
+
+def _check_repeatable(kernel: Kernel, f: For) -> None:
+    """The condition of tail='overlap'; see `split`."""
+    env, name = tree.environment(kernel.body), f.var.name
+    hint = "take tail='guard' or 'cut', or decompose the reduction after the split"
+    for buffer, found in shared(f.body).items():
+        late = uncovered(f.body, buffer, env)
+        if late is not None:
+            raise refuse(
+                "split",
+                name,
+                f"overlapping tiles repeat iterations, and a repeated one {_verb(late)} {late} "
+                "as its first run left it",
+                hint,
+            )
+        for a, b in pairs(found):
+            agree = meeting(a, b, (f.var,), env)
+            if agree is not None and f.var not in agree:
+                raise refuse(
+                    "split",
+                    name,
+                    "overlapping tiles repeat iterations out of order, and different ones may "
+                    f"meet: one {show_pair(a, b)}",
+                    hint,
+                )
+
+
+def _verb(a: tree.Access) -> str:
+    return "updates" if a.kind == "update" else "reads"
+
+
+__all__ = ["ScheduleError", "split"]

@@ -1,0 +1,196 @@
+"""Regions: the box of a buffer that one iteration of a loop touches, by affine bounds.
+
+A box has one `Span` per dimension: a base that depends on variables bound outside, and a constant
+extent that the loops inside sweep. Terms that are not linear (the `min` of an overlapping tile) are
+atoms: part of the base if they depend on outside variables only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Min, Var, const
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, If, Stmt, While
+from tilewright.schedule.tree import Access, Env, Index, accesses
+
+
+@lru_cache(maxsize=1 << 14)
+def variables(e: Expr) -> frozenset[Expr]:
+    """The variables an expression depends on; a load in it counts as one (contents may change)."""
+    return frozenset(n for n in postorder(e) if isinstance(n, Var | Load))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values `base + lo .. base + hi` of one index; `dense`: each of them occurs."""
+
+    base: Affine
+    lo: int
+    hi: int
+    dense: bool
+
+
+def span(e: Expr, inner: Collection[Expr], env: Env) -> Span | None:
+    """The values of an index while the variables `inner` run; None where they are not bounded."""
+    form = affine(e)
+    base: list[tuple[Expr, int]] = []
+    swept: list[tuple[Expr, int]] = []
+    for atom, c in form.terms:
+        used = variables(atom)
+        if any(v in inner or isinstance(v, Load) for v in used):
+            swept.append((atom, c))
+        else:
+            base.append((atom, c))
+    lo, hi = bounds(to_expr(Affine(tuple(swept), 0)), env) if swept else (0, 0)
+    if lo is None or hi is None:
+        return None
+    return Span(Affine(tuple(base), form.const), lo, hi, _gapless(swept, env))
+
+
+def _gapless(terms: Sequence[tuple[Expr, int]], env: Env) -> bool:
+    """Whether a sum of independent terms takes every value between its bounds."""
+    reach = 0
+    for atom, c in sorted(terms, key=lambda t: abs(t[1])):
+        lo, hi = bounds(atom, env)
+        step = _step(atom, env)
+        if lo is None or hi is None or step is None or step * abs(c) > reach + 1:
+            return False
+        reach += (hi - lo) * abs(c)
+    seen = [v for atom, _ in terms for v in variables(atom)]
+    return len(seen) == len(set(seen))
+
+
+def _step(atom: Expr, env: Env) -> int | None:
+    """The largest gap between neighbouring values of an atom."""
+    if isinstance(atom, Var):
+        return 1
+    if isinstance(atom, Min) and isinstance(atom.rhs, Const):
+        form = affine(atom.lhs)
+        if len(form.terms) == 1 and isinstance(form.terms[0][0], Var):
+            return abs(form.terms[0][1])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of a buffer: `base[d] .. base[d] + shape[d] - 1` in each dimension."""
+
+    base: Index
+    shape: tuple[int, ...]
+
+    def local(self, index: Index) -> Index:
+        """An index of the whole buffer as an index of the box."""
+        return tuple(to_expr(affine(i) - affine(b)) for i, b in zip(index, self.base, strict=True))
+
+    def point(self, local: Sequence[Expr]) -> Index:
+        """An index of the box as an index of the whole buffer."""
+        return tuple(to_expr(affine(b) + affine(i)) for b, i in zip(self.base, local, strict=True))
+
+
+def region(
+    buffer: Buffer, found: Sequence[Access], env: Env, primitive: str, clip: bool = True
+) -> Region:
+    """The smallest box that holds every access, seen from their common root.
+
+    clip: keep inside the buffer (accesses beyond it are under a guard); else the box may stick out
+    (the caller fills the outside) and accesses with different bases are an error.
+    """
+    base: list[Expr] = []
+    shape: list[int] = []
+    for d, extent in enumerate(buffer.shape):
+        spans = [span(a.index[d], {f.var for f in a.loops}, env) for a in found]
+        hull = _hull([s for s in spans if s is not None]) if None not in spans else None
+        if hull is None and not clip:
+            raise ScheduleError(
+                f"{primitive}: the accesses of {buffer.name} do not share one base in "
+                f"dimension {d}: {', '.join(sorted({repr(a.index[d]) for a in found}))}",
+                where=f"buffer {buffer.name}",
+                hint="stage it at a loop further in, or pack the accesses one by one",
+            )
+        if hull is None:
+            first, size = Affine((), 0), extent
+        else:
+            first, size = hull
+            if clip:
+                first, size = _clipped(first, size, extent)
+        base.append(to_expr(first))
+        shape.append(size)
+    return Region(tuple(base), tuple(shape))
+
+
+def _hull(spans: Sequence[Span]) -> tuple[Affine, int] | None:
+    """First value and number of values of the union, if the bases differ by constants only."""
+    origin = spans[0].base
+    lo, hi = spans[0].lo, spans[0].hi
+    for s in spans[1:]:
+        shift = s.base - origin
+        if shift.terms:
+            return None
+        lo, hi = min(lo, s.lo + shift.const), max(hi, s.hi + shift.const)
+    return Affine(origin.terms, origin.const + lo), hi - lo + 1
+
+
+def _clipped(first: Affine, size: int, extent: int) -> tuple[Affine, int]:
+    if first.is_const:
+        lo, hi = max(first.const, 0), min(first.const + size, extent)
+        return Affine((), lo), max(hi - lo, 1)
+    return (Affine((), 0), extent) if size >= extent else (first, size)
+
+
+def inside(index: Expr, extent: int, env: Env) -> Expr | None:
+    """The condition `0 <= index < extent`, without the parts that bounds prove; None if nothing."""
+    lo, hi = bounds(index, env)
+    condition: Expr | None = None
+    if lo is None or lo < 0:
+        condition = const(0) <= index
+    if hi is None or hi >= extent:
+        upper = index < const(extent)
+        condition = upper if condition is None else condition & upper
+    return condition
+
+
+def uncovered(root: Stmt, buffer: Buffer, env: Env, writes_too: bool = False) -> Access | None:
+    """The first access of `buffer` in `root` that an earlier Store of `root` does not cover.
+
+    None says: one run of `root` writes everything of `buffer` that it reads, first. The covering
+    Store is the first access; it must sweep its box densely and without a guard of its own.
+    writes_too: later writes must stay in that box as well, so that the box is wholly defined.
+    """
+    found = [a for a in accesses(root) if a.buffer is buffer]
+    first = found[0]
+    if first.kind != "store":
+        return first
+    for a in found[1:]:
+        if (a.kind != "store" or writes_too) and not _covers(first, a, env):
+            return a
+    return None if not writes_too or _covers(first, first, env) else first
+
+
+def _covers(first: Access, later: Access, env: Env) -> bool:
+    common = 0
+    if later is not first:
+        for x, y in zip(first.path, later.path):
+            if x is not y:
+                break
+            common += 1
+    own = first.path[common:]
+    if any(isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own):
+        return False
+    mine = {s.var for s in own if isinstance(s, For)}
+    theirs = {s.var for s in later.path[common:] if isinstance(s, For)}
+    used: list[Expr] = []
+    for i, j in zip(first.index, later.index, strict=True):
+        a, b = span(i, mine, env), span(j, theirs, env)
+        if a is None or b is None or not a.dense:
+            return False
+        shift = b.base - a.base
+        if shift.terms or b.lo + shift.const < a.lo or b.hi + shift.const > a.hi:
+            return False
+        used += [v for v in variables(i) if v in mine]
+    return len(used) == len(set(used))

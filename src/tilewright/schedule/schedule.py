@@ -1,0 +1,138 @@
+"""Schedule: a kernel under rewrites, with the trace that rebuilds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright.schedule.primitives  # noqa: F401  (fills the table)
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule.primitives.tile import Tail
+from tilewright.schedule.trace import Step, Trace, apply
+
+
+class Schedule:
+    """Applies primitives to a kernel and records them.
+
+    `kernel` is the current program (immutable), `trace` how it came about. Loops and buffers are
+    named; the names that a primitive makes are returned. Each method's full contract is the
+    docstring of the function of its name in `schedule/primitives/`. `str(schedule)` is the Python
+    that rebuilds it. Every method raises ScheduleError, and changes nothing, where it is illegal.
+    """
+
+    __slots__ = ("_steps", "kernel")
+
+    def __init__(self, kernel: Kernel, trace: Trace | None = None) -> None:
+        self.kernel = kernel
+        self._steps: tuple[Step, ...] = ()
+        for step in () if trace is None else trace.steps:
+            self.apply(step)
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(self._steps)
+
+    def fork(self) -> Schedule:
+        """Another schedule in the same state; nothing is copied."""
+        other = Schedule(self.kernel)
+        other._steps = self._steps
+        return other
+
+    def apply(self, step: Step) -> Any:
+        """Apply one step, record it, return the names it made."""
+        self.kernel, made = apply(self.kernel, step)
+        self._steps += (step,)
+        return made
+
+    def _do(self, primitive: str, *args: Any, **options: Any) -> Any:
+        return self.apply(
+            Step(primitive, args, {k: v for k, v in options.items() if v is not None})
+        )
+
+    def __str__(self) -> str:
+        return f"s = Schedule({self.kernel.name})\n{self.trace}".rstrip()
+
+    def split(self, loop: str, factor: int, tail: Tail = "exact") -> tuple[str, ...]:
+        """Tiles of `factor` iterations; the names of outer and inner loop (cut: and the rest)."""
+        if tail == "exact":
+            return self._do("split", loop, factor)  # type: ignore[no-any-return]
+        return self._do("split", loop, factor, tail=tail)  # type: ignore[no-any-return]
+
+    def fuse(self, outer: str, inner: str) -> str:
+        """Two directly nested loops as one; its name."""
+        return self._do("fuse", outer, inner)  # type: ignore[no-any-return]
+
+    def reorder(self, *loops: str) -> None:
+        """Directly nested loops in another order, outermost first."""
+        self._do("reorder", *loops)
+
+    def vectorize(self, loop: str) -> None:
+        """Run the iterations of a loop together, as vector lanes."""
+        self._do("vectorize", loop)
+
+    def unroll(self, loop: str) -> None:
+        """Write the iterations of a loop out."""
+        self._do("unroll", loop)
+
+    def parallel(self, loop: str) -> None:
+        """Run the iterations of a loop on several threads."""
+        self._do("parallel", loop)
+
+    def serial(self, loop: str) -> None:
+        """Run the iterations of a loop one after the other."""
+        self._do("serial", loop)
+
+    def fission(self, loop: str, after: int) -> str:
+        """Part a loop's body after some statements; the name of the second loop."""
+        return self._do("fission", loop, after)  # type: ignore[no-any-return]
+
+    def decompose_reduction(self, buffer: str, loop: str) -> tuple[str, ...]:
+        """Initialise a reduction in its own nest before `loop`; the names of that nest's loops."""
+        return self._do("decompose_reduction", buffer, loop)  # type: ignore[no-any-return]
+
+    def cache_write(
+        self,
+        buffer: str,
+        loop: str | None = None,
+        scope: str = "register",
+        name: str | None = None,
+    ) -> str:
+        """Stage what is written of a buffer; the new buffer's name."""
+        return self._do("cache_write", buffer, loop, scope, name=name)  # type: ignore[no-any-return]
+
+    def cache_read(
+        self,
+        buffer: str,
+        loop: str | None = None,
+        scope: str = "stack",
+        pad: bool = False,
+        name: str | None = None,
+    ) -> str:
+        """Stage what is read of a buffer, with its padding if asked; the new buffer's name."""
+        return self._do(  # type: ignore[no-any-return]
+            "cache_read", buffer, loop, scope, pad=pad or None, name=name
+        )
+
+    def pack(self, buffer: str, *loops: str, scope: str = "global", name: str | None = None) -> str:
+        """Store what a nest reads of a buffer in the order of its loops; the new buffer's name."""
+        return self._do("pack", buffer, *loops, scope=scope, name=name)  # type: ignore[no-any-return]
+
+    def expand(self, buffer: str, loop: str) -> None:
+        """Give each iteration its own element of a buffer allocated inside the loop."""
+        self._do("expand", buffer, loop)
+
+    def compute_at(self, buffer: str, loop: str, scope: str | None = None) -> None:
+        """Compute an intermediate inside a consumer's loop, only the part needed there."""
+        self._do("compute_at", buffer, loop, scope=scope)
+
+    def inline(self, buffer: str) -> None:
+        """Put the value of an intermediate map in the place of its reads."""
+        self._do("inline", buffer)
+
+    def rfactor(self, loop: str, scope: str = "register") -> tuple[str, ...]:
+        """A partial result per iteration of a reduction loop; the new buffers' names."""
+        return self._do("rfactor", loop, scope)  # type: ignore[no-any-return]
+
+    def set_scope(self, buffer: str, scope: str) -> None:
+        """Move an allocated buffer to another memory scope."""
+        self._do("set_scope", buffer, scope)

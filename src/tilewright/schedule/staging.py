@@ -1,0 +1,121 @@
+"""What the primitives that copy data share: where a copy may stand, and the nest that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.loops.access import reads, writes
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block, loop
+from tilewright.schedule import tree
+from tilewright.schedule.region import inside
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """Consecutive statements `start .. stop-1` of a sequence (or one statement that is none)."""
+
+    place: tree.Place
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def _stmts(self) -> tuple[Stmt, ...]:
+        s = self.place.stmt
+        return s.stmts if isinstance(s, Block) else (s,)
+
+    @property
+    def body(self) -> Stmt:
+        """The statements of the part."""
+        return block(*self._stmts[self.start : self.stop])
+
+    def put(self, kernel: Kernel, new: Stmt) -> Kernel:
+        """`kernel` with another statement in the place of the part."""
+        stop = len(self._stmts) if self.stop is None else self.stop
+        whole = block(*self._stmts[: self.start], new, *self._stmts[stop:])
+        return tree.put(kernel, self.place, whole)
+
+
+def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb: str) -> Part:
+    """The outermost part of the kernel where `buffer` has its final value and is still read."""
+    s: Stmt = kernel.body
+    above: tuple[Stmt, ...] = ()
+    exists = alloc is None
+    while True:
+        if exists and buffer not in writes(s):
+            return Part(tree.Place(s, above))
+        if isinstance(s, Block):
+            last = max((n for n, x in enumerate(s.stmts) if buffer in writes(x)), default=-1)
+            if exists and last >= 0 and any(buffer in reads(x) for x in s.stmts[last + 1 :]):
+                return Part(tree.Place(s, above), last + 1)
+            holder = next((x for x in s.stmts if alloc is not None and _holds(x, alloc)), None)
+            inner = s.stmts[last] if holder is None else holder
+        elif isinstance(s, Alloc | For):
+            exists = exists or (isinstance(s, Alloc) and s.buffer is buffer)
+            inner = s.body
+        else:
+            raise ScheduleError(
+                f"{verb}: the buffer is still being written where it is read",
+                where=f"buffer {buffer.name}",
+                hint="name the loop to stage it in",
+            )
+        s, above = inner, (*above, s)
+
+
+def _holds(s: Stmt, alloc: tree.Place) -> bool:
+    return s is alloc.stmt or s in alloc.above
+
+
+def all_writes(kernel: Kernel, buffer: Buffer) -> Part:
+    """The smallest run of statements, outside all loops, that contains every write of `buffer`."""
+    s: Stmt = kernel.body
+    above: tuple[Stmt, ...] = ()
+    while True:
+        if isinstance(s, Alloc):
+            s, above = s.body, (*above, s)
+            continue
+        if isinstance(s, Block):
+            hits = [n for n, x in enumerate(s.stmts) if buffer in writes(x)]
+            if len(hits) == 1 and isinstance(s.stmts[hits[0]], Alloc):
+                s, above = s.stmts[hits[0]], (*above, s)
+                continue
+            return Part(tree.Place(s, above), hits[0], hits[-1] + 1)
+        return Part(tree.Place(s, above))
+
+
+def sweep(
+    prefix: str,
+    shape: Sequence[int],
+    taken: set[str],
+    env: tree.Env,
+    body: Callable[[tree.Index], Stmt],
+) -> Stmt:
+    """A nest over a box, loops `<prefix><dimension>`; a dimension of extent 1 needs no loop."""
+    vars_: dict[int, Var] = {}
+    for d, n in enumerate(shape):
+        if n != 1:
+            vars_[d] = Var(tree.fresh(taken, f"{prefix}{d}"), INDEX)
+            env[vars_[d]] = (0, max(n - 1, 0))
+    point = tuple(vars_[d] if d in vars_ else const(0) for d in range(len(shape)))
+    nest = body(point)
+    for d in reversed(vars_):
+        nest = loop(vars_[d], shape[d], nest)
+    return nest
+
+
+def guarded(point: tree.Index, buffer: Buffer, env: tree.Env, body: Stmt) -> Stmt:
+    """`body` where `point` lies inside `buffer`, as far as bounds do not prove that it does."""
+    condition = within(point, buffer, env)
+    return body if condition is None else If(condition, body, None)
+
+
+def within(point: tree.Index, buffer: Buffer, env: tree.Env) -> Expr | None:
+    """The condition that `point` lies inside `buffer`; None where bounds prove it."""
+    total: Expr | None = None
+    for i, n in zip(point, buffer.shape, strict=True):
+        condition = inside(i, n, env)
+        if condition is not None:
+            total = condition if total is None else total & condition
+    return total

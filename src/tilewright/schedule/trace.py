@@ -1,0 +1,70 @@
+"""Traces: a schedule as the list of primitives applied, which is what is stored and compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule.table import PRIMITIVES
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One primitive with its arguments: names, numbers, strings, None."""
+
+    primitive: str
+    args: tuple[Any, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [repr(a) for a in self.args]
+        parts += [f"{k}={v!r}" for k, v in self.options.items()]
+        return f"{self.primitive}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The steps of a schedule, in order."""
+
+    steps: tuple[Step, ...] = ()
+
+    def to_json(self) -> str:
+        """One JSON list with an element `[primitive, args, options]` per step."""
+        return json.dumps([[s.primitive, list(s.args), s.options] for s in self.steps])
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        """The trace that `to_json` wrote. Raises ScheduleError if it is none."""
+        try:
+            rows = json.loads(text)
+            return Trace(tuple(Step(p, tuple(args), dict(opts)) for p, args, opts in rows))
+        except (ValueError, TypeError) as error:
+            raise ScheduleError(
+                f"this is no trace: {error}", hint="expected a list of [primitive, args, options]"
+            ) from None
+
+    def __str__(self) -> str:
+        return "\n".join(f"s.{step}" for step in self.steps)
+
+
+def apply(kernel: Kernel, step: Step) -> tuple[Kernel, Any]:
+    """`kernel` after one step, and the names it made. Raises ScheduleError if it is illegal."""
+    rewrite = PRIMITIVES.get(step.primitive)
+    if rewrite is None:
+        raise ScheduleError(
+            f"there is no primitive {step.primitive!r}",
+            where=kernel.name,
+            hint=f"known: {', '.join(sorted(PRIMITIVES))}",
+        )
+    return rewrite(kernel, *step.args, **step.options)
+
+
+def replay(kernel: Kernel, trace: Trace | Sequence[Step]) -> Kernel:
+    """`kernel` after all the steps."""
+    for step in trace.steps if isinstance(trace, Trace) else trace:
+        kernel, _ = apply(kernel, step)
+    return kernel
