@@ -65,7 +65,9 @@ def context(threads: int) -> tuple[np.ndarray[Any, Any], Any]:
     return ctx, callback
 
 
-def prepare(kernel: Kernel, machine: Machine | None = None, threads: int = 1, **options: Any) -> Any:
+def prepare(
+    kernel: Kernel, machine: Machine | None = None, threads: int = 1, **options: Any
+) -> Any:
     """A function of arrays (one per parameter, in order) that returns the status."""
     made = compile_kernel(kernel, machine or host(), **options)
     loaded = Loaded(made.object_bytes)

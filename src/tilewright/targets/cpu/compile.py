@@ -60,11 +60,16 @@ def assembly(kernel: Kernel, machine: Machine, symbol: str | None = None) -> str
     return str(target.emit_assembly(_optimised(text, target, symbol or kernel.name)))
 
 
-def compile_text(text: str, machine: Machine, where: str) -> bytes:
-    """LLVM assembly -> object file. Raises CompileError naming `where`."""
+def compile_text(
+    text: str, machine: Machine, where: str, allowed: frozenset[str] = frozenset()
+) -> bytes:
+    """LLVM assembly -> object file that needs no symbols but the `allowed` ones.
+
+    Raises CompileError naming `where`.
+    """
     target = target_machine(machine)
     code = bytes(target.emit_object(_optimised(text, target, where)))
-    missing = [name for name in undefined_symbols(code)]
+    missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
             f"the generated code needs functions it may not call: {', '.join(missing)}",
@@ -121,7 +126,7 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def undefined_symbols(code: bytes, allowed: frozenset[str] = frozenset()) -> list[str]:
+def undefined_symbols(code: bytes) -> list[str]:
     """Names an ELF object refers to without defining them."""
     (sections,) = struct.unpack_from("<Q", code, 40)
     entry, count = struct.unpack_from("<HH", code, 58)
@@ -135,7 +140,5 @@ def undefined_symbols(code: bytes, allowed: frozenset[str] = frozenset()) -> lis
             name, _, _, section = struct.unpack_from("<IBBH", code, at)
             if section == 0 and name:
                 end = code.index(b"\0", names + name)
-                text = code[names + name : end].decode()
-                if text not in allowed:
-                    found.append(text)
+                found.append(code[names + name : end].decode())
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, For, Kernel
@@ -202,6 +202,3 @@ def _share(name: str, types: list[str]) -> str:
         arguments.append(f"{type} %c{n}")
     inner = ", ".join([*arguments, "i64 %tid", "i64 %threads"])
     return "\n".join([*lines, f"  call void @{name}.body({inner})", "  ret void", "}", ""])
-
-
-__all__ = ["Function", "Module", "attributes", "const", "emit_module"]

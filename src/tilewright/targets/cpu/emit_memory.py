@@ -13,7 +13,7 @@ from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, mangle, vector_type
-from tilewright.targets.cpu.emit_types import constant, memory_type, register_type
+from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
 
 MAX_LANES = 64
@@ -302,6 +302,3 @@ class Memory(Scopes):
 
 def _aligned(pointer: Value, size: int) -> str:
     return f"{pointer.full} align {size} {pointer.text}"
-
-
-__all__ = ["MAX_LANES", "Access", "Memory", "register_type"]

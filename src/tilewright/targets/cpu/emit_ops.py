@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import Expr
 from tilewright.targets.cpu.emit_fold import fold
-from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real, vector_type
+from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real
 from tilewright.targets.cpu.emit_types import Formats, register_type
 from tilewright.targets.cpu.machine import Machine
 
-_INTEGER_OPS = {
+_INTEGER_OPS: Mapping[type[Expr], str] = {
     nodes.Add: "add",
     nodes.Sub: "sub",
     nodes.Mul: "mul",
@@ -21,9 +22,14 @@ _INTEGER_OPS = {
     nodes.Or: "or",
     nodes.Xor: "xor",
 }
-_FLOAT_OPS = {nodes.Add: "fadd", nodes.Sub: "fsub", nodes.Mul: "fmul", nodes.Div: "fdiv"}
-_COMPARES = {nodes.Lt: ("lt", "olt"), nodes.Le: ("le", "ole")}
-_EXACT = {nodes.Eq: ("eq", "oeq"), nodes.Ne: ("ne", "une")}
+_FLOAT_OPS: Mapping[type[Expr], str] = {
+    nodes.Add: "fadd",
+    nodes.Sub: "fsub",
+    nodes.Mul: "fmul",
+    nodes.Div: "fdiv",
+}
+_ORDERS: Mapping[type[Expr], tuple[str, str]] = {nodes.Lt: ("lt", "olt"), nodes.Le: ("le", "ole")}
+_EXACT: Mapping[type[Expr], tuple[str, str]] = {nodes.Eq: ("eq", "oeq"), nodes.Ne: ("ne", "une")}
 
 
 class Operations:
@@ -52,7 +58,7 @@ class Operations:
         return self.formats.settle(self._integer(kind, a, b, dtype, natural), dtype)
 
     def _compare(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
-        integer_op, float_op = (_COMPARES | _EXACT)[kind]
+        integer_op, float_op = {**_ORDERS, **_EXACT}[kind]
         if dtype.is_float:
             return self.w.compare(f"fcmp {float_op}", a, b)
         sign = "" if kind in _EXACT else ("s" if dtype.is_signed else "u")
@@ -74,11 +80,14 @@ class Operations:
         raise _unsupported(kind.__name__, dtype)
 
     def _bool(self, kind: type[Expr], a: Value, b: Value) -> Value:
-        logical = {nodes.Add: "or", nodes.Mul: "and", nodes.Max: "or", nodes.Min: "and"}
+        logical: dict[type[Expr], str] = {
+            nodes.Add: "or",
+            nodes.Mul: "and",
+            nodes.Max: "or",
+            nodes.Min: "and",
+        }
         op = logical.get(kind) or _INTEGER_OPS.get(kind)
         if op is None or kind is nodes.Sub:
-            from tilewright.base import dtypes
-
             raise _unsupported(kind.__name__, dtypes.bool_)
         return self.w.binary(op, a, b)
 
@@ -180,9 +189,7 @@ class Operations:
         rest = self._remainder(a, b)
         quotient = w.binary("fdiv", w.binary("fsub", a, rest), b)
         exact = w.compare("fcmp oeq", rest, zero)
-        differ = w.binary(
-            "xor", w.compare("fcmp olt", b, zero), w.compare("fcmp olt", rest, zero)
-        )
+        differ = w.binary("xor", w.compare("fcmp olt", b, zero), w.compare("fcmp olt", rest, zero))
         adjust = w.select(exact, integer(0, "i1"), differ)
         quotient = w.select(adjust, w.binary("fsub", quotient, one), quotient)
         modulus = w.select(adjust, w.binary("fadd", rest, b), rest)
@@ -313,7 +320,7 @@ def _popcount(ops: Operations, args: list[Value], dtype: DType) -> Value:
 
 
 def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    return ops.formats.settle(ops.w.pair("copysign", *args), dtype)
+    return ops.formats.settle(ops.w.pair("copysign", args[0], args[1]), dtype)
 
 
 def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
@@ -388,6 +395,3 @@ def _unsupported(what: str, dtype: DType) -> UnsupportedError:
     return UnsupportedError(
         f"{what} has no native code for dtype {dtype}", code="TW-OPERATION", items=(what,)
     )
-
-
-__all__ = ["NATIVE", "Operations", "vector_type"]

@@ -34,9 +34,7 @@ class Info:
     def __or__(self, other: Info) -> Info:
         if other.vars <= self.vars and other.reads <= self.reads and self.risky >= other.risky:
             return self
-        return Info(
-            self.vars | other.vars, self.reads | other.reads, self.risky or other.risky
-        )
+        return Info(self.vars | other.vars, self.reads | other.reads, self.risky or other.risky)
 
 
 PURE = Info()
@@ -161,5 +159,3 @@ class Scopes(Writer):
         scope.values[var] = value
         if interval is not None:
             self.ranges[var] = interval
-
-

@@ -89,7 +89,7 @@ class Statements(Expressions):
 
     def serial(self, s: For, start: Value, end: Value, certain: bool) -> None:
         """A loop over `start .. end-1`, tested at its end; certain: it runs at least once."""
-        low, high = bounds(s.extent, self.ranges)
+        high = bounds(s.extent, self.ranges)[1]
         changed = frozenset(writes(s.body))
         self.changed(changed)
         pre: Chunk = []

@@ -16,7 +16,7 @@ _CPU = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One kind of processor. Sizes in bytes; `features` are LLVM's names, without signs.
+    """One kind of processor; `features` are LLVM's names, without signs.
 
     `features` comes from what the processor reports or from a published level, never from a
     processor's name: virtual machines mask names.
@@ -26,10 +26,10 @@ class Machine:
     triple: str
     features: tuple[str, ...]
     vector_bits: int
-    registers: int
-    l1: int
-    l2: int
-    l3: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
     cores: int
 
     def has(self, feature: str) -> bool:
@@ -95,9 +95,7 @@ def host() -> Machine:
     return _describe(arch, sorted(features), _caches(), _physical_cores())
 
 
-def _describe(
-    arch: str, features: list[str], caches: tuple[int, int, int], cores: int
-) -> Machine:
+def _describe(arch: str, features: list[str], caches: tuple[int, int, int], cores: int) -> Machine:
     if "avx512f" in features and "avx512vl" in features:
         bits, registers = 512, 32
     elif arch == "x86_64":
