@@ -90,6 +90,8 @@ COMPARE: dict[type[Expr], Callable[[int, int], bool]] = {
     Ne: lambda a, b: a != b,
 }
 LOGICAL: dict[type[Expr], Callable[[int, int], bool]] = {
+    Min: lambda a, b: bool(a and b),
+    Max: lambda a, b: bool(a or b),
     And: lambda a, b: bool(a and b),
     Or: lambda a, b: bool(a or b),
     Xor: lambda a, b: bool(a) != bool(b),

@@ -161,6 +161,8 @@ class ExprFamily:
         same = f"{at}.value == {pattern.value!r}"
         if pattern.type is FLOAT:
             same = f"exact({at}.value) == {exact(pattern.value)!r}"
+        elif pattern.type is INT and int(pattern.value.real) < 0:
+            same = f"{at}.value == wrap({pattern.value}, {at}.type)"
         return [f"{at}.__class__ is Const", same]
 
     def types(self, places: Sequence[tuple[Node, str]]) -> list[str]:
