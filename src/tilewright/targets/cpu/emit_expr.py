@@ -140,15 +140,14 @@ class Expressions(Memory):
 _ZEROS = {"0", "false", real(0.0).text}
 
 
+_BINARY: tuple[type[Expr], ...] = (
+    *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Rem),
+    *(nodes.Min, nodes.Max, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr),
+    *(nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne),
+)
+
 _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
-    **dict.fromkeys(
-        (
-            *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Rem),
-            *(nodes.Min, nodes.Max, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr),
-            *(nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne),
-        ),
-        Expressions._binary,
-    ),
+    **dict.fromkeys(_BINARY, Expressions._binary),
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
     Cast: lambda x, e: x.ops.cast(x.value(e.value), e.value.dtype, e.dtype),

@@ -26,10 +26,10 @@ class Machine:
     triple: str
     features: tuple[str, ...]
     vector_bits: int
-    vector_registers: int
-    l1_bytes: int
-    l2_bytes: int
-    l3_bytes: int
+    registers: int
+    l1: int
+    l2: int
+    l3: int
     cores: int
 
     def has(self, feature: str) -> bool:
