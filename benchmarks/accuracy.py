@@ -15,8 +15,8 @@ from rich.table import Table
 
 from benchmarks import models, reference
 from benchmarks.bench import ERROR_BAR, networks_option
-from benchmarks.engines import ENGINES
-from benchmarks.harness import difference
+from tilewright.cli.engines import ENGINES
+from tilewright.cli.rounds import difference
 
 
 def expose(path: Path, tensors: list[str], target: Path) -> None:

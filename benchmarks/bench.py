@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import harness, models
-from benchmarks.engines import ENGINES
-from benchmarks.harness import Row
+from tilewright.cli import rounds as timing
+from tilewright.cli.engines import ENGINES
+from tilewright.cli.rounds import Row, Task
 
 # What "fast enough" means, as shares of the peer's speed.
 GEOMETRIC_MEAN_BAR = 0.8
@@ -184,7 +185,7 @@ def main(
         "machine": machine(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    names = harness.labels(engines)
+    names = timing.labels(engines)
     version = harness.source_hash()
     console = Console(stderr=True)
     rows: list[Row] = []
@@ -197,9 +198,8 @@ def main(
             row = None if fresh else store.get(key)
             if row is None:
                 with console.status(f"{network}, {count} threads"):
-                    row = harness.measure(
-                        network, path, inputs, engines, count, rounds, seconds, expected
-                    )
+                    task = Task(network, path, inputs, count)
+                    row = timing.measure(task, engines, rounds, seconds, expected)
                 row.key = key
                 store.add(row)
             rows.append(row)

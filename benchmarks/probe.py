@@ -13,12 +13,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.worker import peak_megabytes, private_output, read_feeds
+from tilewright.cli.worker import private_output, read_feeds
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory of this process (VmHWM: ru_maxrss would include the parent's)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("/proc/self/status has no VmHWM line")
 
 
 def load(engine: str, model: str, inputs: str, threads: str) -> dict[str, Any]:
     """Loads a model or artifact and runs it once: times in seconds, peak memory in megabytes."""
-    from benchmarks.engines import ENGINES
+    from tilewright.cli.engines import ENGINES
 
     # The file is read once before: what is timed is loading, not the disk.
     start = time.perf_counter()

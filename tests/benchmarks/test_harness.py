@@ -4,25 +4,17 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import accuracy, bench, compile_time, footprint, harness, import_time, models
-from benchmarks.harness import Row
+from tilewright.cli.rounds import Row
 
 pytest.importorskip("onnxruntime")
 
 
 def row(times: dict[str, list[float]], network: str = "n", threads: int = 1, **more) -> Row:
     return Row(network, threads, list(times), times, **more)
-
-
-def test_speed_is_the_median_of_the_rounds_ratios():
-    r = row({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]})
-    assert r.ratios("peer") == [2.0, 1.0, 0.5]
-    assert r.speed("peer") == 1.0
-    assert row({"peer": [1.0]}).speed("absent") is None
 
 
 def test_summary_counts_each_network_at_each_thread_count():
@@ -45,18 +37,6 @@ def test_verdict_names_what_is_missed():
     assert bench.verdict([row({"o": [1.0], "p": [1.0]}, error={"o": math.nan})], "p") != []
 
 
-def test_difference_is_relative_to_the_peak():
-    assert harness.difference([np.array([1.0, 9.0])], [np.array([1.0, 10.0])]) == 0.1
-    assert harness.difference([np.array([np.inf])], [np.array([np.inf])]) == 0.0
-    assert harness.difference([np.array([np.inf, 2.0])], [np.array([np.inf, 1.0])]) == 1.0
-    assert harness.difference([np.empty((0, 2))], [np.empty((0, 2))]) == 0.0
-    assert math.isnan(harness.difference([np.array([np.nan, 1])], [np.array([1.0, 1])]))
-    with pytest.raises(ValueError, match="output 0 has shape"):
-        harness.difference([np.zeros(2)], [np.zeros(3)])
-    with pytest.raises(ValueError, match="1 outputs where 2"):
-        harness.difference([np.zeros(2)], [np.zeros(2)] * 2)
-
-
 def test_rows_survive_a_run_that_was_broken_off(tmp_path: Path):
     store = harness.Rows(tmp_path / "out" / "rows.jsonl")
     store.add(row({"o": [1.0]}, key="good"))
@@ -67,39 +47,6 @@ def test_rows_survive_a_run_that_was_broken_off(tmp_path: Path):
     assert again.get("good") == row({"o": [1.0]}, key="good")
     assert again.get("bad") is None
     assert again.get("torn") is None
-
-
-def test_labels_number_an_engine_given_twice():
-    assert harness.labels(["a", "b", "a"]) == ["a", "b", "a#3"]
-
-
-def test_more_threads_than_processors_is_refused():
-    with pytest.raises(ValueError, match="10000 threads asked for"):
-        harness.choose_cpus(10000)
-
-
-def test_null_test_of_an_engine_with_itself(small):
-    found = harness.measure("small", *small, ["onnxruntime"] * 2, 1, rounds=2, seconds=0.01)
-    assert not found.failed
-    assert [len(t) for t in found.times.values()] == [2, 2]
-    assert found.error == {"onnxruntime": 0.0}
-    assert 0.1 < found.speed("onnxruntime#2") < 10
-
-
-def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path):
-    model, inputs = small
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"no model")
-    found = harness.measure("broken", broken, inputs, ["onnxruntime"], 1, rounds=1, seconds=0.01)
-    assert found.times == {} and "INVALID_PROTOBUF" in found.failed["onnxruntime"]
-    found = harness.measure("n", model, inputs, ["absent", "onnxruntime"], 1, 1, 0.01)
-    assert "absent" in found.failed and len(found.times["onnxruntime"]) == 1
-
-
-def test_reference_with_other_numbers_shows(small):
-    wrong = [np.full((16, 16), 1e6)]
-    found = harness.measure("small", *small, ["onnxruntime"], 1, 1, 0.01, wrong)
-    assert found.error["onnxruntime"] > 0.9
 
 
 def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path, monkeypatch):

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from tilewright.base import flags
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import TilewrightError, TilewrightWarning, UnsupportedError
 
 # Verb -> the module of this package whose ``command`` is it. Loaded when the verb is used.
-VERBS: Final[dict[str, str]] = {}
+VERBS: Final[dict[str, str]] = {
+    "demo": "demo",
+    "run": "run",
+    "compile": "compile",
+    "bench": "bench",
+    "verify": "verify",
+    "check": "check",
+    "doctor": "doctor",
+    "cache": "cache",
+}
 
 
 class _Verbs(click.Group):
@@ -39,12 +50,15 @@ def cli() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` by default) and give its exit code: 0, 1 or 2.
 
-    Errors of ours and the system's go to stderr as one line; tracebacks only with
-    TILEWRIGHT_DEBUG=1.
+    Errors go to stderr as one line, followed by the list of unsupported operators where there is
+    one; with --json an error is also an object on stdout. Tracebacks only with TILEWRIGHT_DEBUG=1.
     """
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        # Outside standalone mode click gives back what the verb returned, or the code of ctx.exit.
-        result = cli.main(args=arguments, prog_name="tilewright", standalone_mode=False)
+        with warnings.catch_warnings():
+            _show_our_warnings_as_lines()
+            # Outside standalone mode click gives back what the verb returned, or ctx.exit's code.
+            result = cli.main(args=arguments, prog_name="tilewright", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -58,10 +72,28 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, as in `tilewright ... | head`: nobody to tell.
         sys.stderr.close()
         return 1
-    except (TilewrightError, OSError) as error:
+    except Exception as error:
         if _debugging():
             raise
-        return _fail(str(error))
+        if as_json:
+            click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
+        return _fail(_described(error), error.items if isinstance(error, UnsupportedError) else ())
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, TilewrightError | OSError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}. Set TILEWRIGHT_MEMORY_LIMIT to be told before".rstrip()
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"
+
+
+def _as_dict(error: Exception) -> dict[str, object]:
+    if isinstance(error, TilewrightError):
+        return error.to_dict()
+    return {"code": type(error).__name__, "message": str(error), "where": None, "hint": None}
 
 
 def _debugging() -> bool:
@@ -71,6 +103,21 @@ def _debugging() -> bool:
         return False
 
 
-def _fail(text: str) -> int:
-    click.echo(f"tilewright: {text}", err=True)
+def _fail(text: str, items: Sequence[str] = ()) -> int:
+    click.echo(f"tilewright: {' '.join(text.split())}", err=True)
+    for item in items:
+        click.echo(f"  {item}", err=True)
     return 1
+
+
+def _show_our_warnings_as_lines() -> None:
+    """Our warnings are for the user of the command: one line, without our source line."""
+    others = warnings.showwarning
+
+    def show(message: Any, category: Any, *rest: Any, **named: Any) -> None:
+        if isinstance(category, type) and issubclass(category, TilewrightWarning):
+            click.echo(f"tilewright: warning: {' '.join(str(message).split())}", err=True)
+        else:
+            others(message, category, *rest, **named)
+
+    warnings.showwarning = show

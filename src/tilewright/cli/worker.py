@@ -1,7 +1,8 @@
 """A process that holds one engine with one model and times it when told to.
 
-Started as `python -m benchmarks.worker ENGINE MODEL INPUTS.npz THREADS CPUS`. Each line on standard
-input is a JSON command, each answer one JSON line on standard output. INPUTS.npz holds `in.<name>`.
+Started as `python -m tilewright.cli.worker` with one JSON argument: engine, model, inputs (an .npz
+of `in.<name>`), threads, cpus, dims. Each line on standard input is a JSON command, each answer one
+JSON line on standard output.
 """
 
 from __future__ import annotations
@@ -13,18 +14,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 # Calls in one round: at least this many for a median, at most this many for tiny networks.
-FEWEST, MOST = 3, 4000
-
-
-def peak_megabytes() -> float:
-    """Peak resident memory of this process (VmHWM: ru_maxrss would include the parent's)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status has no VmHWM line")
+FEWEST: Final = 3
+MOST: Final = 4000
 
 
 def private_output() -> IO[str]:
@@ -45,12 +39,12 @@ def read_feeds(path: Path) -> dict[str, Any]:
 class Server:
     """Answers the commands `round` and `outputs` for one loaded engine."""
 
-    def __init__(self, engine: str, model: Path, inputs: Path, threads: int) -> None:
-        from benchmarks.engines import ENGINES
+    def __init__(self, task: dict[str, Any]) -> None:
+        from tilewright.cli.engines import ENGINES
 
-        self.feeds = read_feeds(inputs)
+        self.feeds = read_feeds(Path(task["inputs"]))
         start = time.perf_counter()
-        self.run = ENGINES[engine](model, threads)
+        self.run = ENGINES[task["engine"]](Path(task["model"]), task["threads"], task["dims"])
         self.load_seconds = time.perf_counter() - start
 
     def round(self, seconds: float) -> dict[str, Any]:
@@ -79,28 +73,29 @@ class Server:
         return {"outputs": len(values)}
 
 
-def main(arguments: list[str]) -> int:
+def main(argument: str) -> int:
     """Serves until standard input closes; a failure is one line {"error": …} and status 1."""
-    engine, model, inputs, threads, cpus = arguments
+    task = json.loads(argument)
     channel = private_output()
 
     def answer(fields: dict[str, Any]) -> None:
         print(json.dumps(fields), file=channel, flush=True)
 
     try:
-        os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-        server = Server(engine, Path(model), Path(inputs), int(threads))
+        os.sched_setaffinity(0, set(task["cpus"]))
+        server = Server(task)
         answer({"load_seconds": server.load_seconds})
         verbs: dict[str, Callable[..., dict[str, Any]]]
         verbs = {"round": server.round, "outputs": server.outputs}
         for line in sys.stdin:
             command = json.loads(line)
             answer(verbs[command.pop("do")](**command))
-    except Exception as error:  # the other side must hear of any failure
+    except Exception as error:
+        # The other side must hear of any failure.
         answer({"error": f"{type(error).__name__}: {error}".splitlines()[0][:500]})
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

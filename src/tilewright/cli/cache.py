@@ -1,0 +1,103 @@
+"""`tilewright cache`: what the kernel cache on disk holds, and emptying it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import click
+
+from tilewright.base import flags
+from tilewright.base.errors import InputError
+from tilewright.base.store import Store, default_store
+from tilewright.base.text import human_bytes, human_time
+from tilewright.cli.options import json_option
+from tilewright.cli.output import dump, facts, say, table
+
+
+@click.group()
+def command() -> None:
+    """Look at the kernel cache on disk, or empty it.
+
+    \b
+    Example:
+      tilewright cache stat
+      tilewright cache list --limit 5
+      tilewright cache clear
+    """
+
+
+@command.command("list")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Most rows.")
+@json_option
+def list_entries(limit: int, as_json: bool) -> None:
+    """The entries, the most recently used first.
+
+    \b
+    Example:
+      tilewright cache list --limit 5
+    """
+    entries = _store().entries()
+    if as_json:
+        dump([{"key": e.key, "bytes": e.size, "used": e.used} for e in entries])
+        return
+    now = time.time()
+    rows = [
+        [e.key, human_bytes(e.size), f"{human_time(max(0.0, now - e.used))} ago"]
+        for e in entries[:limit]
+    ]
+    say(table(["key", "size", "last used"], rows, "<>>"))
+    if len(entries) > limit:
+        say(f"... {len(entries)} entries in all")
+
+
+@command.command()
+@json_option
+def stat(as_json: bool) -> None:
+    """Where the cache is, how much it holds and may hold.
+
+    \b
+    Example:
+      tilewright cache stat --json
+    """
+    stats = _store().stats()
+    if as_json:
+        dump(asdict(stats))
+        return
+    say(
+        facts(
+            [
+                ("folder", str(stats.root)),
+                ("entries", str(stats.entries)),
+                ("size", f"{human_bytes(stats.size)} of at most {human_bytes(stats.max_bytes)}"),
+                ("writable", flags.Flag.shown(stats.writable)),
+            ]
+        )
+    )
+
+
+@command.command()
+@json_option
+def clear(as_json: bool) -> None:
+    """Delete all entries.
+
+    \b
+    Example:
+      tilewright cache clear
+    """
+    store = _store()
+    size = sum(entry.size for entry in store.entries())
+    count = store.clear()
+    if as_json:
+        dump({"deleted": count, "bytes": size})
+    else:
+        say(f"{count} entries deleted, {human_bytes(size)}")
+
+
+def _store() -> Store:
+    store = default_store()
+    if store is None:
+        raise InputError(
+            "the cache is off", where=flags.CACHE.name, hint=f"Unset {flags.CACHE.name} to use it"
+        )
+    return store

@@ -1,0 +1,153 @@
+"""Input data for a model: read from NumPy files, or drawn at random from a seed."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, MemoryLimitError
+from tilewright.base.text import did_you_mean, human_bytes
+from tilewright.cli.output import note
+
+Array = np.ndarray[Any, Any]
+
+
+class Tensor(Protocol):
+    """What is known of an input: a name, an element type, extents (a name: symbolic)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> DType | None: ...
+    @property
+    def shape(self) -> Sequence[int | str | None] | None: ...
+
+
+def gather(
+    wanted: Sequence[Tensor],
+    files: Iterable[tuple[str, Path]] = (),
+    archive: Path | None = None,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """An array for each input: from ``files`` (.npy) or ``archive`` (.npz), the rest at random.
+
+    Floats are normal, integers small and not negative, so that they are valid indices. A symbolic
+    extent comes from ``dims``, else from the arrays given, else it is 1, and a note says so. Raises
+    InputError for a file that cannot be read or a name the model does not have.
+    """
+    given = _read_archive(archive) if archive is not None else {}
+    given |= {name: _read_array(path) for name, path in files}
+    names = [tensor.name for tensor in wanted]
+    for name in given:
+        if name not in names:
+            raise InputError(
+                f"the model has no input {name!r}", where="inputs", hint=did_you_mean(name, names)
+            )
+    known = dict(dims or {})
+    for tensor in wanted:
+        if tensor.name in given and tensor.shape is not None:
+            _learn(tensor.shape, given[tensor.name].shape, known)
+    return {
+        tensor.name: given[tensor.name] if tensor.name in given else _draw(tensor, seed, known)
+        for tensor in wanted
+    }
+
+
+def _learn(shape: Sequence[int | str | None], found: Sequence[int], known: dict[str, int]) -> None:
+    if len(shape) == len(found):
+        for dim, extent in zip(shape, found):
+            if isinstance(dim, str):
+                known.setdefault(dim, extent)
+
+
+def _read_array(path: Path) -> Array:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error, "one array") from None
+    if not isinstance(loaded, np.ndarray):
+        raise InputError(
+            "an .npz archive where one array was expected", where=str(path), hint="Use --inputs"
+        )
+    return loaded
+
+
+def _read_archive(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+        raise _unreadable(path, error, "an .npz archive of named arrays") from None
+    except AttributeError:
+        # np.load gave an array, which is no context manager.
+        raise InputError(
+            "one array where an .npz archive was expected",
+            where=str(path),
+            hint="Use --input NAME=FILE",
+        ) from None
+
+
+def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
+    return InputError(
+        f"cannot be read: {error}",
+        where=str(path),
+        hint=f"Expected {expected}, as numpy.save and numpy.savez write them, without objects",
+    )
+
+
+def _draw(tensor: Tensor, seed: int, known: dict[str, int]) -> Array:
+    if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
+        kind = "string" if tensor.dtype is not None and tensor.dtype.is_string else "unknown"
+        raise InputError(
+            f"no random values can be made for an input of {kind} type or rank",
+            where=f"input {tensor.name!r}",
+            hint=f"Give it: --input {tensor.name}=FILE.npy",
+        )
+    shape = tuple(_extent(tensor.name, axis, dim, known) for axis, dim in enumerate(tensor.shape))
+    return random_array(tensor.name, tensor.dtype, shape, seed)
+
+
+def _extent(name: str, axis: int, dim: int | str | None, known: dict[str, int]) -> int:
+    if isinstance(dim, int):
+        return dim
+    key = dim if dim is not None else f"{name}.{axis}"
+    if key not in known:
+        how = f"; --dim {dim}=N changes it" if dim is not None else ""
+        note(f"dimension {key!r} is not given: taken as 1{how}")
+        known[key] = 1
+    return known[key]
+
+
+def random_array(name: str, dtype: DType, shape: Sequence[int], seed: int) -> Array:
+    """Seeded values of one tensor: normal floats, integers 0 or 1, truth values.
+
+    The values depend on the name and the seed only, never on the order of drawing. Raises
+    MemoryLimitError where the machine cannot hold them.
+    """
+    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
+    try:
+        if dtype.is_float:
+            values = rng.standard_normal(shape, dtype=np.float32)
+            return (
+                np.abs(values).astype(dtype.numpy) if not dtype.is_signed else _cast(values, dtype)
+            )
+        if dtype.is_complex:
+            both = rng.standard_normal((2, *shape))
+            return np.asarray(both[0] + 1j * both[1]).astype(dtype.numpy)
+        return rng.integers(0, 2, shape).astype(dtype.numpy)
+    except (MemoryError, ValueError) as error:
+        size = dtype.itemsize * int(np.prod(np.array(shape, dtype=object)))
+        raise MemoryLimitError(
+            f"{human_bytes(size)} cannot be allocated: {error}", where=f"input {name!r}"
+        ) from None
+
+
+def _cast(values: Array, dtype: DType) -> Array:
+    return values.astype(dtype.numpy, copy=False)

@@ -1,0 +1,147 @@
+"""Options that several verbs share, and the types of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from tilewright.base.flags import parse_size
+
+T = TypeVar("T")
+Verb = Callable[..., Any]
+
+MATH: Final = ("exact", "strict", "fast")
+
+
+def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[str], T]:
+    """A type for click from a function that raises ValueError; ``expected`` ends the message."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError:
+            raise click.BadParameter(f"{text!r}: expected {expected}") from None
+
+    # Click shows it in the help, in capitals.
+    convert.__name__ = name
+    return convert
+
+
+def _pair(text: str) -> tuple[str, str]:
+    # The last "=": names of tensors may hold one, paths and numbers here seldom do.
+    name, sign, value = text.rpartition("=")
+    if not (name and sign and value):
+        raise ValueError(text)
+    return name, value
+
+
+def _extent(text: str) -> tuple[str, int]:
+    name, value = _pair(text)
+    if (extent := int(value)) < 0:
+        raise ValueError(text)
+    return name, extent
+
+
+def _file(text: str) -> tuple[str, Path]:
+    name, value = _pair(text)
+    return name, Path(value)
+
+
+SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
+EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
+FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
+PATH: Final = click.Path(path_type=Path)
+OUT: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the command line says about compiling; None leaves it to the environment."""
+
+    target: str
+    mcpu: str
+    threads: int | None
+    strict: bool | None
+    math: str
+    use_cache: bool
+    memory_limit: int | None
+    dim: tuple[tuple[str, int], ...]
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Extents of symbolic dimensions by name."""
+        return dict(self.dim)
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of `driver.compile`."""
+        return {
+            "target": self.target,
+            "mcpu": self.mcpu,
+            "threads": self.threads,
+            "strict": self.strict,
+            "math": self.math,
+            "cache": None if self.use_cache else False,
+            "memory_limit": self.memory_limit,
+            "dims": self.dims or None,
+        }
+
+
+_COMPILE: Final = (
+    click.option("--target", default="cpu", show_default=True, help="Kind of machine."),
+    click.option(
+        "--mcpu", default="native", show_default=True, help="Processor: native, x86-64-v3, ..."
+    ),
+    click.option("--threads", type=click.IntRange(1, 1024), help="Default: what is really ours."),
+    click.option(
+        "--strict/--no-strict", default=None, help="Refuse operators without native code."
+    ),
+    click.option("--math", type=click.Choice(MATH), default="strict", show_default=True),
+    click.option("--cache/--no-cache", "use_cache", default=True, help="The kernel cache on disk."),
+    click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's."),
+    click.option(
+        "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
+    ),
+)
+
+
+def compile_options(verb: Verb) -> Verb:
+    """Options about compiling; the verb gets them as `options: CompileOptions`."""
+    names = [field.name for field in fields(CompileOptions)]
+
+    @wraps(verb)
+    def gathered(**given: Any) -> Any:
+        chosen = CompileOptions(**{name: given.pop(name) for name in names})
+        return verb(options=chosen, **given)
+
+    return _decorated(gathered, _COMPILE)
+
+
+_INPUTS: Final = (
+    click.option("--input", "files", multiple=True, type=FILE, help="One input from a NumPy file."),
+    click.option("--inputs", "archive", type=PATH, help="Inputs by name from an .npz file."),
+    click.option(
+        "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of random inputs."
+    ),
+)
+
+
+def input_options(verb: Verb) -> Verb:
+    """Options about input data: `files`, `archive`, `seed`."""
+    return _decorated(verb, _INPUTS)
+
+
+json_option: Final = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for machines."
+)
+model_argument: Final = click.argument("model", type=PATH)
+
+
+def _decorated(verb: Verb, options: tuple[Callable[[Verb], Verb], ...]) -> Verb:
+    for option in reversed(options):
+        verb = option(verb)
+    return verb

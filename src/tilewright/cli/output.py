@@ -1,0 +1,126 @@
+"""What verbs print: tables, JSON, notes, progress on a terminal, files that are whole or absent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from tilewright.base import events
+from tilewright.base.text import columns
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# What takes less needs no progress bar.
+_PATIENCE_SECONDS: Final = 1.0
+
+
+def say(text: str = "") -> None:
+    """A line of the result, on stdout."""
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """A line about the result, on stderr."""
+    click.echo(f"tilewright: {text}", err=True)
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
+    """Rows under a heading as aligned text; ``align`` has ``<`` or ``>`` per column."""
+    return columns([heading, *rows], align)
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """``name  value`` lines, the values aligned."""
+    return columns([list(pair) for pair in pairs])
+
+
+def dump(value: object) -> None:
+    """``value`` as JSON on stdout; infinities and NaN, which JSON lacks, become strings."""
+    click.echo(json.dumps(_plain(value), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # NumPy scalars know their Python value; everything else (paths, dtypes) its text.
+    return _plain(value.item()) if hasattr(value, "item") else str(value)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[None]:
+    """A bar on stderr while the block runs, from its second second on, on a terminal only.
+
+    It follows the events of the compiler: those with ``index`` and ``count`` move the bar.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    follow = _follower(bar, title)
+    timer = threading.Timer(_PATIENCE_SECONDS, bar.start)
+    timer.daemon = True
+    events.subscribe(follow)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        events.unsubscribe(follow)
+        bar.stop()
+
+
+def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
+    task = bar.add_task(title, total=None)
+
+    def follow(event: events.Event) -> None:
+        fields = event.fields
+        subject = str(fields.get("name", ""))[:40]
+        bar.update(task, description=f"{title}: {event.kind} {subject}".rstrip())
+        if isinstance(fields.get("index"), int) and isinstance(fields.get("count"), int):
+            bar.update(task, total=fields["count"], completed=fields["index"] + 1)
+
+    return follow
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Make ``path`` from what ``write`` puts into a file: all of it, or nothing on failure."""
+    handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        # mkstemp makes files that only their owner reads; a result has the usual permissions.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,76 @@
+"""Side-by-side timing: statistics, failing engines, and a null test of an engine with itself."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.cli import rounds
+from tilewright.cli.rounds import Row, Task
+
+pytest.importorskip("onnxruntime")
+
+
+def row(times: dict[str, list[float]]) -> Row:
+    return Row("n", 1, list(times), times)
+
+
+@pytest.fixture
+def small(perceptron, tmp_path) -> Task:
+    """A small model and its inputs, quick to load in a process of its own."""
+    x = np.random.default_rng(0).standard_normal((2, 8), dtype=np.float32)
+    np.savez(tmp_path / "small.npz", **{"in.x": x})
+    return Task("small", perceptron, tmp_path / "small.npz", 1)
+
+
+def test_speed_is_the_median_of_the_rounds_ratios():
+    r = row({"ours": [1.0, 2.0, 4.0], "peer": [2.0, 2.0, 2.0]})
+    assert r.ratios("peer") == [2.0, 1.0, 0.5]
+    assert r.speed("peer") == 1.0
+    assert row({"peer": [1.0]}).speed("absent") is None
+
+
+def test_difference_is_relative_to_the_peak():
+    assert rounds.difference([np.array([1.0, 9.0])], [np.array([1.0, 10.0])]) == 0.1
+    assert rounds.difference([np.array([np.inf])], [np.array([np.inf])]) == 0.0
+    assert rounds.difference([np.array([np.inf, 2.0])], [np.array([np.inf, 1.0])]) == 1.0
+    assert rounds.difference([np.empty((0, 2))], [np.empty((0, 2))]) == 0.0
+    assert math.isnan(rounds.difference([np.array([np.nan, 1])], [np.array([1.0, 1])]))
+    with pytest.raises(ValueError, match="output 0 has shape"):
+        rounds.difference([np.zeros(2)], [np.zeros(3)])
+    with pytest.raises(ValueError, match="1 outputs where 2"):
+        rounds.difference([np.zeros(2)], [np.zeros(2)] * 2)
+
+
+def test_labels_number_an_engine_given_twice():
+    assert rounds.labels(["a", "b", "a"]) == ["a", "b", "a#3"]
+
+
+def test_more_threads_than_processors_is_refused():
+    with pytest.raises(ValueError, match="10000 threads asked for"):
+        rounds.choose_cpus(10000)
+
+
+def test_null_test_of_an_engine_with_itself(small):
+    found = rounds.measure(small, ["onnxruntime"] * 2, rounds=2, seconds=0.01)
+    assert not found.failed
+    assert [len(t) for t in found.times.values()] == [2, 2]
+    assert found.error == {"onnxruntime": 0.0}
+    assert 0.1 < found.speed("onnxruntime#2") < 10
+
+
+def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path):
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    found = rounds.measure(replace(small, model=broken), ["onnxruntime"], rounds=1, seconds=0.01)
+    assert found.times == {} and "INVALID_PROTOBUF" in found.failed["onnxruntime"]
+    found = rounds.measure(small, ["absent", "onnxruntime"], 1, 0.01)
+    assert "absent" in found.failed and len(found.times["onnxruntime"]) == 1
+
+
+def test_reference_with_other_numbers_shows(small):
+    wrong = [np.full((2, 4), 1e6)]
+    found = rounds.measure(small, ["onnxruntime"], 1, 0.01, wrong)
+    assert found.error["onnxruntime"] > 0.9
