@@ -7,7 +7,7 @@ input, an output, or an object slot: a Python variable between host steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,11 +54,20 @@ class Tensor:
         """Bytes of a static tensor."""
         return math.prod(self.extents) * dtype_of(self.dtype).itemsize
 
-    def __str__(self) -> str:
+    @property
+    def layout(self) -> str:
+        """Dtype and shape as text, such as ``float32[1, 3]``."""
         if self.shape is None:
-            return f"{self.name}: {self.dtype}[...]"
-        extents = ", ".join("?" if n is None else str(n) for n in self.shape)
-        return f"{self.name}: {self.dtype}[{extents}]"
+            return f"{self.dtype}[...]"
+        return f"{self.dtype}[{', '.join('?' if n is None else str(n) for n in self.shape)}]"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.layout}"
+
+
+def listed(tensors: Iterable[Tensor]) -> str:
+    """Tensors as one line of text for messages."""
+    return ", ".join(map(str, tensors)) or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,7 @@ class Pool:
         if error:
             self._failed = True
             warnings.warn(
-                f"the system gives no more threads ({os.strerror(error)}): "
-                f"running on {number + 1}",
+                f"the system gives no more threads ({os.strerror(error)}): running on {number + 1}",
                 TilewrightWarning,
                 stacklevel=5,
             )

@@ -1,0 +1,195 @@
+"""A compiled model that runs: checks its inputs, owns the calls' memory, calls native code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from ctypes import CFUNCTYPE, c_void_p
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, InputError
+from tilewright.runtime import abi, inputs, machine, outputs
+from tilewright.runtime.call import Frame, Plan, run
+from tilewright.runtime.direct import shortest
+from tilewright.runtime.loader import link
+from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
+from tilewright.runtime.pool import Pool, shared
+from tilewright.runtime.threads import thread_count
+
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
+
+_NATIVE: Final = CFUNCTYPE(None, c_void_p, c_void_p)
+
+
+class Executable:
+    """A model ready to run. Calls from several Python threads at once are safe and independent.
+
+    `threads` is as for `runtime.threads.thread_count`. Raises ArtifactError if the model is
+    inconsistent or this machine cannot run it.
+    """
+
+    def __init__(self, model: CompiledModel, *, threads: int | None = None) -> None:
+        check(model)
+        if model.abi != abi.ABI_VERSION:
+            raise _wrong_abi(model.abi)
+        self.model: Final = model
+        self._pool: Pool | None = None
+        functions: dict[str, Callable[[int, int], None]] = {}
+        native = [s for s in model.steps if isinstance(s, NativeStep)]
+        if native:
+            machine.require(model.requirements)
+            image = link(model.objects)
+            functions = {s.symbol: _NATIVE(image.address(s.symbol)) for s in native}
+            self._image = image  # native code lives as long as we do
+            if model.support:
+                self._pool = shared(model.support[0])
+        self.threads: Final = thread_count(threads) if self._pool else 1
+        self._plan: Final = Plan(model, functions, self._pool, self.threads)
+        self._frames: Final[list[Frame]] = []
+        self._by_name: Final = {t.name: n for n, t in enumerate(model.inputs)}
+        self._direct: Final = shortest(self._plan, self._frames)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each input, in order."""
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each output, in order."""
+        return self.model.outputs
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of one running call: arena, workspaces, constants, inputs and outputs."""
+        ends = (*self.model.inputs, *self.model.outputs)
+        return (
+            self.model.memory(self.threads)
+            + len(self.model.constants)
+            + sum(t.nbytes for t in ends if t.is_static)
+        )
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Run on inputs given in order, by name, or as one mapping from names.
+
+        Inputs: NumPy arrays, anything with `__dlpack__` or `__array__`, Python numbers and lists.
+        Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
+        was one); they own their memory. `out`: an array (or a sequence or mapping of them, None
+        for those wanted new) that receives the outputs and is returned in their place.
+        Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
+        value such as an index out of range.
+        """
+        if not named and self._direct is not None:
+            result = self._direct(args, out)
+            if result is not None:
+                return result
+        return self._general(args, named, out)
+
+    def profile(
+        self,
+        *args: Any,
+        repeat: int = 20,
+        peak_gflops: float | None = None,
+        peak_gbs: float | None = None,
+        **named: Any,
+    ) -> Profile:
+        """Time each kernel over `repeat` runs on these inputs; see `runtime.profile.Profile`.
+
+        With the machine's peaks given, the table has each kernel's share of the roofline.
+        """
+        from tilewright.runtime.profile import measure
+
+        values = self._bind(args, named)
+        converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
+        frame = self._frame()
+        try:
+            return measure(self._plan, frame, converted, repeat, peak_gflops, peak_gbs)
+        finally:
+            self._frames.append(frame)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artifact that `load` reads, whole or not at all."""
+        from tilewright.runtime import bundle
+
+        bundle.save(self.model, path)
+
+    def release(self) -> None:
+        """Give back the memory kept between calls; the next call allocates it again."""
+        self._frames.clear()
+
+    def __repr__(self) -> str:
+        ends = (", ".join(map(str, t)) for t in (self.inputs, self.outputs))
+        return f"Executable({' -> '.join(f'({e})' for e in ends)}, threads={self.threads})"
+
+    def _frame(self) -> Frame:
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return Frame(self._plan)
+
+    def _general(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
+        values = self._bind(args, named)
+        converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
+        wanted = outputs.targets(out, self.model.outputs)
+        targets = [outputs.writable(target, converted) for target in wanted]
+        frame = self._frame()
+        try:
+            results = run(self._plan, frame, converted, targets)
+        finally:
+            self._frames.append(frame)
+        torch = any(map(inputs.is_torch, values))
+        for n, target in enumerate(wanted):
+            if target is None:
+                results[n] = outputs.to_torch(results[n]) if torch else results[n]
+                continue
+            if targets[n] is None:
+                np.copyto(target, results[n])
+            results[n] = target
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        expected = self.model.inputs
+        if len(args) == 1 and not named and isinstance(args[0], Mapping):
+            args, named = (), args[0]
+        if len(args) > len(expected):
+            raise InputError(
+                f"{len(args)} inputs given, the model has {len(expected)}: {listed(expected)}"
+            )
+        values: list[Any] = [*args, *[_MISSING] * (len(expected) - len(args))]
+        for name, value in named.items():
+            number = self._by_name.get(name)
+            if number is None:
+                raise InputError(f"no input is called {name!r}: expected {listed(expected)}")
+            if values[number] is not _MISSING:
+                raise InputError(f"input {name!r} is given twice")
+            values[number] = value
+        missing = [t for t, v in zip(expected, values) if v is _MISSING]
+        if missing:
+            raise InputError(f"missing inputs: {listed(missing)}")
+        return values
+
+
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = False
+) -> Executable:
+    """The artifact at `path`, ready to run, without any compiler.
+
+    verify: check the constants' checksum even where they are large. Raises ArtifactError.
+    """
+    from tilewright.runtime import bundle
+
+    return Executable(bundle.load(path, verify=verify), threads=threads)
+
+
+_MISSING: Final = object()
+
+
+def _wrong_abi(found: int) -> ArtifactError:
+    return ArtifactError(
+        f"the artifact has the calling convention {found}, this version {abi.ABI_VERSION}",
+        code="TW-VERSION",
+        hint="Compile the model again with this version",
+    )

@@ -1,0 +1,73 @@
+"""Arrays that callers give for the outputs (`out=`), and outputs for callers who use PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import InputError
+from tilewright.runtime import buffer
+from tilewright.runtime.model import Tensor, listed
+
+
+def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
+    """The arrays to write each output to, checked; None where a new one is wanted."""
+    if out is None:
+        return [None] * len(outputs)
+    if isinstance(out, Mapping):
+        names = [t.name for t in outputs]
+        unknown = [name for name in out if name not in names]
+        if unknown:
+            raise InputError(f"no output is called {unknown[0]!r}: expected {listed(outputs)}")
+        given = [out.get(name) for name in names]
+    elif isinstance(out, (list, tuple)):
+        given = list(out)
+    else:
+        given = [out]
+    if len(given) != len(outputs):
+        raise InputError(f"out= has {len(given)} arrays, the model {len(outputs)} outputs")
+    for target, tensor in zip(given, outputs):
+        if target is not None:
+            _check_target(target, tensor)
+    return given
+
+
+def _check_target(target: Any, tensor: Tensor) -> None:
+    where = f"out= for {tensor.name!r}"
+    if not tensor.is_static:
+        raise InputError("the shape is known only at run time: take the result instead").at(where)
+    if not isinstance(target, np.ndarray):
+        raise InputError(f"expected a NumPy array, got {type(target).__name__}").at(where)
+    if target.dtype != dtype_of(tensor.dtype).numpy or target.shape != tensor.extents:
+        raise InputError(
+            f"expected {tensor.layout}, got {target.dtype}{list(target.shape)}", code="TW-SHAPE"
+        ).at(where)
+    if not target.flags.writeable:
+        raise InputError("the array is read-only").at(where)
+
+
+def writable(target: Any, values: Sequence[Any]) -> Any:
+    """The target if native code may write to it while it reads the inputs, else None."""
+    if target is None or not (target.flags.c_contiguous and target.flags.aligned):
+        return None
+    arrays = (v for v in values if isinstance(v, np.ndarray))
+    return None if any(buffer.overlap(target, a) for a in arrays) else target
+
+
+def to_torch(array: Any) -> Any:
+    """An output as a PyTorch tensor that shares its memory; only numeric arrays change."""
+    torch: Any = sys.modules["torch"]
+    if not isinstance(array, np.ndarray) or array.dtype == object:
+        return array
+    name = dtype_of(array.dtype).name
+    if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    kind = getattr(torch, name, None)
+    if kind is None:
+        return array
+    bits = array.view(np.dtype(f"int{array.dtype.itemsize * 8}"))
+    return torch.from_numpy(bits).view(kind)

@@ -1,0 +1,230 @@
+"""Where the time of a model goes: per kernel, from the clock stamps that native code leaves."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import columns
+from tilewright.runtime import abi
+from tilewright.runtime.call import (
+    Copy,
+    Frame,
+    HostCall,
+    NativeCall,
+    Plan,
+    PreparedStep,
+    Values,
+    run,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel or host step: median seconds per call over the runs.
+
+    start: seconds from the beginning of the model to this kernel, in the median run. share: of
+    the time of all rows. peak_share: of what the machine could do at best (roofline), or None.
+    """
+
+    name: str
+    kind: Literal["native", "host"]
+    nodes: tuple[str, ...]
+    calls: int
+    seconds: float
+    start: float
+    flops: int
+    bytes: int
+    share: float
+    peak_share: float | None
+
+    @property
+    def gflops(self) -> float:
+        """Billions of floating-point operations per second."""
+        return self.flops / self.seconds / 1e9 if self.seconds > 0 else 0.0
+
+    @property
+    def gbs(self) -> float:
+        """Billions of bytes read and written per second."""
+        return self.bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The rows in order of execution; `total` is the median seconds of a whole run."""
+
+    rows: tuple[KernelTime, ...]
+    total: float
+    repeat: int
+    threads: int
+
+    def to_json(self) -> str:
+        """Everything as JSON text."""
+        rows = [{**asdict(r), "gflops": r.gflops, "gbs": r.gbs} for r in self.rows]
+        head = {"total": self.total, "repeat": self.repeat, "threads": self.threads}
+        return json.dumps({**head, "rows": rows}, indent=1)
+
+    def chrome_trace(self) -> dict[str, Any]:
+        """One run as a Chrome trace (chrome://tracing, Perfetto): times in microseconds."""
+        pid = os.getpid()
+        events: list[dict[str, Any]] = [
+            {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": "tilewright"}},
+            {
+                "name": "model_run",
+                "cat": "Session",
+                "ph": "X",
+                "ts": 0.0,
+                "dur": self.total * 1e6,
+                "pid": pid,
+                "tid": 0,
+                "args": {"threads": self.threads},
+            },
+        ]
+        for row in self.rows:
+            args = {"op_name": ", ".join(row.nodes), "provider": row.kind}
+            numbers = {"flops": row.flops, "bytes": row.bytes, "gflops": row.gflops}
+            events.append(
+                {
+                    "name": row.name,
+                    "cat": "Kernel" if row.kind == "native" else "Node",
+                    "ph": "X",
+                    "ts": row.start * 1e6,
+                    "dur": row.seconds * 1e6,
+                    "pid": pid,
+                    "tid": 0,
+                    "args": {**args, **numbers},
+                }
+            )
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+    def __str__(self) -> str:
+        with_peak = any(r.peak_share is not None for r in self.rows)
+        head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (["of peak"] if with_peak else [])
+        lines = [head]
+        for r in sorted(self.rows, key=lambda r: -r.seconds):
+            name = r.name if r.kind == "native" else f"{r.name} (host)"
+            cells = [name, f"{r.seconds * 1e6:.1f}", f"{r.share:.1%}"]
+            cells += [f"{r.gflops:.1f}", f"{r.gbs:.1f}"]
+            if with_peak:
+                cells.append("" if r.peak_share is None else f"{r.peak_share:.0%}")
+            lines.append(cells)
+        lines.append(["total", f"{self.total * 1e6:.1f}"] + [""] * (len(head) - 2))
+        return columns(lines, "<" + ">" * len(head))
+
+
+class _Watch:
+    """Runs steps and notes (ticks or nanoseconds) when each row began and ended."""
+
+    def __init__(self, stamps: ctypes.Array[ctypes.c_uint64]) -> None:
+        self.stamps = stamps
+        self.native: list[list[tuple[int, int]]] = []  # per run: (begin, end) ticks per kernel
+        self.host: list[list[tuple[int, int]]] = []  # per run: (begin, end) ns per host step
+        self.edges: list[tuple[int, int]] = []  # (ns, ticks), to relate the clocks
+
+    def begin(self) -> None:
+        """A new run."""
+        self.native.append([])
+        self.host.append([])
+
+    def __call__(self, step: PreparedStep, values: Values) -> None:
+        start = time.perf_counter_ns()
+        step.run(values)
+        end = time.perf_counter_ns()
+        if isinstance(step, NativeCall):
+            for k in step.step.kernels:
+                self.native[-1].append((self.stamps[k.number], self.stamps[k.number + 1]))
+            if step.step.kernels:
+                self.edges.append((start, self.stamps[step.step.kernels[0].number]))
+                self.edges.append((end, self.stamps[step.step.kernels[-1].number + 1]))
+        else:
+            self.host[-1].append((start, end))
+
+    def seconds_per_tick(self) -> float:
+        """From the first native stamp to the last, which the caller's clock saw too."""
+        if not self.edges:
+            return 1e-9
+        (ns0, ticks0), (ns1, ticks1) = self.edges[0], self.edges[-1]
+        return (ns1 - ns0) * 1e-9 / max(1, ticks1 - ticks0)
+
+
+def measure(
+    plan: Plan,
+    frame: Frame,
+    values: Sequence[Any],
+    repeat: int,
+    peak_gflops: float | None,
+    peak_gbs: float | None,
+) -> Profile:
+    """Run `repeat` times with stamps, after one run to warm up. Raises InputError for none."""
+    if repeat < 1:
+        raise InputError(f"repeat={repeat}: expected at least 1")
+    stamps = (ctypes.c_uint64 * (len(plan.model.kernels) + 1))()
+    targets = [None] * len(plan.model.outputs)
+    watch = _Watch(stamps)
+    totals = []
+    run(plan, frame, values, targets)
+    frame.context[abi.CTX_PROFILE] = ctypes.addressof(stamps)
+    try:
+        for _ in range(repeat):
+            watch.begin()
+            start = time.perf_counter_ns()
+            run(plan, frame, values, targets, watch)
+            totals.append((time.perf_counter_ns() - start) * 1e-9)
+    finally:
+        frame.context[abi.CTX_PROFILE] = 0
+    rows = _rows(plan, watch, (peak_gflops, peak_gbs))
+    return Profile(rows, statistics.median(totals), repeat, plan.threads)
+
+
+def _rows(
+    plan: Plan, watch: _Watch, peaks: tuple[float | None, float | None]
+) -> tuple[KernelTime, ...]:
+    tick = watch.seconds_per_tick()
+    native = np.array(watch.native, np.uint64).reshape(len(watch.native), -1, 2).astype(float)
+    native_seconds = np.median((native[..., 1] - native[..., 0]) * tick, axis=0)
+    host = np.array(watch.host, float).reshape(len(watch.host), -1, 2)
+    host_seconds = np.median((host[..., 1] - host[..., 0]) * 1e-9, axis=0)
+    total = float(native_seconds.sum() + host_seconds.sum()) or 1.0
+    natives, hosts = iter(native_seconds), iter(host_seconds)
+    rows: list[KernelTime] = []
+    at = 0.0
+    repeat = len(watch.native)
+    for step in plan.steps:
+        if isinstance(step, NativeCall):
+            for k in step.step.kernels:
+                s = max(0.0, float(next(natives)))
+                best = _roofline(k.flops, k.bytes, peaks)
+                peak = best / s if best is not None and s > 0 else None
+                rows.append(
+                    KernelTime(
+                        k.name, "native", k.nodes, repeat, s, at, k.flops, k.bytes, s / total, peak
+                    )
+                )
+                at += s
+            continue
+        s = float(next(hosts))
+        name, nodes = _title(step)
+        rows.append(KernelTime(name, "host", nodes, repeat, s, at, 0, 0, s / total, None))
+        at += s
+    return tuple(rows)
+
+
+def _title(step: HostCall | Copy) -> tuple[str, tuple[str, ...]]:
+    if isinstance(step, HostCall):
+        return step.step.op, (step.step.node,)
+    return f"copy {step.step.target.tensor.name}", ()
+
+
+def _roofline(flops: int, nbytes: int, peaks: tuple[float | None, float | None]) -> float | None:
+    """The least seconds that a machine with these peaks (10^9 per second) could take."""
+    known = [n / (p * 1e9) for n, p in zip((flops, nbytes), peaks) if p]
+    return max(known, default=None)
