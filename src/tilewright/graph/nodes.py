@@ -22,7 +22,7 @@ from tilewright.base.dtypes import DType, dtype_of
 
 Dim = int | str | None
 Shape = tuple[Dim, ...]
-KINDS = ("tensor", "sequence", "optional", "map")
+KINDS = ("tensor", "sequence", "optional", "map")  # nested: "optional.sequence"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,7 +66,9 @@ class Value:
             text = element
         else:
             text = f"{element}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
-        return text if self.kind == "tensor" else f"{self.kind}({text})"
+        for part in reversed(self.kind.split(".")):
+            text = text if part == "tensor" else f"{part}({text})"
+        return text
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,9 +37,7 @@ def verify(graph: Graph, outer: Iterable[Value] = ()) -> None:
             raise ModelError(f"nothing computes the output {v.name!r}", where=where)
 
 
-def _check_operands(
-    graph: Graph, op: Operation, scope: dict[Value, None], where: str
-) -> None:
+def _check_operands(graph: Graph, op: Operation, scope: dict[Value, None], where: str) -> None:
     for v in op.reads:
         if v in scope:
             continue
@@ -50,9 +48,7 @@ def _check_operands(
         cycle = find_cycle(graph.operations)
         if cycle:
             raise cycle_error(cycle, where)
-        raise ModelError(
-            f"reads {v.name!r} before node {writer.label!r} writes it", where=place
-        )
+        raise ModelError(f"reads {v.name!r} before node {writer.label!r} writes it", where=place)
 
 
 def cycle_error(cycle: list[Operation], where: str) -> ModelError:

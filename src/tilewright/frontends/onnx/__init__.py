@@ -1,1 +1,5 @@
-"""ONNX models in."""
+"""ONNX models in: `load` gives the Graph of a path, bytes or ModelProto."""
+
+from tilewright.frontends.onnx.load import load
+
+__all__ = ["load"]

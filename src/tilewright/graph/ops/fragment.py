@@ -36,7 +36,9 @@ class Fragment:
         self.constants[value] = a
         return value
 
-    def op(self, op_type: str, *inputs: Value | None, version: int = 21, **attributes: Any) -> Value:
+    def op(
+        self, op_type: str, *inputs: Value | None, version: int = 21, **attributes: Any
+    ) -> Value:
         """Apply an operator of one result that has a definition here, and give the result."""
         return self.ops(op_type, *inputs, version=version, **attributes)[0]
 

@@ -169,6 +169,7 @@ class OpDef:
     reference: NumPy arrays in (None for what is left out), list of arrays out.
     flops: floating-point operations of one run (a multiply-add is two); 0 where not given.
     decompose: the same in terms of other operators, used where there is no native form.
+    static_value: the results where types alone decide them (Shape, Size), else None.
     """
 
     op_type: str
@@ -180,6 +181,7 @@ class OpDef:
     reference: Callable[..., Sequence[Any]] | None = None
     flops: Callable[[OpCall], int] | None = None
     decompose: Callable[[OpCall, Fragment], Sequence[Value] | None] | None = None
+    static_value: Callable[[OpCall], Sequence[Array] | None] | None = None
 
     def covers(self, version: int) -> bool:
         """Whether it defines the operator of that version."""

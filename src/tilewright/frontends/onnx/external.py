@@ -1,0 +1,134 @@
+"""External tensor data: which files a model may read, and reading them.
+
+A location is refused unless it stays, symbolic links resolved, inside the folder of the model
+file, or inside the folder that holds the file which the model's path links to (the Hugging Face
+cache keeps both files as links into one folder), or inside a root that the caller names. A model
+given as bytes has no folder, so it may read nothing unless the caller names a root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ModelError
+
+MAX_LOCATION = 4096
+
+
+@dataclass(frozen=True)
+class ExternalData:
+    """Where external data may lie. base: folder of the model's path, links not resolved."""
+
+    base: Path | None
+    roots: tuple[Path, ...]
+
+    @staticmethod
+    def of(model: Path | None, roots: Sequence[str | Path] = ()) -> ExternalData:
+        """The rules for a model at that path (None: given as bytes) and extra roots."""
+        extra = [Path(r).resolve() for r in roots]
+        if model is None:
+            return ExternalData(extra[0] if extra else None, tuple(extra))
+        base = model.absolute().parent
+        return ExternalData(base, (base.resolve(), model.resolve().parent, *extra))
+
+    def find(self, location: str, where: str) -> Path:
+        """The file that `location` names. Raises ModelError if it may not or cannot be read."""
+        if self.base is None:
+            raise ModelError(
+                f"its data lies in the file {location[:200]!r}, but the model was given as bytes, "
+                "which have no folder",
+                where=where,
+                hint="Load the model by its path, or name the folder: external_data_roots=[...]",
+            )
+        self._check_text(location, where)
+        path = self.base / location
+        try:
+            real = path.resolve()
+            inside = any(real.is_relative_to(root) for root in self.roots)
+        except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL character
+            raise ModelError(f"cannot resolve {location!r}: {error}", where=where) from None
+        if not inside:
+            raise ModelError(
+                f"external data {location!r} points outside the model's folder",
+                where=where,
+                hint="If you trust the model, name that folder: external_data_roots=[...]",
+            )
+        if not real.is_file():
+            raise ModelError(
+                f"external data file {location!r} does not exist",
+                where=where,
+                hint=f"Put it next to the model, in {self.base}",
+            )
+        return real
+
+    @staticmethod
+    def _check_text(location: str, where: str) -> None:
+        posix, windows = PurePosixPath(location), PureWindowsPath(location)
+        bad = (
+            "is empty"
+            if not location
+            else "is too long"
+            if len(location) > MAX_LOCATION
+            else "is absolute"
+            if posix.is_absolute() or windows.drive or windows.root
+            else "leaves the model's folder"
+            if ".." in posix.parts or ".." in windows.parts
+            else "holds a NUL character"
+            if "\0" in location
+            else ""
+        )
+        if bad:
+            raise ModelError(
+                f"external data location {location[:200]!r} {bad}: refused",
+                where=where,
+                hint="A location must be a relative path inside the model's folder",
+            )
+
+
+def read(
+    tensor: Any, size: int, rules: ExternalData, where: str
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The `size` bytes of a TensorProto's external data, mapped from the file (not copied).
+
+    Raises ModelError if the location is refused, or the file is missing, short or changed.
+    """
+    info = {e.key: e.value for e in tensor.external_data}
+    path = rules.find(info.get("location", ""), where)
+    offset = _number(info, "offset", 0, where)
+    length = _number(info, "length", size, where)
+    if length < size:
+        raise ModelError(f"its external data has {length} bytes, it needs {size}", where=where)
+    available = path.stat().st_size
+    if offset + size > available:
+        raise ModelError(
+            f"external data file {path.name!r} is short: it has {available} bytes, the tensor "
+            f"needs {offset} to {offset + size}",
+            where=where,
+            hint="The file is incomplete; fetch it again",
+        )
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    data = np.memmap(path, np.uint8, "r", offset, (size,))
+    checksum = info.get("checksum")
+    if checksum and hashlib.sha1(memoryview(data)).hexdigest() != checksum.lower():
+        raise ModelError(
+            f"external data file {path.name!r} does not have the checksum that the model states",
+            where=where,
+            hint="The file was changed or belongs to another model; fetch both again",
+        )
+    return data
+
+
+def _number(info: dict[str, str], key: str, default: int, where: str) -> int:
+    text = info.get(key, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise ModelError(f"external data {key} {text[:40]!r} is no size in bytes", where=where)
+    return int(text)

@@ -1,0 +1,92 @@
+"""Schemas of operators and the bodies of those that ONNX defines as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import onnx
+
+from tilewright.frontends.onnx.protos import type_to_onnx
+from tilewright.graph.nodes import Value
+
+
+@cache
+def newest_opset(domain: str) -> int:
+    """The newest opset of a domain that the installed onnx knows; 0 for an unknown domain."""
+    newest = {
+        "": onnx.defs.onnx_opset_version(),
+        onnx.defs.ONNX_ML_DOMAIN: onnx.defs.onnx_ml_opset_version(),
+        "ai.onnx.preview": 1,
+        onnx.defs.AI_ONNX_PREVIEW_TRAINING_DOMAIN: 1,
+    }
+    return int(newest.get(domain, 0))
+
+
+@cache
+def schema_of(op_type: str, domain: str, opset: int | None) -> Any:
+    """The newest schema not after that opset, or None."""
+    if opset is None:
+        opset = newest_opset(domain)
+    try:
+        return onnx.defs.get_schema(op_type, min(opset, (1 << 31) - 1), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def body_of(
+    schema: Any,
+    node: Any,
+    attributes: Mapping[str, Any],
+    inputs: Sequence[Value | None],
+    opsets: Mapping[str, int],
+) -> Any:
+    """The FunctionProto that defines this use of an operator, or None if there is none.
+
+    The attributes' defaults are filled in, since a body refers to attributes by name.
+    """
+    call = onnx.NodeProto()
+    call.CopyFrom(node)
+    del call.attribute[:]
+    call.attribute.extend(attributes.values())
+    version = opsets.get(schema.domain, newest_opset(schema.domain))
+    body = None
+    if schema.has_function:
+        body = _function(schema, version)
+    elif schema.has_context_dependent_function:
+        if any(v is not None and v.dtype is None for v in inputs):
+            return None
+        types = [
+            (onnx.TypeProto() if v is None else type_to_onnx(v)).SerializeToString() for v in inputs
+        ]
+        body = _context_function(schema, call, types, version)
+    if body is None:
+        return None
+    given = {a.name for a in body.attribute_proto}
+    for name, attribute in schema.attributes.items():
+        default = attribute.default_value
+        if default.name and name not in given and name not in attributes:
+            body.attribute_proto.add().CopyFrom(default)
+    return body
+
+
+def _function(schema: Any, version: int) -> Any:
+    fitting = [v for v in schema.function_opset_versions if v <= version]
+    if not fitting:
+        return None
+    raw = schema.get_function_with_opset_version(max(fitting))
+    return onnx.FunctionProto.FromString(raw) if raw else None
+
+
+def _context_function(schema: Any, call: Any, types: list[bytes], version: int) -> Any:
+    fitting = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+    if not fitting:
+        return None
+    try:
+        raw = schema.get_context_dependent_function_with_opset_version(
+            max(fitting), call.SerializeToString(), types
+        )
+    except RuntimeError:  # the builder of this body refuses these types
+        return None
+    return onnx.FunctionProto.FromString(raw) if raw else None

@@ -1,0 +1,311 @@
+"""GraphProto to Graph: names resolved, functions inlined, types inferred, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.frontends.onnx import functions, tensors
+from tilewright.frontends.onnx.attributes import attribute_value, resolved
+from tilewright.frontends.onnx.external import ExternalData
+from tilewright.frontends.onnx.order import ordered
+from tilewright.frontends.onnx.protos import value_from_onnx
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.frontends.onnx.unsupported import Unsupported
+from tilewright.graph.infer import Typer, check_size
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import lookup
+
+MAX_DEPTH = 64  # of functions and subgraphs within one another
+
+
+@dataclass
+class Context:
+    """What holds for a whole model.
+
+    opsets: domain -> version. local: the model's functions. limit: bytes of memory.
+    """
+
+    opsets: Mapping[str, int]
+    local: Mapping[tuple[str, str, str], Any]
+    external: ExternalData
+    limit: int
+    unsupported: Unsupported = field(default_factory=Unsupported)
+    fallback: OnnxFallback = field(default_factory=OnnxFallback)
+    names: set[str] = field(default_factory=set)
+
+    def fresh(self, name: str) -> str:
+        """`name`, with a number behind it where it is taken already."""
+        candidate, n = name, 1
+        while candidate in self.names:
+            n += 1
+            candidate = f"{name}_{n}"
+        self.names.add(candidate)
+        return candidate
+
+
+class Scope:
+    """The names visible at one place: of a graph, a subgraph, or the inside of a function.
+
+    prefix: goes before the names of values and nodes made here. opsets: of this function or model.
+    attributes: those of the call that a function body stands for. subgraph: reads fall through
+    to `outer`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        typer: Typer,
+        *,
+        prefix: str = "",
+        opsets: Mapping[str, int] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        outer: Scope | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.context = context
+        self.typer = typer
+        self.prefix = prefix
+        self.opsets = context.opsets if opsets is None else opsets
+        self.attributes = attributes
+        self.outer = outer
+        self.depth = depth
+        self.values: dict[str, Value | None] = {}
+        if depth > MAX_DEPTH:
+            raise ModelError(
+                f"functions and subgraphs lie {MAX_DEPTH} deep in one another", where=prefix
+            )
+
+    def sees(self, name: str) -> bool:
+        """Whether the name is defined here or around."""
+        return name in self.values or (self.outer is not None and self.outer.sees(name))
+
+    def get(self, name: str, where: str) -> Value | None:
+        """The value of that name; None for the empty one. Raises ModelError if there is none."""
+        if not name:
+            return None
+        if name in self.values:
+            return self.values[name]
+        if self.outer is not None:
+            return self.outer.get(name, where)
+        raise ModelError(f"reads {name!r}, which nothing defines", where=where)
+
+    def define(self, name: str, value: Value | None, where: str) -> None:
+        """Bind a name. Raises ModelError if it has a value already."""
+        if name in self.values:
+            raise ModelError(f"defines {name!r}, which is defined already", where=where)
+        self.values[name] = value
+
+    def fresh(self, name: str) -> str:
+        """A name unique in the whole model."""
+        return self.context.fresh(f"{self.prefix}{name}")
+
+
+def import_graph(proto: Any, context: Context) -> Graph:
+    """The model's main graph."""
+    typer = Typer(context.fallback, context.limit)
+    scope = Scope(context, typer)
+    inputs = _inputs(proto, scope)
+    _initializers(proto, scope)
+    _nodes(proto.node, scope, f"graph {proto.name!r}")
+    outputs = _outputs(proto, scope)
+    context.unsupported.raise_if_any()
+    return _graph(proto.name or "main", inputs, outputs, typer.operations, typer.known)
+
+
+def _graph(
+    name: str,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    operations: Sequence[Operation],
+    known: Mapping[Value, Any],
+) -> Graph:
+    used = {v for op in operations for v in op.reads} | set(outputs)
+    constants = {v: a for v, a in known.items() if v in used}
+    return Graph(name, tuple(inputs), tuple(outputs), tuple(operations), constants)
+
+
+def _inputs(proto: Any, scope: Scope) -> list[Value]:
+    """The inputs without an initializer of their name (those are constants with a default)."""
+    constants = {t.name for t in proto.initializer} | {
+        t.values.name for t in proto.sparse_initializer
+    }
+    found = []
+    for info in proto.input:
+        if info.name in constants:
+            continue
+        where = f"input {info.name!r}"
+        value = value_from_onnx(scope.fresh(info.name), info.type)
+        check_size(value, scope.context.limit, where)
+        scope.define(info.name, value, where)
+        found.append(value)
+    return found
+
+
+def _initializers(proto: Any, scope: Scope) -> None:
+    context = scope.context
+    for tensor in proto.initializer:
+        where = f"initializer {tensor.name!r}"
+        array = tensors.to_array(tensor, context.external, context.limit, where)
+        scope.define(tensor.name, scope.typer.constant(scope.fresh(tensor.name), array), where)
+    for sparse in proto.sparse_initializer:
+        name = sparse.values.name
+        where = f"initializer {name!r}"
+        array = tensors.from_sparse(sparse, context.external, context.limit, where)
+        scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
+
+
+def _outputs(proto: Any, scope: Scope) -> list[Value]:
+    found = []
+    for info in proto.output:
+        value = scope.get(info.name, f"output {info.name!r}")
+        if value is None:
+            raise ModelError("an output has no name", where=f"graph {proto.name!r}")
+        found.append(value)
+    return found
+
+
+def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
+    for node in ordered(nodes, scope.sees, where):
+        try:
+            _node(node, scope)
+        except TilewrightError as error:
+            raise error if error.where else error.at(_label(node, scope)) from None
+
+
+def _label(node: Any, scope: Scope) -> str:
+    name = node.name or f"{node.op_type} -> {next(iter(node.output), '?')}"
+    return f"node {scope.prefix + name!r}"
+
+
+def _node(node: Any, scope: Scope) -> None:
+    """Add one node: as a constant, an operation, or the body of the function it calls."""
+    where = f"{_label(node, scope)} ({node.op_type})"
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    attributes = {a.name: a for a in resolved(node.attribute, scope.attributes)}
+    if node.op_type == "Constant" and not domain:
+        value = scope.typer.constant(
+            scope.fresh(node.output[0]), constant_of(attributes, scope, where)
+        )
+        scope.define(node.output[0], value, where)
+        return
+    inputs = tuple(scope.get(name, where) for name in node.input)
+    body = scope.context.local.get((domain, node.op_type, getattr(node, "overload", "")))
+    if body is not None:
+        _inline(node, body, inputs, attributes, scope)
+        return
+    schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
+    version = schema.since_version if schema is not None else scope.opsets.get(domain, 1)
+    if lookup(node.op_type, domain, version) is None and schema is not None:
+        body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
+        if body is not None:
+            _inline(node, body, inputs, attributes, scope)
+            return
+    _operation(node, domain, version, inputs, attributes, scope)
+
+
+def _operation(
+    node: Any,
+    domain: str,
+    version: int,
+    inputs: tuple[Value | None, ...],
+    attributes: Mapping[str, Any],
+    scope: Scope,
+) -> None:
+    where = f"{_label(node, scope)} ({node.op_type})"
+    context = scope.context
+    outputs = tuple(Value(scope.fresh(name)) if name else None for name in node.output)
+    op = Operation(
+        node.op_type,
+        inputs,
+        outputs,
+        {name: _attribute(a, scope, where) for name, a in attributes.items()},
+        domain,
+        version,
+        f"{scope.prefix}{node.name}" if node.name else "",
+    )
+    if lookup(node.op_type, domain, version) is None and not context.fallback.knows(op):
+        context.unsupported.add(op, scope.opsets.get(domain))
+        results: tuple[Value | None, ...] = outputs
+    else:
+        results = scope.typer.apply(op)
+    for name, value in zip(node.output, results, strict=False):
+        if name:
+            scope.define(name, value, where)
+
+
+def _inline(
+    node: Any,
+    body: Any,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Any],
+    scope: Scope,
+) -> None:
+    """The nodes of a function in place of a call."""
+    where = f"{_label(node, scope)} ({node.op_type})"
+    defaults = {a.name: a for a in body.attribute_proto}
+    opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
+    prefix = f"{scope.prefix}{node.name or node.output[0] or node.op_type}/"
+    inner = Scope(
+        scope.context,
+        scope.typer,
+        prefix=prefix,
+        opsets=opsets,
+        attributes={**defaults, **attributes},
+        depth=scope.depth + 1,
+    )
+    if len(inputs) > len(body.input):
+        raise ModelError(f"has {len(inputs)} inputs, the function {len(body.input)}", where=where)
+    for n, name in enumerate(body.input):
+        inner.define(name, inputs[n] if n < len(inputs) else None, where)
+    _nodes(body.node, inner, where)
+    for name, result in zip(node.output, body.output, strict=False):
+        if name:
+            scope.define(name, inner.get(result, where), where)
+
+
+def _attribute(proto: Any, scope: Scope, where: str) -> Any:
+    context = scope.context
+    place = f"{where}, attribute {proto.name!r}"
+    return attribute_value(
+        proto, lambda g: _subgraph(g, scope, place), context.external, context.limit, place
+    )
+
+
+def _subgraph(proto: Any, outer: Scope, where: str) -> Graph:
+    inner = Scope(
+        outer.context,
+        outer.typer.inner(),
+        prefix=outer.prefix,
+        opsets=outer.opsets,
+        attributes=outer.attributes,
+        outer=outer,
+        depth=outer.depth + 1,
+    )
+    inputs = _inputs(proto, inner)
+    _initializers(proto, inner)
+    _nodes(proto.node, inner, where)
+    outputs = _outputs(proto, inner)
+    own = getattr(inner.typer.known, "maps", [inner.typer.known])[0]
+    name = proto.name or "subgraph"
+    return _graph(name, inputs, outputs, inner.typer.operations, own)
+
+
+def constant_of(attributes: Mapping[str, Any], scope: Scope, where: str) -> Any:
+    """The array of a Constant node, whichever of its attributes says it."""
+    for name, proto in attributes.items():
+        value = _attribute(proto, scope, where)
+        match name:
+            case "value" | "sparse_value":
+                return value
+            case "value_float" | "value_floats":
+                return np.array(value, np.float32)
+            case "value_int" | "value_ints":
+                return np.array(value, np.int64)
+            case "value_string" | "value_strings":
+                return np.array(value, object)
+    raise ModelError("a Constant without a value", where=where)

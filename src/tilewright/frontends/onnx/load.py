@@ -1,0 +1,124 @@
+"""ONNX models in: from a path, bytes or a ModelProto to a Graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.base.memory import memory_limit as memory_limit_of
+from tilewright.graph.nodes import Graph
+
+
+def load(
+    source: str | Path | bytes | Any,
+    *,
+    memory_limit: int | None = None,
+    external_data_roots: Sequence[str | Path] = (),
+) -> Graph:
+    """The Graph of an ONNX model.
+
+    source: a path, the bytes of a model, or an `onnx.ModelProto`. memory_limit: bytes (default:
+    TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders from which
+    weights may be read besides the model's own.
+
+    Raises ModelError for a file that is broken, MemoryLimitError for one that asks for too much,
+    UnsupportedError with all operators that nothing can run.
+    """
+    from tilewright.frontends.onnx.external import ExternalData
+    from tilewright.frontends.onnx.importer import Context, import_graph
+
+    limit = memory_limit_of(memory_limit)
+    path = Path(source) if isinstance(source, str | Path) else None
+    where = str(path) if path is not None else "the model"
+    model = _parse(source, path, limit, where)
+    _check_versions(model, where)
+    local = {(_domain(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions}
+    context = Context(
+        {_domain(o.domain): int(o.version) for o in model.opset_import},
+        local,
+        ExternalData.of(path, external_data_roots),
+        limit,
+    )
+    try:
+        return import_graph(model.graph, context)
+    except RecursionError:
+        raise ModelError("subgraphs are nested too deep", where=where) from None
+    except (ModelError, MemoryLimitError) as error:
+        raise error.at(where) from None
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if isinstance(source, onnx.ModelProto):
+        model = source
+    else:
+        data = _read(path, limit) if path is not None else source
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise ModelError(
+                f"a {type(source).__name__} is no model",
+                hint="Give a path, the bytes of an ONNX file, or an onnx.ModelProto",
+            )
+        try:
+            model = onnx.ModelProto.FromString(bytes(data))
+        except DecodeError:
+            raise ModelError(
+                f"no ONNX model, or one that is truncated ({len(data):,} bytes)",
+                where=where,
+                hint="Fetch or export the file again",
+            ) from None
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError("no ONNX model: it has no graph", where=where)
+    return model
+
+
+def _read(path: Path, limit: int) -> bytes:
+    where = str(path)
+    try:
+        if path.is_dir():
+            raise ModelError("this is a folder", where=where, hint="Name the .onnx file in it")
+        size = path.stat().st_size
+        if size > limit:
+            raise MemoryLimitError(
+                f"the file has {size:,} bytes, over the memory limit of {limit:,}", where=where
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError("no such file", where=where, hint="Check the path") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot be read: {reason}", where=where) from None
+
+
+def _check_versions(model: Any, where: str) -> None:
+    """Warn of what is newer than we know; it is tried all the same."""
+    import onnx
+
+    from tilewright.frontends.onnx.functions import newest_opset
+
+    if not model.opset_import:
+        raise ModelError("no ONNX model: it imports no operator set", where=where)
+    if model.ir_version > onnx.IR_VERSION:
+        _warn(
+            f"{where}: IR version {model.ir_version} is newer than the newest known "
+            f"({onnx.IR_VERSION}); trying it"
+        )
+    for o in model.opset_import:
+        known = newest_opset(_domain(o.domain))
+        if known and o.version > known:
+            _warn(
+                f"{where}: opset {o.version} of domain {o.domain or 'ai.onnx'} is newer than the "
+                f"newest known ({known}); trying it"
+            )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TilewrightWarning, stacklevel=4)

@@ -1,0 +1,104 @@
+"""Nodes in an order in which they can run; what is wrong with a graph that has none."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilewright.base.errors import ModelError
+
+
+def reads(node: Any) -> Iterator[str]:
+    """The names a node needs: its inputs, and what its subgraphs take from around them."""
+    for name in node.input:
+        if name:
+            yield name
+    for a in node.attribute:
+        if a.HasField("g"):
+            yield from captured(a.g)
+        for g in a.graphs:
+            yield from captured(g)
+
+
+def captured(graph: Any) -> Iterator[str]:
+    """The names a subgraph reads and does not define."""
+    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    own |= {t.values.name for t in graph.sparse_initializer}
+    own |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+    yield from (o.name for o in graph.output if o.name not in own)
+
+
+def ordered(nodes: Sequence[Any], sees: Callable[[str], bool], where: str) -> list[Any]:
+    """The nodes sorted, the given order kept where it can be.
+
+    sees: whether a name is defined before all of them. Raises ModelError naming the node for a
+    name that nothing defines, one that is defined twice, and a cycle.
+    """
+    nodes = list(nodes)
+    writer: dict[str, int] = {}
+    for n, node in enumerate(nodes):
+        for name in node.output:
+            if name and writer.setdefault(name, n) != n:
+                raise ModelError(
+                    f"nodes {_name(nodes[writer[name]])!r} and {_name(node)!r} both write {name!r}",
+                    where=where,
+                )
+    needs: list[set[int]] = []
+    for node in nodes:
+        mine = set()
+        for name in reads(node):
+            if name in writer:
+                mine.add(writer[name])
+            elif not sees(name):
+                raise ModelError(
+                    f"node {_name(node)!r} ({node.op_type}) reads {name!r}, which nothing defines",
+                    where=where,
+                )
+        needs.append(mine)
+    if all(m < n for n, mine in enumerate(needs) for m in mine):
+        return nodes
+    return _sorted(nodes, needs, where)
+
+
+def _sorted(nodes: list[Any], needs: list[set[int]], where: str) -> list[Any]:
+    readers: list[list[int]] = [[] for _ in nodes]
+    for n, mine in enumerate(needs):
+        for m in mine:
+            readers[m].append(n)
+    left = [len(mine) for mine in needs]
+    ready = [n for n, count in enumerate(left) if count == 0]
+    done: list[Any] = []
+    while ready:
+        n = heapq.heappop(ready)
+        done.append(nodes[n])
+        for reader in readers[n]:
+            left[reader] -= 1
+            if left[reader] == 0:
+                heapq.heappush(ready, reader)
+    if len(done) < len(nodes):
+        names = [_name(nodes[n]) for n in _cycle(needs, [n for n, c in enumerate(left) if c])]
+        shown = names[:6] + (["..."] if len(names) > 6 else []) + names[:1]
+        raise ModelError(
+            f"the nodes need each other's results in a cycle: {' -> '.join(shown)}", where=where
+        )
+    return done
+
+
+def _cycle(needs: list[set[int]], stuck: list[int]) -> list[int]:
+    """Walk from need to need among the nodes that never got ready, until one comes twice."""
+    waiting = set(stuck)
+    path = [stuck[0]]
+    place = {stuck[0]: 0}
+    while True:
+        step = next(m for m in sorted(needs[path[-1]]) if m in waiting)
+        if step in place:
+            return path[place[step] :]
+        place[step] = len(path)
+        path.append(step)
+
+
+def _name(node: Any) -> str:
+    return node.name or f"{node.op_type} -> {next(iter(node.output), '?')}"

@@ -1,0 +1,205 @@
+"""Reference kernels: every ONNX operator by `onnx.reference`, types by ONNX's own inference.
+
+`OnnxFallback` is what `graph` asks about operators that it has no definition of. `serialise` and
+`make` are the two ends of a host step: the operator as JSON in an artifact, and its kernel.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import ExecutionError, TilewrightError
+from tilewright.base.memory import memory_limit
+from tilewright.frontends.onnx import functions
+from tilewright.frontends.onnx.attributes import attribute_value
+from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
+from tilewright.frontends.onnx.external import ExternalData
+from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.registry import Array, OpCall, lookup
+from tilewright.runtime import host
+
+PROVIDER = "onnx"
+DATA_ELEMENTS = 4096  # constants that type inference may look at
+
+Kernel = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass
+class OnnxFallback:
+    """Types and results of operators by the onnx package."""
+
+    _known: dict[tuple[str, str, int], bool] = field(default_factory=dict)
+
+    def knows(self, op: Operation) -> bool:
+        """Whether there is a reference kernel for that operator and version."""
+        key = (op.domain, op.op_type, op.version)
+        if key not in self._known:
+            self._known[key] = _has_kernel(op)
+        return self._known[key]
+
+    def infer(self, op: Operation, known: Mapping[Value, Array]) -> Sequence[Value | None]:
+        """The outputs of `op` with types as far as ONNX's shape inference finds them."""
+        schema = functions.schema_of(op.op_type, op.domain, op.version)
+        if schema is None or not schema.has_type_and_shape_inference_function:
+            return op.outputs
+        node = operation_to_onnx(op)
+        types = {v.name: type_to_onnx(v) for v in op.reads}
+        data = {
+            v.name: tensor_to_onnx(known[v], v.name)
+            for v in op.reads
+            if v in known and known[v].size <= DATA_ELEMENTS
+        }
+        opsets = [onnx.helper.make_opsetid(d, n) for d, n in versions([op]).items()]
+        try:
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=opsets
+            )
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError):
+            return op.outputs
+        return [
+            v if v is None or v.name not in found else value_from_onnx(v.name, found[v.name])
+            for v in op.outputs
+        ]
+
+    def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results on arrays, one per entry of `op.inputs` and then per captured value."""
+        if not self.knows(op):
+            return None
+        return kernel_of(operation_to_model(op), op)(arrays)
+
+
+def _has_kernel(op: Operation) -> bool:
+    definition = lookup(op.op_type, op.domain, op.version)
+    if definition is not None and definition.reference is not None:
+        return True
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import RuntimeContextError
+
+    # Only the look-up of the kernel's class: making a kernel needs the attributes' defaults.
+    evaluator = ReferenceEvaluator.__new__(ReferenceEvaluator)
+    evaluator.opsets_ = {"": op.version, op.domain: op.version}
+    evaluator.new_ops_ = {}
+    evaluator.functions_ = {}
+    try:
+        evaluator._load_impl(onnx.NodeProto(op_type=op.op_type, domain=op.domain))
+    except RuntimeContextError:
+        return True  # a function body that depends on the types
+    except (NotImplementedError, RuntimeError, ValueError, KeyError):
+        return False
+    return True
+
+
+def captured(op: Operation) -> tuple[Value, ...]:
+    """The values that only the subgraphs of `op` read: further inputs of its kernel."""
+    own = set(op.inputs)
+    return tuple(v for v in op.reads if v not in own)
+
+
+def serialise(op: Operation) -> dict[str, Any]:
+    """A host step as JSON: what `make` needs.
+
+    The kernel takes one array per entry of `op.inputs`, then one per value of `captured(op)`.
+    """
+    model = operation_to_model(op)
+    return {
+        "model": base64.b64encode(model.SerializeToString()).decode("ascii"),
+        "version": op.version,
+    }
+
+
+def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
+    """The kernel of a step that `serialise` described. Raises ExecutionError if it is broken."""
+    try:
+        model = onnx.ModelProto.FromString(base64.b64decode(attributes["model"], validate=True))
+        node = model.graph.node[0]
+    except Exception as error:
+        raise ExecutionError(f"its description is broken: {error}", where=op_type) from None
+    return kernel_of(model, _operation(node, model, int(attributes["version"])))
+
+
+def _operation(node: Any, model: Any, version: int) -> Operation:
+    """The Operation of a stored node; its subgraphs stay in the model."""
+    types = {i.name: i.type for i in (*model.graph.input, *model.graph.output)}
+    values = {name: value_from_onnx(name, t) for name, t in types.items()}
+    plain = {
+        a.name: attribute_value(a, lambda g: None, ExternalData.of(None), memory_limit(), a.name)
+        for a in node.attribute
+    }
+    return Operation(
+        node.op_type,
+        tuple(values.get(name) for name in node.input),
+        tuple(values.get(name) for name in node.output),
+        plain,
+        node.domain,
+        version,
+        node.name,
+    )
+
+
+def kernel_of(model: Any, op: Operation) -> Kernel:
+    """A callable from a list of inputs (None where left out) to the list of outputs."""
+    definition = lookup(op.op_type, op.domain, op.version)
+    if definition is not None and definition.reference is not None:
+        reference = definition.reference
+        call = OpCall(op)
+
+        def ours(arrays: Sequence[Any]) -> list[Any]:
+            with np.errstate(all="ignore"):
+                return list(reference(call, *arrays))
+
+        return ours
+    names = list(model.graph.node[0].input) + [
+        i.name for i in model.graph.input if i.name not in set(model.graph.node[0].input)
+    ]
+    wanted = [o.name for o in model.graph.output]
+    where = f"node {op.label!r} ({op.qualified})"
+    evaluator = _evaluator(model, where)
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        feeds = {n: a for n, a in zip(names, arrays, strict=False) if n and a is not None}
+        try:
+            with np.errstate(all="ignore"):
+                results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))
+        except TilewrightError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ExecutionError(
+                f"its reference kernel failed: {type(error).__name__}: {reason}", where=where
+            ) from error
+        return [None if v is None else _tidy(results[v.name], v) for v in op.outputs]
+
+    return run
+
+
+def _evaluator(model: Any, where: str) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        return ReferenceEvaluator(model)
+    except Exception as error:
+        raise ExecutionError(
+            f"there is no reference kernel: {type(error).__name__}: {error}", where=where
+        ) from error
+
+
+def _tidy(result: Any, value: Value) -> Any:
+    """A NumPy array of the declared dtype where the operator gives a tensor."""
+    if isinstance(result, np.generic | int | float):
+        result = np.asarray(result)
+    if not isinstance(result, np.ndarray) or value.kind != "tensor" or value.dtype is None:
+        return result
+    if value.dtype.is_string or dtype_of(result.dtype) is value.dtype:
+        return result
+    return result.astype(value.dtype.numpy)
+
+
+host.register(PROVIDER, make)

@@ -1,0 +1,48 @@
+"""Every unsupported operator of a model, reported at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.frontends.onnx.functions import newest_opset
+from tilewright.graph.nodes import Operation
+
+
+@dataclass
+class Unsupported:
+    """Collects operators that nothing can run; the model is read to its end first."""
+
+    found: dict[tuple[str, str], list[tuple[Operation, int | None]]] = field(default_factory=dict)
+
+    def add(self, op: Operation, opset: int | None) -> None:
+        """Remember a node; opset: the version that the model imports of its domain."""
+        self.found.setdefault((op.domain, op.op_type), []).append((op, opset))
+
+    def raise_if_any(self) -> None:
+        """Raise UnsupportedError with one item per operator."""
+        if not self.found:
+            return
+        items = [self._item(uses) for uses in self.found.values()]
+        nodes = sum(len(uses) for uses in self.found.values())
+        raise UnsupportedError(
+            f"{len(items)} unsupported operator{'s' if len(items) > 1 else ''} "
+            f"in {nodes} node{'s' if nodes > 1 else ''}: {'; '.join(items)}",
+            items=items,
+            hint="Define an operator with tilewright.graph.ops.registry.register(OpDef(...)) "
+            "before loading the model",
+        )
+
+    @staticmethod
+    def _item(uses: list[tuple[Operation, int | None]]) -> str:
+        op, opset = uses[0]
+        types = ", ".join("-" if v is None else v.type_text for v in op.inputs)
+        count = f", {len(uses)} nodes" if len(uses) > 1 else ""
+        known = newest_opset(op.domain)
+        if opset is None:
+            version = "its domain is not imported"
+        elif known and opset > known:
+            version = f"opset {opset}, the newest known is {known}"
+        else:
+            version = f"opset {opset}"
+        return f"{op.qualified} ({version}{count}) at node {op.label!r} on ({types})"

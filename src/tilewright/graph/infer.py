@@ -1,0 +1,257 @@
+"""Types of results, operation by operation, and the small constants that shapes hang on.
+
+`Typer` takes operations in order and gives their results dtypes and shapes: by the operator's
+definition, or by the fallback that a frontend hands in. Results that are known already (shape
+arithmetic on constants, the shape of a tensor) become constants, an `If` whose condition is known
+becomes its branch. `specialise` does this anew for a graph whose symbolic extents got values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightError
+from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
+from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
+
+FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
+IMPURE = frozenset(
+    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli "
+    "Dropout".split()
+)
+
+
+class Fallback(Protocol):
+    """What knows operators that have no definition here; a frontend supplies it."""
+
+    def infer(self, op: Operation, known: Mapping[Value, Array]) -> Sequence[Value | None]:
+        """The outputs of `op` with types filled in as far as they can be known."""
+        ...
+
+    def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
+        """The results on `arrays`, one per entry of `op.inputs`; None if it cannot be run."""
+        ...
+
+
+class Typer:
+    """Operations in, typed operations and constants out.
+
+    memory_limit: bytes; a tensor beyond it is refused as soon as its shape is known.
+    """
+
+    def __init__(
+        self,
+        fallback: Fallback | None = None,
+        memory_limit: int | None = None,
+        known: MutableMapping[Value, Array] | None = None,
+    ) -> None:
+        self.fallback = fallback
+        self.memory_limit = memory_limit
+        self.operations: list[Operation] = []
+        self.known: MutableMapping[Value, Array] = {} if known is None else known
+
+    def inner(self) -> Typer:
+        """A Typer for a subgraph: sees the constants of this one, keeps its own."""
+        return Typer(self.fallback, self.memory_limit, ChainMap({}, self.known))
+
+    def constant(self, name: str, array: Array) -> Value:
+        """A new constant."""
+        value = constant(name, array)
+        self.known[value] = array
+        return value
+
+    def apply(self, draft: Operation) -> tuple[Value | None, ...]:
+        """Add `draft` with its outputs typed (or as constants); gives the outputs.
+
+        Raises ModelError for a use against the operator's rules, MemoryLimitError for a result
+        that is too large.
+        """
+        op = replace(draft, outputs=tuple(self._types(draft)))
+        for v in op.writes:
+            check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
+        values = self._values(op)
+        if values is None:
+            self.operations.append(op)
+            return op.outputs
+        return tuple(
+            None if v is None else self.constant(v.name, a)
+            for v, a in zip(op.outputs, values, strict=False)
+        )
+
+    def _types(self, op: Operation) -> Sequence[Value | None]:
+        definition = definition_of(op)
+        if definition is not None:
+            try:
+                types = definition.infer(OpCall(op, self.known))
+            except DataDependent:
+                types = None
+            except (IndexError, ValueError, TypeError, KeyError) as error:
+                raise ModelError(
+                    f"its inputs or attributes break the operator's rules: {error}",
+                    where=f"node {op.label!r} ({op.qualified})",
+                ) from error
+            if types is not None:
+                return [
+                    None if v is None else Value(v.name, t[0], t[1])
+                    for v, t in zip(op.outputs, types, strict=False)
+                ]
+        if self.fallback is not None:
+            return self.fallback.infer(op, self.known)
+        return op.outputs
+
+    def _values(self, op: Operation) -> list[Array] | None:
+        """The results, if they can be known now and are small."""
+        definition = definition_of(op)
+        call = OpCall(op, self.known)
+        if definition is not None and definition.static_value is not None:
+            found = definition.static_value(call)
+            if found is not None:
+                return list(found)
+        if op.op_type in IMPURE or op.subgraphs or not op.reads:
+            return None
+        if not all(v in self.known for v in op.reads):
+            return None
+        if not all(v.static and math.prod(v.extents) <= FOLD_ELEMENTS for v in op.writes):
+            return None
+        arrays = [None if v is None else self.known[v] for v in op.inputs]
+        results = run_operation(op, arrays, self.fallback)
+        if results is None or not all(isinstance(r, np.ndarray | np.generic) for r in results):
+            return None
+        return [np.asarray(r) for r in results]
+
+
+def run_operation(
+    op: Operation, arrays: Sequence[Any], fallback: Fallback | None
+) -> list[Any] | None:
+    """`op` by its definition's reference, else by the fallback; None if neither has one."""
+    definition = definition_of(op)
+    if definition is not None and definition.reference is not None:
+        with np.errstate(all="ignore"):
+            return list(definition.reference(OpCall(op), *arrays))
+    return None if fallback is None else fallback.run(op, arrays)
+
+
+def check_size(value: Value, limit: int | None, where: str) -> None:
+    """Raise MemoryLimitError if `value` alone needs more than `limit` bytes."""
+    if limit is None or not value.static or value.dtype is None:
+        return
+    size = math.prod(value.extents) * value.dtype.itemsize
+    if size > limit:
+        raise MemoryLimitError(
+            f"tensor {value.name!r} ({value.type_text}) needs {size:,} bytes, over the memory "
+            f"limit of {limit:,} bytes",
+            where=where,
+            hint="Raise --memory-limit if the machine has the memory",
+        )
+
+
+def specialise(
+    graph: Graph,
+    extents: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    fallback: Fallback | None = None,
+    memory_limit: int | None = None,
+) -> Graph:
+    """`graph` with symbolic extents, input shapes or input values given, and types anew.
+
+    extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
+    such an input stays an input of the graph, but everything that depends on it is specialised.
+    Raises InputError for a name the graph does not have.
+    """
+    by_name = {v.name: v for v in graph.inputs}
+    for name in (*(shapes or ()), *(values or ())):
+        if name not in by_name:
+            raise InputError(
+                f"the model has no input {name!r}", hint=f"Its inputs: {', '.join(by_name)}"
+            )
+    typer = Typer(fallback, memory_limit, dict(graph.constants))
+    env: dict[Value, Value] = {v: v for v in graph.constants}
+    inputs = []
+    for v in graph.inputs:
+        shape: Shape | None = v.shape
+        if shapes and v.name in shapes:
+            shape = tuple(int(d) for d in shapes[v.name])
+        elif shape is not None and extents:
+            shape = tuple(extents.get(d, d) if isinstance(d, str) else d for d in shape)
+        new = replace(v, shape=shape)
+        inputs.append(new)
+        env[v] = new
+        if values and v.name in values:
+            env[v] = typer.constant(f"{v.name}/value", np.asarray(values[v.name]))
+    _retype(graph, typer, env)
+    outputs = tuple(env[v] for v in graph.outputs)
+    used = {v for op in typer.operations for v in op.reads} | set(outputs)
+    kept = {v: a for v, a in typer.known.items() if v in used}
+    return Graph(graph.name, tuple(inputs), outputs, tuple(typer.operations), kept)
+
+
+def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
+    """Apply the operations of `graph` to `typer`; `env` maps old values to new ones."""
+    for op in graph.operations:
+        branch = known_branch(op, env, typer.known)
+        if branch is not None:
+            inline_branch(branch, typer, env)
+            for old, result in zip(op.outputs, branch.outputs, strict=False):
+                if old is not None:
+                    env[old] = env.get(result, result)
+            continue
+        draft = replace(
+            op,
+            inputs=tuple(None if v is None else env.get(v, v) for v in op.inputs),
+            attributes={
+                k: _subgraph(a, typer, env) if isinstance(a, Graph) else a
+                for k, a in op.attributes.items()
+            },
+        )
+        try:
+            results = typer.apply(draft)
+        except TilewrightError as error:
+            raise error.at(f"graph {graph.name!r}") from None
+        for old, new in zip(op.outputs, results, strict=False):
+            if old is not None and new is not None:
+                env[old] = new
+
+
+def known_branch(
+    op: Operation, env: Mapping[Value, Value], known: Mapping[Value, Array]
+) -> Graph | None:
+    """The branch that an `If` takes, when its condition is known."""
+    if op.op_type != "If" or op.domain or op.inputs[0] is None:
+        return None
+    condition = known.get(env.get(op.inputs[0], op.inputs[0]))
+    if condition is None:
+        return None
+    name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    branch = op.attributes.get(name)
+    return branch if isinstance(branch, Graph) else None
+
+
+def inline_branch(branch: Graph, typer: Typer, env: dict[Value, Value]) -> None:
+    """Run the branch's operations as part of the graph around it."""
+    for v, a in branch.constants.items():
+        typer.known[v] = a
+        env[v] = v
+    _retype(branch, typer, env)
+
+
+def _subgraph(graph: Graph, typer: Typer, env: Mapping[Value, Value]) -> Graph:
+    inner = typer.inner()
+    scope = dict(env)
+    for v, a in graph.constants.items():
+        inner.known[v] = a
+        scope[v] = v
+    for v in graph.inputs:
+        scope[v] = v
+    _retype(graph, inner, scope)
+    outputs = tuple(scope.get(v, v) for v in graph.outputs)
+    used = {v for op in inner.operations for v in op.reads} | set(outputs)
+    own = inner.known.maps[0] if isinstance(inner.known, ChainMap) else inner.known
+    kept = {v: a for v, a in own.items() if v in used}
+    return Graph(graph.name, graph.inputs, outputs, tuple(inner.operations), kept)
