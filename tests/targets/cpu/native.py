@@ -1,4 +1,4 @@
-"""Runs a kernel's object code in this process, through LLVM's own loader."""
+"""Runs a kernel's object code in this process."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tilewright.runtime.abi import (
     CTX_STATUS,
     CTX_THREADS,
 )
+from tilewright.runtime.loader import link
 from tilewright.targets.cpu.compile import compile_kernel
 from tilewright.targets.cpu.machine import Machine, host
 
@@ -28,20 +29,11 @@ class Loaded:
     """Object code mapped into the process."""
 
     def __init__(self, *objects: bytes) -> None:
-        import llvmlite.binding as llvm
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        target = llvm.Target.from_triple(llvm.get_process_triple())
-        machine = target.create_target_machine(jit=True)
-        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        for code in objects:
-            self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self.engine.finalize_object()
+        self.image = link(objects)
 
     def function(self, name: str, arguments: int) -> Any:
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
-        return kind(self.engine.get_function_address(name))
+        return kind(self.image.address(name))
 
 
 def aligned(size: int) -> np.ndarray[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from tilewright.base.errors import CompileError
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.emit_plan import plan_memory
 from tilewright.targets.cpu.machine import Machine
@@ -127,18 +127,6 @@ def _deep_recursion() -> Iterator[None]:
 
 
 def undefined_symbols(code: bytes) -> list[str]:
-    """Names an ELF object refers to without defining them."""
-    (sections,) = struct.unpack_from("<Q", code, 40)
-    entry, count = struct.unpack_from("<HH", code, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", code, sections + n * entry) for n in range(count)]
-    found = []
-    for header in headers:
-        if header[1] != 2:  # SHT_SYMTAB
-            continue
-        names = headers[header[6]][4]
-        for at in range(header[4] + 24, header[4] + header[5], 24):
-            name, _, _, section = struct.unpack_from("<IBBH", code, at)
-            if section == 0 and name:
-                end = code.index(b"\0", names + name)
-                found.append(code[names + name : end].decode())
-    return found
+    """Names an object refers to without defining them."""
+    symbols = parse(code).symbols
+    return [s.name for s in symbols if s.section == SHN_UNDEF and s.name]

@@ -73,9 +73,9 @@ pack:
   %rn1 = sub {I} %rn0, {one}
   %ens = shl {I} %en, {m}
   %rn = or {I} %rn1, %ens
-  %back0 = sub {I} %n, 1
+  %back0 = sub {I} 1, %en
   %back = select i1 %normal, {I} 0, {I} %back0
-  %rs = shl {I} %r, %back
+  %rs = lshr {I} %rn0, %back
   %bits0 = select i1 %normal, {I} %rn, {I} %rs
   %bits = or {I} %bits0, %sign
   %result = bitcast {I} %bits to {F}

@@ -101,7 +101,10 @@ class Formats:
         """Bits of memory -> held value."""
         if dtype.is_bool:
             return self.w.compare("icmp ne", raw, integer(0, raw.type))
-        if not dtype.is_float or dtype.bits >= 32:
+        if not dtype.is_float:
+            # Only the low bits of a byte that holds a narrower integer count.
+            return self.settle(raw, dtype)
+        if dtype.bits >= 32:
             return raw
         if dtype.name == "bfloat16":
             wide = self.w.convert("zext", raw, "i32")
