@@ -1,0 +1,209 @@
+"""Dependences: the lemma and isl against an enumeration of all pairs of iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.base import dtypes as d
+from tilewright.base.errors import VerifyError
+from tilewright.compute.reducer import reducer
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import Buffer, Expr, Lt, Min, Var, const, var
+from tilewright.loops.dependence import (
+    Verdict,
+    ask_isl,
+    can_fission,
+    can_parallelize,
+    can_reorder,
+    conflicting,
+    proven_equal,
+)
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.places import Access
+
+F = d.float32
+ADD = reducer("add", F)
+
+
+@st.composite
+def index(draw: st.DrawFn, loops: list[Var]) -> Expr:
+    """Non-negative, so that any offset lies inside a large enough buffer."""
+    e: Expr = const(draw(st.integers(0, 3)))
+    for v in draw(st.lists(st.sampled_from(loops), min_size=0, max_size=3)):
+        part: Expr = v * draw(st.sampled_from([1, 1, 2, 3, 4, 8]))
+        if draw(st.integers(0, 3)) == 0:
+            part = v // 2 if draw(st.booleans()) else v % 2
+        e = e + part
+    return e
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> Kernel:
+    """Two or three loops around one to three statements on two buffers."""
+    loops = [var(n) for n in "ijk"[: draw(st.integers(2, 3))]]
+    a, b = Buffer("a", (99, 99), F), Buffer("b", (99,), F)
+
+    def place() -> tuple[Buffer, tuple[Expr, ...]]:
+        buffer = draw(st.sampled_from([a, b]))
+        return buffer, tuple(draw(index(loops)) for _ in buffer.shape)
+
+    stmts: list[Stmt] = []
+    for _ in range(draw(st.integers(1, 2))):
+        target, at = place()
+        source, source_at = place()
+        value = source[source_at]
+        stmt: Stmt = Store(target, at, value)
+        if draw(st.booleans()):
+            stmt = Update((target,), at, (value,), ADD)
+        if draw(st.integers(0, 3)) == 0:
+            stmt = If(Lt(draw(index(loops)), const(draw(st.integers(1, 6)))), stmt, None)
+        stmts.append(stmt)
+    body = block(*stmts)
+    for v in reversed(loops):
+        body = loop(v, draw(st.integers(1, 4)), body)
+    return Kernel("k", (a, b), (a, b), body)
+
+
+def nest(kernel: Kernel) -> list[For]:
+    found, s = [], kernel.body
+    while isinstance(s, For):
+        found.append(s)
+        s = s.body
+    return found
+
+
+def touched(access: Access, loops: list[For]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(iteration, element) of every execution of an access."""
+    for point in product(*(range(f.trips or 0) for f in loops)):
+        env = {f.var: p for f, p in zip(loops, point, strict=True)}
+        if all(bool(evaluate(c, env)) == holds for c, holds in access.guards):
+            yield point, tuple(int(evaluate(i, env)) for i in access.index)
+
+
+def meetings(a: Access, b: Access, loops: list[For]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    second = list(touched(b, loops))
+    for p, x in touched(a, loops):
+        for q, y in second:
+            if x == y:
+                yield p, q
+
+
+@settings(max_examples=100, deadline=None)
+@given(kernels(), st.data())
+def test_parallel_against_enumeration(kernel: Kernel, data: st.DataObject) -> None:
+    loops = nest(kernel)
+    n = data.draw(st.integers(0, len(loops) - 1))
+    meet = any(
+        p[:n] == q[:n] and p[n] != q[n]
+        for a, b in conflicting(kernel, loops[n])
+        for p, q in meetings(a, b, loops)
+    )
+    verdict = can_parallelize(kernel, loops[n])
+    assert verdict.kind == ("illegal" if meet else "legal"), verdict.reason
+
+
+@settings(max_examples=100, deadline=None)
+@given(kernels())
+def test_reorder_against_enumeration(kernel: Kernel) -> None:
+    loops = nest(kernel)
+    backwards = any(
+        p < q and any(x > y for x, y in zip(p, q, strict=True))
+        for a, b in conflicting(kernel, loops[-1])
+        for one, two in meetings(a, b, loops)
+        for p, q in ((one, two), (two, one))
+    )
+    verdict = can_reorder(kernel, loops)
+    assert verdict.kind == ("illegal" if backwards else "legal"), verdict.reason
+
+
+@settings(max_examples=100, deadline=None)
+@given(kernels(), st.data())
+def test_lemma_against_enumeration_and_isl(kernel: Kernel, data: st.DataObject) -> None:
+    loops = nest(kernel)
+    n = data.draw(st.integers(0, len(loops) - 1))
+    band = loops[n:]
+    for a, b in conflicting(kernel, band[-1]):
+        same = proven_equal(a, b, band)
+        together = [(p, q) for p, q in meetings(a, b, loops) if p[:n] == q[:n]]
+        if same is None:
+            assert not together
+            continue
+        for k, f in enumerate(band):
+            if f.var in same:
+                assert all(p[n + k] == q[n + k] for p, q in together)
+                assert ask_isl(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
+
+
+def stencil() -> Kernel:
+    x, i, j = Buffer("x", (20, 20), F), var("i"), var("j")
+    return Kernel("s", (x,), (x,), loop(i, 18, loop(j, 18, Store(x, (i + 1, j), x[i, j + 1]))))
+
+
+def test_a_refusal_names_two_iterations_and_the_element() -> None:
+    verdict = can_reorder(stencil(), ["i", "j"])
+    assert verdict.kind == "illegal" and verdict.witness is not None
+    first, second = verdict.witness.first, verdict.witness.second
+    assert first["i"] < second["i"] and first["j"] > second["j"]
+    assert verdict.witness.place in verdict.reason
+    assert can_parallelize(stencil(), "j")
+    assert can_parallelize(stencil(), "i").kind == "illegal"
+
+
+def test_updates_commute_with_updates_only() -> None:
+    x, y, k = Buffer("x", (8,), F), Buffer("y", (1,), F), var("k")
+    step = Update((y,), (const(0),), (x[k],), ADD)
+    assert can_parallelize(Kernel("s", (x, y), (y,), loop(k, 8, step)), "k")
+    reading = block(step, Store(x, (k,), y[0]))
+    assert not can_parallelize(Kernel("s", (x, y), (x, y), loop(k, 8, reading)), "k")
+    other = block(step, Update((y,), (const(0),), (x[k],), reducer("max", F)))
+    assert not can_parallelize(Kernel("s", (x, y), (y,), loop(k, 8, other)), "k")
+
+
+def test_a_buffer_of_each_iteration_is_private() -> None:
+    x, t, i = Buffer("x", (8,), F), Buffer("t", (1,), F), var("i")
+    inner = block(Store(t, (const(0),), x[i]), Store(x, (i,), t[0]))
+    assert can_parallelize(Kernel("p", (x,), (x,), loop(i, 8, Alloc(t, inner))), "i")
+    assert not can_parallelize(Kernel("p", (x,), (x,), Alloc(t, loop(i, 8, inner))), "i")
+
+
+def test_data_dependent_writes_are_unknown() -> None:
+    x, at, i = Buffer("x", (8,), F), Buffer("at", (8,), d.int64), var("i")
+    kernel = Kernel("scatter", (at, x), (x,), loop(i, 8, Store(x, (at[i],), const(0.0, F))))
+    assert can_parallelize(kernel, "i").kind == "unknown"
+
+
+def test_overlapping_tiles_store_equal_values() -> None:
+    x, y, o, i = Buffer("x", (10,), F), Buffer("y", (10,), F), var("o"), var("i")
+    at = Min(o * 4, const(6)) + i
+    kernel = Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, Store(y, (at,), x[at]))))
+    assert can_parallelize(kernel, "o")
+    adding = Update((y,), (at,), (x[at],), reducer("max", F))
+    body = block(Store(y, (at,), const(0.0, F)), adding)
+    assert not can_parallelize(Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, body))), "o")
+
+
+def test_fission() -> None:
+    x, y, i = Buffer("x", (9,), F), Buffer("y", (9,), F), var("i")
+
+    def kernel(offset: int) -> Kernel:
+        first, second = Store(x, (i,), const(1.0, F)), Store(y, (i,), x[i + offset])
+        return Kernel("f", (x, y), (x, y), loop(i, 8, block(first, second)))
+
+    assert can_fission(kernel(0), "i", 1)
+    assert can_fission(kernel(1), "i", 1).kind == "illegal"
+    with pytest.raises(VerifyError, match="no statement boundary 2"):
+        can_fission(kernel(0), "i", 2)
+
+
+def test_an_unknown_loop_is_named() -> None:
+    with pytest.raises(VerifyError, match="no loop z"):
+        can_parallelize(stencil(), "z")
+
+
+def test_verdicts_are_true_when_legal() -> None:
+    assert Verdict("legal", "") and not Verdict("unknown", "")

@@ -1,0 +1,224 @@
+"""Every invariant of a kernel, broken once: the message names the culprit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base import dtypes as d
+from tilewright.base.errors import VerifyError
+from tilewright.compute.reducer import arg_reducer, reducer
+from tilewright.expr.nodes import (
+    And,
+    Buffer,
+    Cast,
+    Expr,
+    Le,
+    Load,
+    Lt,
+    Min,
+    Select,
+    Var,
+    const,
+    var,
+)
+from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, While, block, loop
+from tilewright.loops.verify import verify
+
+F = d.float32
+ZERO = const(0.0, F)
+
+
+def x() -> Buffer:
+    return Buffer("x", (8,), F)
+
+
+def kernel(body: Stmt, *params: Buffer, outputs: tuple[Buffer, ...] | None = None) -> Kernel:
+    return Kernel("k", params, params if outputs is None else outputs, body)
+
+
+def output_no_param() -> Kernel:
+    return Kernel("k", (), (x(),), block())
+
+
+def same_param_name() -> Kernel:
+    return kernel(block(), x(), x())
+
+
+def same_loop_name() -> Kernel:
+    a, i, j = x(), var("i"), var("i")
+    return kernel(block(loop(i, 8, Store(a, (i,), ZERO)), loop(j, 8, Store(a, (j,), ZERO))), a)
+
+
+def wrong_kind() -> Kernel:
+    a, i = x(), var("i")
+    return kernel(loop(i, 8, Store(a, (i,), ZERO), "fast"), a)
+
+
+def unbound() -> Kernel:
+    a = x()
+    return kernel(Store(a, (var("i"),), ZERO), a)
+
+
+def bound_elsewhere() -> Kernel:
+    a, i = x(), var("i")
+    return kernel(block(loop(i, 8, Store(a, (i,), ZERO)), Store(a, (i,), ZERO)), a)
+
+
+def no_such_buffer() -> Kernel:
+    a, t = x(), Buffer("t", (1,), F)
+    return kernel(block(Alloc(t, block()), Store(a, (const(0),), t[0])), a)
+
+
+def allocated_twice() -> Kernel:
+    t = Buffer("t", (1,), F)
+    return kernel(Alloc(t, Alloc(t, block())))
+
+
+def input_written() -> Kernel:
+    a = x()
+    return kernel(Store(a, (const(0),), ZERO), a, outputs=())
+
+
+def wrong_value() -> Kernel:
+    a = x()
+    return kernel(Store(a, (const(0),), const(1)), a)
+
+
+def wrong_condition() -> Kernel:
+    return kernel(If(const(1), block(), None))
+
+
+def wrong_while() -> Kernel:
+    return kernel(While(const(1), block()))
+
+
+def wrong_extent() -> Kernel:
+    return kernel(For(var("i"), const(3, d.int32), "serial", block()))
+
+
+def wrong_loop_variable() -> Kernel:
+    return kernel(For(Var("i", d.int32), const(3), "serial", block()))
+
+
+def wrong_update() -> Kernel:
+    a = x()
+    return kernel(Update((a,), (const(0),), (const(1),), reducer("add", d.int64)), a)
+
+
+def components_missing() -> Kernel:
+    a = x()
+    return kernel(Update((a,), (const(0),), (ZERO,), arg_reducer("argmax", F, d.int64)), a)
+
+
+def narrow_index() -> Kernel:
+    a, i = x(), var("i")
+    narrow = Cast(i, d.int32)
+    return kernel(loop(i, 8, Store(a, (i,), Load(a, (narrow,)))), a)
+
+
+def missing_index() -> Kernel:
+    a = x()
+    return kernel(Store(a, (), ZERO), a)
+
+
+def beyond() -> Kernel:
+    a, i = x(), var("i")
+    return kernel(loop(i, 9, Store(a, (i,), ZERO)), a)
+
+
+def before() -> Kernel:
+    a, i = x(), var("i")
+    return kernel(loop(i, 8, Store(a, (i,), a[i - 1])), a)
+
+
+def beyond_by_sum() -> Kernel:
+    a, i, j = x(), var("i"), var("j")
+    return kernel(loop(i, 4, loop(j, i + 3, Store(a, (i + j,), ZERO))), a)
+
+
+def vector_carries() -> Kernel:
+    a, i = x(), var("i")
+    return kernel(loop(i, 7, Store(a, (i,), a[i + 1]), "vector"), a)
+
+
+BROKEN = [
+    (output_no_param, "TW-OUTPUTS", "output x is no parameter"),
+    (same_param_name, "TW-PARAMS", "two parameters are named x"),
+    (same_loop_name, "TW-LOOP-NAME", "two loops are named i"),
+    (wrong_kind, "TW-LOOP-KIND", "loop i is 'fast'"),
+    (unbound, "TW-UNBOUND", "i is used where no loop binds it"),
+    (bound_elsewhere, "TW-UNBOUND", "i is used where no loop binds it"),
+    (no_such_buffer, "TW-BUFFER-SCOPE", "t is neither a parameter nor allocated"),
+    (allocated_twice, "TW-BUFFER-SCOPE", "t is allocated inside its own scope"),
+    (input_written, "TW-INPUT-WRITTEN", "x is written"),
+    (wrong_value, "TW-TYPE", "int64 is stored into x: float32"),
+    (wrong_condition, "TW-TYPE", "condition of `if 1:` is int64"),
+    (wrong_while, "TW-TYPE", "condition of `while 1:` is int64"),
+    (wrong_extent, "TW-TYPE", "extent of loop i is int32"),
+    (wrong_loop_variable, "TW-TYPE", "loop i is int32"),
+    (wrong_update, "TW-TYPE", "add combines int64, not int64 into x: float32"),
+    (components_missing, "TW-TYPE", "argmax has 2 components"),
+    (narrow_index, "TW-INDEX-TYPE", "is int32, not int64"),
+    (missing_index, "TW-INDEX-TYPE", "indexed with 0 expressions"),
+    (beyond, "TW-BOUNDS", r"dimension 0 of x\[i\] leaves 0..7 at i = 8"),
+    (before, "TW-BOUNDS", r"x\[i - 1\] leaves 0..7 at i = 0"),
+    (beyond_by_sum, "TW-BOUNDS", "leaves 0..7 at i = 3, j = 5"),
+    (vector_carries, "TW-LOOP-DEPENDENCE", "iterations of vector loop i depend on one another"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "message"), BROKEN, ids=lambda p: getattr(p, "__name__", "")
+)
+def test_rejects(make, code: str, message: str) -> None:
+    with pytest.raises(VerifyError, match=message) as caught:
+        verify(make())
+    assert caught.value.code == code
+    assert str(caught.value).startswith("kernel k: ")
+
+
+def triangle(i: Var, j: Var, a: Buffer) -> Stmt:
+    return loop(i, 8, loop(j, const(8) - i, Store(a, (i + j,), ZERO)))
+
+
+def tail_by_min(i: Var, j: Var, a: Buffer) -> Stmt:
+    return loop(i, 3, loop(j, Min(const(3), const(8) - i * 3), Store(a, (i * 3 + j,), ZERO)))
+
+
+def tail_by_guard(i: Var, j: Var, a: Buffer) -> Stmt:
+    at = i * 3 + j
+    return loop(i, 3, loop(j, 3, If(Lt(at, const(8)), Store(a, (at,), ZERO), None)))
+
+
+def padding(i: Var, j: Var, a: Buffer) -> Stmt:
+    at = i + j - 1
+    inside: Expr = And(Le(const(0), at), Lt(at, const(8)))
+    return loop(i, 8, loop(j, 3, Store(a, (i,), Select(inside, a[at], ZERO))))
+
+
+def even_only(i: Var, j: Var, a: Buffer) -> Stmt:
+    """Needs isl: the parity says that i is never 8."""
+    odd = (i % 2).eq(1)
+    return loop(i, 9, If(odd, Store(a, (i,), ZERO), None))
+
+
+def otherwise_arm(i: Var, j: Var, a: Buffer) -> Stmt:
+    return loop(i, 9, If(Lt(const(7), i), block(), Store(a, (i,), ZERO)))
+
+
+@pytest.mark.parametrize(
+    "body", [triangle, tail_by_min, tail_by_guard, padding, even_only, otherwise_arm]
+)
+def test_accepts(body) -> None:
+    a = x()
+    verify(kernel(body(var("i"), var("j"), a), a))
+
+
+def test_a_checked_read_is_left_to_run_time() -> None:
+    a, at, i = x(), Buffer("at", (8,), d.int64), var("i")
+    body = loop(i, 8, Store(a, (i,), a[at[i]]))
+    verify(kernel(body, at, a, outputs=(a,)))
+
+
+def test_dependences_may_be_left_out() -> None:
+    verify(vector_carries(), dependences=False)
