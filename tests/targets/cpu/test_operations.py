@@ -56,9 +56,7 @@ def check(results: list[Expr], inputs: dict[Var, np.ndarray[Any, Any]], **option
     for kind in ("serial", "vector"):
         i = var("i")
         env: dict[Any, Any] = {v: b[i] for v, b in buffers.items()}
-        stores = [
-            Store(o, (i,), substitute(r, env)) for o, r in zip(outputs, results, strict=True)
-        ]
+        stores = [Store(o, (i,), substitute(r, env)) for o, r in zip(outputs, results, strict=True)]
         extent = n if kind == "serial" else LANES
         body = block(*stores)
         if kind == "vector":
