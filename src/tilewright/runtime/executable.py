@@ -152,8 +152,9 @@ class Executable:
 
     def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         expected = self.model.inputs
-        if len(args) == 1 and not named and isinstance(args[0], Mapping):
-            args, named = (), args[0]
+        only = args[0] if len(args) == 1 else None
+        if isinstance(only, Mapping) and not named:
+            args, named = (), only
         if len(args) > len(expected):
             raise InputError(
                 f"{len(args)} inputs given, the model has {len(expected)}: {listed(expected)}"

@@ -1,0 +1,249 @@
+"""Artifacts on disk: a zip of a manifest, object code and constants; parsing one runs nothing.
+
+All members are stored uncompressed, so nothing can expand beyond the file, and the constants begin
+at a page boundary of the file, so that they are mapped and not read: their pages are loaded when
+first used and shared by all processes. The file must not be changed in place while it is loaded;
+`save` replaces it whole. Checksums: the manifest, which has those of all other members, is always
+verified, and so is all object code; constants are verified up to 64 MiB, and beyond that only when
+asked, since reading all weights would be most of the time to load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import secrets
+import struct
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import abi, buffer, manifest
+from tilewright.runtime.model import CompiledModel, check
+
+FORMAT: Final = 1
+SUFFIX: Final = ".tw"
+
+_MARK: Final = b"tilewright-artifact "
+_MANIFEST: Final = "manifest.json"
+_CONSTANTS: Final = "constants.bin"
+_VERIFY_LIMIT: Final = 64 << 20
+_CHUNK: Final = 1 << 20
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+_ALIGNMENT_FIELD: Final = 0xD935  # the extra field that zipalign defined for padding
+_DATE: Final = (1980, 1, 1, 0, 0, 0)  # the same model makes the same bytes
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    EOFError,
+    KeyError,
+    OverflowError,
+    struct.error,
+)
+
+
+def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
+    """Write the artifact, whole or not at all.
+
+    Raises ArtifactError if the model is inconsistent, holds what JSON cannot, or the file cannot
+    be written.
+    """
+    check(model)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            _write(model, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be written: {error.strerror or error}", where=str(path)
+        ) from error
+    except TypeError as error:
+        raise ArtifactError(f"the model cannot be saved: {error}", where=str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel:
+    """The model in an artifact, with its constants mapped.
+
+    verify: check the constants' checksum whatever their size. Raises ArtifactError for anything
+    but a whole artifact of a format that this version reads.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _read(file, verify)
+    except OSError as error:
+        raise ArtifactError(
+            f"the artifact cannot be read: {error.strerror or error}", where=str(path)
+        ) from error
+    except _BROKEN as error:
+        raise _damaged(f"is no artifact, or is damaged: {error}").at(str(path)) from error
+    except ArtifactError as error:
+        raise error.at(str(path)) from error.__cause__
+
+
+def _write(model: CompiledModel, file: BinaryIO) -> None:
+    members: dict[str, dict[str, Any]] = {}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        constants: Any = model.constants
+        offset = _add(archive, members, _CONSTANTS, memoryview(constants), mmap.PAGESIZE)
+        for folder, objects in (("objects", model.objects), ("support", model.support)):
+            for number, code in enumerate(objects):
+                _add(archive, members, f"{folder}/{number}.o", memoryview(code))
+        head = {
+            "format": FORMAT,
+            "members": members,
+            "constants_offset": offset,
+            **manifest.encode(model),
+        }
+        text = json.dumps(head, indent=1, allow_nan=False).encode()
+        _add(archive, {}, _MANIFEST, memoryview(text))
+        archive.comment = _MARK + hashlib.sha256(text).hexdigest().encode()
+
+
+def _add(
+    archive: zipfile.ZipFile,
+    members: dict[str, dict[str, Any]],
+    name: str,
+    data: memoryview,
+    alignment: int = 1,
+) -> int:
+    """Store one member with its data at a multiple of `alignment`; where in the file that is."""
+    info = zipfile.ZipInfo(name, _DATE)
+    info.create_system = 3
+    info.external_attr = 0o644 << 16
+    info.file_size = data.nbytes
+    large = data.nbytes >= 1 << 30
+    start = archive.fp.tell() if archive.fp else 0
+    if alignment > 1:
+        header = start + len(info.FileHeader(large)) + 6
+        padding = bytes(-header % alignment)
+        info.extra = struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
+    offset = start + len(info.FileHeader(large))
+    digest = hashlib.sha256()
+    with archive.open(info, "w", force_zip64=large) as out:
+        for at in range(0, data.nbytes, _CHUNK):
+            piece = data[at : at + _CHUNK]
+            digest.update(piece)
+            out.write(piece)
+    members[name] = {"size": data.nbytes, "sha256": digest.hexdigest()}
+    return offset
+
+
+def _read(file: BinaryIO, verify: bool) -> CompiledModel:
+    size = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        infos = _members(archive, size)
+        head = _manifest(archive, infos)
+        listed = head.get("members")
+        if not isinstance(listed, dict) or set(listed) != set(infos) - {_MANIFEST}:
+            raise _damaged("has other members than its manifest lists")
+        for name, entry in listed.items():
+            if infos[name].file_size != entry["size"]:
+                raise _damaged(f"has a {name} of {infos[name].file_size} bytes")
+        objects = list(_objects(archive, listed, "objects"))
+        support = list(_objects(archive, listed, "support"))
+        constants = _map_constants(file, infos[_CONSTANTS], head, verify)
+    model = manifest.decode(head, objects, support, constants)
+    check(model)
+    return model
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members, none of which can be larger than the file or appear twice."""
+    if not archive.comment.startswith(_MARK):
+        raise _damaged("is a zip file, but no artifact of this compiler")
+    infos = archive.infolist()
+    for info in infos:
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise _damaged(f"has a compressed or encrypted member {info.filename!r}")
+        if info.file_size != info.compress_size or info.file_size > size:
+            raise _damaged(f"has a member {info.filename!r} larger than the file")
+    found = {info.filename: info for info in infos}
+    if len(found) != len(infos) or not {_MANIFEST, _CONSTANTS} <= set(found):
+        raise _damaged("lacks its manifest or constants, or has a member twice")
+    return found
+
+
+def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]) -> dict[str, Any]:
+    text = archive.read(infos[_MANIFEST])
+    if hashlib.sha256(text).hexdigest().encode() != archive.comment[len(_MARK) :]:
+        raise _damaged("has a manifest that does not match its checksum")
+    head = manifest.parse(text)
+    version = head.get("format")
+    if version != FORMAT:
+        raise ArtifactError(
+            f"the artifact has format {version}, this version reads {FORMAT}",
+            code="TW-VERSION",
+            hint="Load it with the version that wrote it, or compile the model again",
+        )
+    if head.get("abi") != abi.ABI_VERSION:
+        raise ArtifactError(
+            f"the artifact has the calling convention {head.get('abi')}, this version has "
+            f"{abi.ABI_VERSION}",
+            code="TW-VERSION",
+            hint="Compile the model again with this version",
+        )
+    return head
+
+
+def _objects(
+    archive: zipfile.ZipFile, listed: dict[str, dict[str, Any]], folder: str
+) -> Iterator[bytes]:
+    count = sum(name.startswith(f"{folder}/") for name in listed)
+    for number in range(count):
+        name = f"{folder}/{number}.o"
+        code = archive.read(name)
+        if hashlib.sha256(code).hexdigest() != listed[name]["sha256"]:
+            raise _damaged(f"has a member {name} that does not match its checksum")
+        yield code
+
+
+def _map_constants(
+    file: BinaryIO, info: zipfile.ZipInfo, head: dict[str, Any], verify: bool
+) -> NDArray[np.uint8]:
+    size, offset = info.file_size, head["constants_offset"]
+    file.seek(info.header_offset)
+    raw = file.read(_LOCAL_HEADER.size)
+    mark, name_size, extra_size = _LOCAL_HEADER.unpack(raw)
+    found = info.header_offset + _LOCAL_HEADER.size + name_size + extra_size
+    if mark != b"PK\3\4" or found != offset:
+        raise _damaged("has its constants at another place than its manifest says")
+    if verify or size <= _VERIFY_LIMIT:
+        file.seek(offset)
+        digest = hashlib.sha256()
+        left = size
+        while left and (piece := file.read(min(_CHUNK, left))):
+            digest.update(piece)
+            left -= len(piece)
+        if digest.hexdigest() != head["members"][_CONSTANTS]["sha256"]:
+            raise _damaged("has constants that do not match their checksum")
+    if size == 0:
+        return np.empty(0, np.uint8)
+    start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    mapped = mmap.mmap(file.fileno(), offset - start + size, access=mmap.ACCESS_READ, offset=start)
+    view = np.frombuffer(mapped, np.uint8, size, offset - start)
+    if buffer.address(view) % abi.ALIGNMENT:
+        raise _damaged("has constants that are not aligned")
+    return view
+
+
+def _damaged(problem: str) -> ArtifactError:
+    return ArtifactError(
+        f"the file {problem}",
+        code="TW-ARTIFACT",
+        hint="Compile the model again, or copy the file again",
+    )
