@@ -126,6 +126,7 @@ def _add(
     info.create_system = 3
     info.external_attr = 0o644 << 16
     info.file_size = data.nbytes
+    info.CRC = 0  # so that the header can be measured before it is written
     large = data.nbytes >= 1 << 30
     start = archive.fp.tell() if archive.fp else 0
     if alignment > 1:
