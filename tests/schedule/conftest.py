@@ -13,7 +13,7 @@ from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule, Trace, replay
 
 
-def results(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
+def _results(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
     """The outputs of a run on seeded data; outputs start as a value that no kernel computes."""
     rng = np.random.default_rng(seed)
     arrays = {}
@@ -31,7 +31,7 @@ def results(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
 def _check_same(before: Kernel, schedule: Schedule, exact: bool = False) -> None:
     after = schedule.kernel
     verify(after)
-    for want, got in zip(results(before), results(after), strict=True):
+    for want, got in zip(_results(before), _results(after), strict=True):
         if exact:
             np.testing.assert_array_equal(got, want)
         else:
@@ -45,3 +45,9 @@ def _check_same(before: Kernel, schedule: Schedule, exact: bool = False) -> None
 def check_same() -> Callable[..., None]:
     """check_same(kernel, schedule, exact=False)."""
     return _check_same
+
+
+@pytest.fixture
+def results() -> Callable[..., list[np.ndarray]]:
+    """results(kernel, seed=0)."""
+    return _results

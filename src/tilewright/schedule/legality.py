@@ -12,7 +12,7 @@ such tiles overlap they store equal values. `ideal=True` uses it, by reading the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -20,9 +20,10 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var
-from tilewright.loops.nodes import Stmt
+from tilewright.loops.dependence import Verdict, can_parallelize
+from tilewright.loops.nodes import Kernel, Stmt
 from tilewright.schedule.region import uncovered, variables
-from tilewright.schedule.tree import Access, Env, accesses, allocated
+from tilewright.schedule.tree import Access, Env, accesses, allocated, environment, find_loop
 
 
 class _Equation(NamedTuple):
@@ -159,8 +160,8 @@ def commute(a: Access, b: Access) -> bool:
 
 def carried(
     body: Stmt, loop: Var, env: Env, updates: bool, overlap: bool
-) -> tuple[Access, Access] | None:
-    """Two accesses through which different iterations of `loop` may meet, or None.
+) -> Iterator[tuple[Access, Access]]:
+    """The pairs of accesses through which different iterations of `loop` may meet.
 
     updates: steps of one commutative reduction may meet. overlap: stores of overlapping tiles may.
     """
@@ -170,8 +171,7 @@ def carried(
                 continue
             agree = meeting(a, b, (loop,), env, overlap and a.kind == b.kind == "store")
             if agree is not None and loop not in agree:
-                return a, b
-    return None
+                yield a, b
 
 
 def order_witness(
@@ -209,3 +209,38 @@ def show_pair(a: Access, b: Access) -> str:
     if str(a) == str(b) and a.kind == b.kind:
         return f"{verb[a.kind]} {a}"
     return f"{verb[a.kind]} {a} and {verb[b.kind]} {b}"
+
+
+# What may meet in a loop of each kind: steps of one commutative reduction, stores of overlapping
+# tiles (see `carried`).
+MAY_MEET = {"vector": (True, False), "unroll": (True, True), "parallel": (False, True)}
+
+
+def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str) -> None:
+    """Raise ScheduleError if a loop's kind promises what its iterations do not keep.
+
+    What the digit lemma leaves open is asked of isl, which also names the two iterations.
+    """
+    env = environment(kernel.body)
+    for name in loops:
+        f, _ = find_loop(kernel, name, primitive)
+        if f.kind == "serial":
+            continue
+        verdict: Verdict | None = None
+        for a, b in carried(f.body, f.var, env, *MAY_MEET[f.kind]):
+            if not commute(a, b):
+                verdict = verdict or can_parallelize(kernel, name)
+                if verdict:
+                    continue
+            raise refuse(
+                primitive,
+                name,
+                f"different iterations of this {f.kind} loop may meet: one {show_pair(a, b)}"
+                f"{because(verdict)}",
+                hint,
+            )
+
+
+def because(verdict: Verdict | None) -> str:
+    """The witness of a verdict, to end a sentence with."""
+    return f" ({verdict.reason})" if verdict is not None else ""

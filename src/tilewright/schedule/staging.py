@@ -68,10 +68,12 @@ def _holds(s: Stmt, alloc: tree.Place) -> bool:
     return s is alloc.stmt or s in alloc.above
 
 
-def all_writes(kernel: Kernel, buffer: Buffer) -> Part:
-    """The smallest run of statements, outside all loops, that contains every write of `buffer`."""
+def all_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None) -> Part:
+    """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
+    if alloc is not None:
+        s, above = tree.below(alloc.stmt)[0], (*alloc.above, alloc.stmt)
     while True:
         if isinstance(s, Alloc):
             s, above = s.body, (*above, s)

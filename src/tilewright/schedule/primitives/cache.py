@@ -12,7 +12,7 @@ from tilewright.expr.nodes import And, Buffer, Const, Expr, Le, Load, Lt, Select
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, refuse, show_pair
+from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.region import Region, region, uncovered
 from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
 from tilewright.schedule.table import primitive
@@ -20,6 +20,15 @@ from tilewright.schedule.table import primitive
 
 def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
+def _body_of(verb: str, f: For, place: tree.Place, buffer: str, alloc: tree.Place | None) -> Part:
+    """The body of a loop that `buffer` exists around."""
+    if alloc is not None and alloc.stmt not in place.above:
+        raise _error(
+            verb, buffer, f"it does not exist around loop {f.var.name}", "name a loop in its scope"
+        )
+    return Part(tree.Place(f.body, (*place.above, f)))
 
 
 @primitive
@@ -43,12 +52,14 @@ def cache_write(
     """
     old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
     env = tree.environment(kernel.body)
+    if not any(a.buffer is old and a.writes for a in tree.accesses(kernel.body)):
+        raise _error("cache_write", buffer, "nothing writes it", "cache_read stages reads")
     if loop is None:
-        part = all_writes(kernel, old)
+        part = all_writes(kernel, old, alloc)
         box = Region((const(0),) * len(old.shape), old.shape)
     else:
         f, place = tree.find_loop(kernel, loop, "cache_write")
-        part = Part(tree.Place(f.body, (*place.above, f)))
+        part = _body_of("cache_write", f, place, buffer, alloc)
         touched = [a for a in tree.accesses(f.body) if a.buffer is old]
         if not any(a.writes for a in touched):
             raise _error(
@@ -69,7 +80,8 @@ def cache_write(
         if uncovered(body, old, env, writes_too=True) is not None:
             parts.insert(0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False))
         result = part.put(kernel, Alloc(new, block(*parts)))
-        _recheck(result, part, old)
+        around = [x.var.name for x in part.place.loops]
+        check_kinds(result, around, "cache_write", "stage it before the loop gets its kind")
     return result, new.name
 
 
@@ -88,24 +100,6 @@ def _copy(
         return guarded(point, old, env, move)
 
     return sweep(prefix, box.shape, taken, env, body)
-
-
-def _recheck(kernel: Kernel, part: Part, buffer: Buffer) -> None:
-    """Loops around the copies that run in parallel must still not meet."""
-    for s in part.place.above:
-        if not isinstance(s, For) or s.kind == "serial":
-            continue
-        f, _ = tree.find_loop(kernel, s.var.name, "cache_write")
-        env = tree.environment(kernel.body)
-        found = carried(f.body, f.var, env, f.kind != "parallel", f.kind != "vector")
-        if found is not None:
-            raise refuse(
-                "cache_write",
-                f.var.name,
-                f"the copies of {buffer.name} would meet in different iterations of a {f.kind} "
-                f"loop: one {show_pair(*found)}",
-                "stage the buffer before the loop is made parallel, or at a loop further in",
-            )
 
 
 @primitive
@@ -136,7 +130,7 @@ def cache_read(
         part = after_writes(kernel, old, alloc, "cache_read")
     else:
         f, place = tree.find_loop(kernel, loop, "cache_read")
-        part = Part(tree.Place(f.body, (*place.above, f)))
+        part = _body_of("cache_read", f, place, buffer, alloc)
     body = part.body
     found = [a for a in tree.accesses(body) if a.buffer is old]
     if not found or any(a.writes for a in found):

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Var
+from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import meeting, refuse, show_pair
+from tilewright.schedule.legality import because, meeting, refuse, show_pair
 from tilewright.schedule.table import primitive
 
 
-def _check(primitive_: str, first: Stmt, second: Stmt, loops: Sequence[For], env: tree.Env) -> None:
-    """No iteration of `second` may meet a later iteration of `first` (in any of `loops`)."""
+def _meeting(
+    first: Stmt, second: Stmt, loops: Sequence[For], env: tree.Env
+) -> tuple[tree.Access, tree.Access, Var] | None:
+    """An access of each part that may meet in different iterations of one of `loops`."""
     band = [f.var for f in loops]
     earlier = tree.accesses(first)
     for b in tree.accesses(second):
@@ -23,14 +27,20 @@ def _check(primitive_: str, first: Stmt, second: Stmt, loops: Sequence[For], env
             agree = meeting(a, b, band, env)
             free = None if agree is None else next((v for v in band if v not in agree), None)
             if free is not None:
-                raise refuse(
-                    primitive_,
-                    free.name,
-                    f"the parts meet in different iterations: the first {show_pair(a, b)}"
-                    if str(a) == str(b)
-                    else f"the parts meet in different iterations: one {show_pair(a, b)}",
-                    "split off a part that does not depend on the rest in other iterations",
-                )
+                return a, b, free
+    return None
+
+
+def _apart(
+    primitive_: str, found: tuple[tree.Access, tree.Access, Var], witness: str
+) -> ScheduleError:
+    a, b, v = found
+    return refuse(
+        primitive_,
+        v.name,
+        f"the parts meet in different iterations: {show_pair(a, b)}{witness}",
+        "part the body elsewhere, or take a loop further in",
+    )
 
 
 @primitive
@@ -55,7 +65,11 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
         )
     first, second = block(*parts[:after]), block(*parts[after:])
     env = tree.environment(kernel.body)
-    _check("fission", first, second, (f,), env)
+    found = _meeting(first, second, (f,), env)
+    if found is not None:
+        verdict = can_fission(kernel, name, after)
+        if not verdict:
+            raise _apart("fission", found, because(verdict))
     taken = tree.names(kernel)
     again = Var(tree.fresh(taken, f"{name}.2"), INDEX)
     other = For(again, f.extent, f.kind, tree.rewrite(second, env, {f.var: again}))
@@ -91,7 +105,9 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     first, rest = block(*starts), block(*s.stmts[len(starts) :])
     loops = [x for x in spine if isinstance(x, For)]
     env = tree.environment(kernel.body)
-    _check("decompose_reduction", first, rest, loops, env)
+    found = _meeting(first, rest, loops, env)
+    if found is not None:
+        raise _apart("decompose_reduction", found, "")
     hoisted, remaining = first, rest
     for x in reversed(spine):
         hoisted = _around(x, hoisted)
@@ -121,7 +137,7 @@ def _around(spine: Stmt, body: Stmt) -> Stmt:
     return If(spine.condition, body, None)
 
 
-def _no_start(name: str, buffer: str, s: Any) -> Exception:
+def _no_start(name: str, buffer: str, s: Any) -> ScheduleError:
     if isinstance(s, Alloc):
         reason = f"{s.buffer.name} is allocated inside the loop, around the reduction"
         hint = f"expand({s.buffer.name!r}, ...) first, so that it outlives the loop"

@@ -6,23 +6,17 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import For, Kernel
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, refuse, show_pair
+from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.table import primitive
 
 
-def _with_kind(kernel: Kernel, f: For, place: tree.Place, kind: str) -> Kernel:
-    return tree.put(kernel, place, For(f.var, f.extent, kind, f.body))
-
-
-def _check(kernel: Kernel, f: For, verb: str, hint: str) -> None:
-    env = tree.environment(kernel.body)
-    updates, overlap = verb != "parallel", verb != "vectorize"
-    found = carried(f.body, f.var, env, updates, overlap)
-    if found is not None:
-        a, b = found
-        raise refuse(
-            verb, f.var.name, f"different iterations may meet: one {show_pair(a, b)}", hint
-        )
+def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Kernel:
+    f, place = tree.find_loop(kernel, name, verb)
+    if kind in ("vector", "unroll"):
+        tree.trips(f, verb)
+    result = tree.put(kernel, place, For(f.var, f.extent, kind, f.body))
+    check_kinds(result, (name,), verb, hint)
+    return result
 
 
 @primitive
@@ -34,10 +28,9 @@ def vectorize(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  vector i in n: B(i)
     """
-    f, place = tree.find_loop(kernel, name, "vectorize")
-    tree.trips(f, "vectorize")
-    _check(kernel, f, "vectorize", "split the loop, or rfactor the reduction")
-    return _with_kind(kernel, f, place, "vector"), None
+    return _with_kind(
+        kernel, name, "vector", "vectorize", "split the loop, or rfactor the reduction"
+    ), None
 
 
 @primitive
@@ -49,10 +42,9 @@ def parallel(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  parallel i in n: B(i)
     """
-    f, place = tree.find_loop(kernel, name, "parallel")
-    hint = "parallelise a loop of a cc dimension, or rfactor the reduction first"
-    _check(kernel, f, "parallel", hint)
-    return _with_kind(kernel, f, place, "parallel"), None
+    return _with_kind(
+        kernel, name, "parallel", "parallel", "take a loop of a cc dimension, or rfactor first"
+    ), None
 
 
 @primitive
@@ -63,10 +55,7 @@ def unroll(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     before: for i in n: B(i)
     after:  unroll i in n: B(i)
     """
-    f, place = tree.find_loop(kernel, name, "unroll")
-    tree.trips(f, "unroll")
-    _check(kernel, f, "unroll", "leave the loop serial")
-    return _with_kind(kernel, f, place, "unroll"), None
+    return _with_kind(kernel, name, "unroll", "unroll", "leave the loop serial"), None
 
 
 @primitive
@@ -76,8 +65,7 @@ def serial(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     before: parallel i in n: B(i)
     after:  for i in n: B(i)
     """
-    f, place = tree.find_loop(kernel, name, "serial")
-    return _with_kind(kernel, f, place, "serial"), None
+    return _with_kind(kernel, name, "serial", "serial", ""), None
 
 
 @primitive

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.expr.nodes import INDEX, FloorDiv, Mod, Var, const
+from tilewright.loops.dependence import can_reorder
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, loop
 from tilewright.schedule import tree
-from tilewright.schedule.legality import order_witness, refuse, show_pair
+from tilewright.schedule.legality import because, check_kinds, order_witness, refuse, show_pair
 from tilewright.schedule.table import primitive
 
 
@@ -59,19 +60,22 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     body = band[-1].body
     env = tree.environment(kernel.body)
     witness = order_witness(body, [f.var for f in band], [f.var for f in order], env)
-    if witness is not None:
+    verdict = None if witness is None else can_reorder(kernel, [f.var.name for f in band])
+    if witness is not None and not verdict:
         a, b, x, y = witness
         raise refuse(
             "reorder",
             f"{x!r}, {y!r}",
             f"exchanging {x!r} and {y!r} would change the order in which iterations meet: one "
-            f"{show_pair(a, b)}",
+            f"{show_pair(a, b)}{because(verdict)}",
             "keep their order, or stage the buffer first (cache_write)",
         )
     new: Stmt = body
     for f in reversed(order):
         new = For(f.var, f.extent, f.kind, new)
-    return tree.put(kernel, place, new), None
+    result = tree.put(kernel, place, new)
+    check_kinds(result, (f.var.name for f in band), "reorder", "reorder before kinds are set")
+    return result, None
 
 
 @primitive

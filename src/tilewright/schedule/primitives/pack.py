@@ -101,7 +101,8 @@ def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str) 
 def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     """Give each iteration of a loop its own element of a buffer allocated inside it.
 
-    requires: the buffer is allocated inside the loop, which has a constant extent.
+    requires: the loop is the innermost one around the buffer's allocation and has a constant
+        extent.
     It gains a leading dimension for the loop and is allocated around it, so that the loop's body
     can be parted (decompose_reduction, fission). Repeat for the loops further out.
     before: for i in n: alloc c[1]: B(c[0])
@@ -109,11 +110,12 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     """
     f, place = tree.find_loop(kernel, loop, "expand")
     old, alloc = tree.find_buffer(kernel, buffer, "expand")
-    if alloc is None or f not in alloc.above:
+    if alloc is None or not alloc.loops or alloc.loops[-1] is not f:
+        inner = alloc.loops[-1].var.name if alloc is not None and alloc.loops else None
         raise ScheduleError(
-            f"expand: the buffer is not allocated inside loop {loop}",
+            f"expand: {loop} is not the innermost loop around the buffer's allocation",
             where=f"buffer {buffer}",
-            hint="only what lives within one iteration can be expanded",
+            hint=f"expand it by {inner} first" if inner else "it lives in no loop",
         )
     new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
     env = tree.environment(kernel.body)

@@ -12,6 +12,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, show_pair
 from tilewright.schedule.region import Region, inside, region
 from tilewright.schedule.table import primitive
 
@@ -96,7 +97,8 @@ def compute_at(
     args: the buffer; the loop of the consumer; the memory scope of the part (default: as before).
     requires: every use of the buffer besides its own computation is inside the loop; its nests come
         before that loop in one sequence, write nothing else, and read nothing that is written in
-        between; each dimension that is restricted is indexed by one loop of its nests.
+        between; each dimension that is restricted is indexed by one loop of its nests, whose
+        iterations do not depend on one another.
     The buffer keeps its name and shrinks to the region that one iteration reads (bounds; the base
     may depend on outer loops, `min` of overlapping tiles included). Values may be computed again
     in several iterations. Where the region may stick out of the computed domain, a guard is left.
@@ -114,6 +116,10 @@ def compute_at(
     home, made, between = _producers(buffer, alloc, place, "compute_at")
     _check_movable(buffer, made, between, "compute_at")
     needed = [a for a in tree.accesses(f.body) if a.buffer is buffer]
+    if any(a.writes for a in needed):
+        raise _error(
+            "compute_at", name, f"loop {loop} also writes it", "name a loop that only reads"
+        )
     total = sum(a.buffer is buffer for a in tree.accesses(kernel.body))
     own = sum(a.buffer is buffer for s in made for a in tree.accesses(s))
     if not needed or len(needed) + own != total:
@@ -174,6 +180,7 @@ def _restricted(
             assert isinstance(v, Var)
             if v in values:
                 continue
+            _check_separate(buffer, f, env)
             at = to_expr(affine(base) + Affine(((v, 1),), 0))
             values[v] = at
             env[v] = (0, size - 1)
@@ -181,6 +188,19 @@ def _restricted(
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
     result: Stmt = tree.rewrite(nest, env, values, {buffer: local}, fors)
     return result
+
+
+def _check_separate(buffer: Buffer, f: For, env: tree.Env) -> None:
+    """Iterations of a restricted loop may be left out: none uses what another one made."""
+    found = next(carried(f.body, f.var, env, updates=False, overlap=False), None)
+    if found is not None:
+        raise _error(
+            "compute_at",
+            buffer.name,
+            f"loop {f.var.name} cannot be restricted to a part, since its iterations depend on one "
+            f"another: one {show_pair(*found)}",
+            "place it at a loop that needs the whole dimension",
+        )
 
 
 def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:

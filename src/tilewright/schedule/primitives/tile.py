@@ -26,8 +26,9 @@ def split(
     requires: n is constant and 1 <= factor <= n (guard: any factor), and
         exact: factor divides n;
         guard, cut: nothing more, since the order of iterations stays;
-        overlap: running an iteration x again after any others gives the same memory. Formally, with
-            W(x), R(x) what x writes and reads of the buffers that outlive it:
+        overlap: the loop is serial, and running an iteration x again after any others gives the
+            same memory. Formally, with W(x), R(x) what x writes and reads of the buffers that
+            outlive it:
             x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is
             stored by x before x reads or updates it.
     before: for v in n: B(v)
@@ -59,6 +60,10 @@ def split(
             f"take one of {divisors}, or tail='guard', 'overlap' or 'cut'",
         )
     if n % factor and tail == "overlap":
+        if f.kind != "serial":
+            raise refuse(
+                "split", name, "repeated iterations may run at once", "split first, then parallel"
+            )
         _check_repeatable(kernel, f)
     taken = tree.names(kernel)
     outer = Var(tree.fresh(taken, f"{name}.o"), INDEX)
