@@ -26,7 +26,7 @@ def _environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
 
 
 def map_loads(root: Expr, rewrite: Mapping[Buffer, Callable[[Load], Expr]]) -> Expr:
-    """Rebuild `root` with each `Load` of a buffer in `rewrite` replaced by `rewrite[buffer](load)`."""
+    """Rebuild `root` with `rewrite[buffer](load)` in place of each `Load` of such a buffer."""
     done: dict[Node, Any] = {}
     for node in postorder(root):
         new: Any = node.map(done.__getitem__)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Load, Mul, Var
+from tilewright.graph.nodes import Operation
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
 
@@ -53,14 +54,22 @@ class Stage:
         return len(self.computations) == 1 and self.computations[0].is_map
 
 
-class Flow:
-    """Who writes and who reads each buffer in a list of Stages."""
+@dataclass(frozen=True, eq=False, slots=True)
+class HostCall:
+    """One operator run by a reference kernel in Python."""
 
-    def __init__(self, stages: Iterable[Stage]) -> None:
+    operation: Operation
+
+
+class Flow:
+    """Who writes and who reads each buffer in a list of Stages; host calls are left out."""
+
+    def __init__(self, stages: Iterable[Stage | HostCall]) -> None:
         self.writers: dict[Buffer, list[Stage]] = {}
         self.readers: dict[Buffer, list[Stage]] = {}
         for stage in stages:
-            self.add(stage)
+            if isinstance(stage, Stage):
+                self.add(stage)
 
     def add(self, stage: Stage) -> None:
         """Take a Stage into account."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 
@@ -63,8 +64,10 @@ class Target(Protocol):
         """Whether this machine can run the code."""
         ...
 
-    def default_schedule(self, kernel: Kernel, computations: Sequence[Computation]) -> Schedule:
-        """A schedule that is good without tuning."""
+    def default_schedule(
+        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+    ) -> Schedule:
+        """A schedule that is good without tuning; `constants` are known at compile time."""
         ...
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:

@@ -16,16 +16,19 @@ def names() -> tuple[str, ...]:
 
 
 def register(name: str, factory: str) -> None:
-    """Add a target: `factory` is "module:function", called with the `mcpu` asked for."""
+    """Add a target: `factory` is "module:function", called with `mcpu` and `exact`."""
     _FACTORIES[name] = factory
 
 
-def target(name: str = "cpu", mcpu: str = "native") -> Target:
-    """The target `name`, for the processor `mcpu`. Raises UnsupportedError for an unknown one."""
+def target(name: str = "cpu", mcpu: str = "native", exact: bool = False) -> Target:
+    """The target `name` for the processor `mcpu`; `exact` forbids fused multiply-adds.
+
+    Raises UnsupportedError for an unknown one.
+    """
     if name not in _FACTORIES:
         raise UnsupportedError(
             f"unknown target {name!r}", code="TW-TARGET", hint=f"known: {', '.join(names())}"
         )
     module, function = _FACTORIES[name].split(":")
-    made: Target = getattr(importlib.import_module(module), function)(mcpu)
+    made: Target = getattr(importlib.import_module(module), function)(mcpu, exact)
     return made

@@ -15,7 +15,7 @@ Values that leave the model, or that several Stages write, stay in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
@@ -23,15 +23,19 @@ from tilewright.compute.laws import follow, identity_dims, inline
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
-from tilewright.graph.stages import Flow, Stage, is_contraction, merge
+from tilewright.graph.stages import Flow, HostCall, Stage, is_contraction, merge
 from tilewright.ir.node import postorder
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
 MAX_LOADS = 16
 
 
-def fuse(stages: Sequence[Stage], outputs: frozenset[Buffer]) -> list[Stage]:
-    """The Stages after all three rules; `outputs` are the buffers that must exist at the end."""
+Step = Stage | HostCall
+Rule = Callable[[Stage, Stage, Buffer], Stage | None]
+
+
+def fuse(stages: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
+    """The Stages after all three rules; `outputs` are the buffers that must exist in memory."""
     out = _inline_maps(list(stages), outputs)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
@@ -82,13 +86,17 @@ def _inlined(producer: Computation, stage: Stage) -> Stage | None:
     return replace(stage, computations=tuple(found))
 
 
-def _inline_maps(stages: list[Stage], outputs: frozenset[Buffer]) -> list[Stage]:
+def _inline_maps(stages: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
     flow = Flow(stages)
-    place: dict[Stage, int] = {s: n for n, s in enumerate(stages)}
-    slots: list[Stage | None] = list(stages)
+    place: dict[Step, int] = {s: n for n, s in enumerate(stages)}
+    slots: list[Step | None] = list(stages)
     for n in range(len(slots)):
         stage = slots[n]
-        if stage is None or not stage.is_map or identity_dims(stage.computations[0]) is None:
+        if (
+            not isinstance(stage, Stage)
+            or not stage.is_map
+            or identity_dims(stage.computations[0]) is None
+        ):
             continue
         tensor = stage.writes[0]
         if tensor in outputs or len(flow.writers[tensor]) != 1:
@@ -133,13 +141,12 @@ def _recomputes(producer: Computation, consumers: Sequence[Stage]) -> bool:
     return costly or points > 4 * size
 
 
-def _attach(stages: list[Stage], outputs: frozenset[Buffer], rule: object) -> list[Stage]:
+def _attach(stages: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[Step]:
     """Apply a two-Stage rule along every producer-consumer edge until nothing changes."""
     flow = Flow(stages)
-    out: list[Stage] = []
-    for stage in stages:
-        current = stage
-        while True:
+    out: list[Step] = []
+    for current in stages:
+        while isinstance(current, Stage):
             step = next(
                 (
                     (producer, merged)
@@ -148,14 +155,14 @@ def _attach(stages: list[Stage], outputs: frozenset[Buffer], rule: object) -> li
                     and flow.sole_reader(b) is current
                     and len(flow.writers.get(b, ())) == 1
                     for producer in flow.writers[b]
-                    if (merged := rule(producer, current, b)) is not None  # type: ignore[operator]
+                    if (merged := rule(producer, current, b)) is not None
                 ),
                 None,
             )
             if step is None:
                 break
             producer, merged = step
-            events.emit("fuse", rule=rule.__name__, producer=producer.name, into=current.name)  # type: ignore[attr-defined]
+            events.emit("fuse", rule=rule.__name__, producer=producer.name, into=current.name)
             flow.remove(producer)
             flow.remove(current)
             flow.add(merged)

@@ -62,6 +62,12 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "neoverse-n1": ("aarch64", _N1),
 }
 
+# Families of features that generated code can make use of; an artifact requires no others.
+_USED = tuple(
+    "64bit adx amx avx bmi cmov cx16 cx8 f16c fma fxsr gfni lzcnt mmx movbe popcnt sahf sse ssse "
+    "vaes vpclmulqdq neon fp-armv8 fullfp16 dotprod i8mm bf16 sve lse rdm".split()
+)
+
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
 
@@ -91,7 +97,8 @@ def host() -> Machine:
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     if arch not in _TRIPLES:
         raise UnsupportedError(f"no code generator for the architecture {arch}", code="TW-MCPU")
-    features = [name for name, on in llvm.get_host_cpu_features().items() if on]
+    found = llvm.get_host_cpu_features().items()
+    features = [name for name, on in found if on and name.startswith(_USED)]
     return _describe(arch, sorted(features), _caches(), _physical_cores())
 
 

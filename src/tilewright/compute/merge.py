@@ -1,0 +1,193 @@
+"""Adjacent dimensions that move through memory together become one.
+
+`[h, w]` of a 1x1 convolution, or all four dimensions of an addition, are one dimension to the
+machine. The tensors are seen with merged axes too (the same memory under another shape).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from tilewright.compute.laws import map_loads
+from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder, substitute
+
+Views = dict[Buffer, Buffer]
+
+
+def merge_dims(computations: Sequence[Computation]) -> tuple[tuple[Computation, ...], Views]:
+    """The Computations with merged dimensions, and the view of each tensor that changed shape.
+
+    Dimensions of several Computations are one where they share the variable. Axes of extent 1 that
+    no dimension indexes are dropped from the tensors on the way.
+    """
+    group, views = _squeeze(tuple(computations))
+    while True:
+        pair = _candidate(group)
+        if pair is None:
+            return group, views
+        group, views = _merge(group, views, *pair)
+
+
+def _accesses(group: Sequence[Computation]) -> Iterable[tuple[Buffer, tuple[Expr, ...]]]:
+    for c in group:
+        for a in c.accesses:
+            yield a.buffer, a.index
+        for o in c.outputs:
+            yield o.tensor, o.index
+
+
+def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
+    """Drop axes of extent 1 that are always indexed by 0, and dimensions of extent 1."""
+    zero = Const(0, INDEX)
+    env: dict[object, object] = {d.var: zero for c in group for d in c.dims if d.extent == 1}
+    if env:
+        group = tuple(
+            replace(
+                c,
+                dims=tuple(d for d in c.dims if d.extent != 1),
+                outputs=tuple(
+                    Output(
+                        o.tensor,
+                        tuple(simplify(substitute(i, env)) for i in o.index),
+                        simplify(substitute(o.value, env)),
+                    )
+                    for o in c.outputs
+                ),
+            )
+            for c in group
+        )
+    keep: dict[Buffer, list[bool]] = {}
+    for b, index in _accesses(group):
+        flags = keep.setdefault(b, [extent != 1 for extent in b.shape])
+        for n, i in enumerate(index):
+            if not (isinstance(i, Const) and i.value == 0):
+                flags[n] = True
+    changed = {b: flags for b, flags in keep.items() if not all(flags)}
+    views = {
+        b: Buffer(
+            b.name, tuple(e for e, f in zip(b.shape, flags, strict=True) if f), b.dtype, b.scope
+        )
+        for b, flags in changed.items()
+    }
+
+    def index_of(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(i for i, f in zip(index, changed[b], strict=True) if f)
+
+    return _moved(group, views, index_of, {}), views
+
+
+def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
+    """Two adjacent cc dimensions that index every tensor side by side, or not at all."""
+    for c in group:
+        free = [d for d in c.dims if d.combine == CC]
+        for a, b in pairwise(free):
+            if all(_side_by_side(t, i, a, b) for t, i in _accesses(group)) and not _elsewhere(
+                group, a, b
+            ):
+                return a, b
+    return None
+
+
+def _side_by_side(tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim) -> bool:
+    used = [n for n, i in enumerate(index) if any(v is a.var or v is b.var for v in postorder(i))]
+    if not used:
+        return True
+    n = used[0]
+    return (
+        len(used) == 2
+        and used[1] == n + 1
+        and index[n] is a.var
+        and index[n + 1] is b.var
+        and tensor.shape[n + 1] == b.extent
+    )
+
+
+def _elsewhere(group: Sequence[Computation], a: Dim, b: Dim) -> bool:
+    """Whether a value uses one of them outside of an index, or a Computation has only one."""
+    for c in group:
+        has = [any(d.var is x.var for d in c.dims) for x in (a, b)]
+        if has[0] != has[1]:
+            return True
+        if has[0]:
+            order = [d.var for d in c.dims]
+            if order.index(b.var) != order.index(a.var) + 1:
+                return True
+        for o in c.outputs:
+            if any(n is a.var or n is b.var for n in _outside_loads(o.value)):
+                return True
+    return False
+
+
+def _outside_loads(root: Expr) -> list[Expr]:
+    """The nodes of a value that are not below a read."""
+    found: list[Expr] = []
+    stack = [root]
+    seen: set[Expr] = set()
+    while stack:
+        e = stack.pop()
+        if e in seen or isinstance(e, Load):
+            continue
+        seen.add(e)
+        found.append(e)
+        stack.extend(c for c in e.children() if isinstance(c, Expr))
+    return found
+
+
+def _merge(
+    group: tuple[Computation, ...], views: Views, a: Dim, b: Dim
+) -> tuple[tuple[Computation, ...], Views]:
+    new = Dim(Var(f"{a.var.name}{b.var.name}", INDEX), a.extent * b.extent, CC)
+    at: dict[Buffer, int] = {}
+    for t, index in _accesses(group):
+        for n, i in enumerate(index):
+            if i is a.var:
+                at[t] = n
+    made = {
+        t: Buffer(
+            t.name, (*t.shape[:n], t.shape[n] * t.shape[n + 1], *t.shape[n + 2 :]), t.dtype, t.scope
+        )
+        for t, n in at.items()
+    }
+
+    def index_of(t: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        n = at[t]
+        return (*index[:n], new.var, *index[n + 2 :])
+
+    group = _moved(group, made, index_of, {a.var: new, b.var: None})
+    total = {old: made.get(view, view) for old, view in views.items()}
+    seen = set(views.values())
+    total |= {t: view for t, view in made.items() if t not in seen}
+    return group, total
+
+
+def _moved(
+    group: Sequence[Computation],
+    views: Views,
+    index_of: Callable[[Buffer, tuple[Expr, ...]], tuple[Expr, ...]],
+    dims: dict[Var, Dim | None],
+) -> tuple[Computation, ...]:
+    def read(load: Load) -> Expr:
+        return Load(views[load.buffer], index_of(load.buffer, load.index))
+
+    table = dict.fromkeys(views, read)
+    out = []
+    for c in group:
+        outputs = []
+        for o in c.outputs:
+            value = map_loads(o.value, table)
+            index = tuple(map_loads(i, table) for i in o.index)
+            if o.tensor in views:
+                index = index_of(o.tensor, index)
+            outputs.append(Output(views.get(o.tensor, o.tensor), index, value))
+        kept: list[Dim] = []
+        for d in c.dims:
+            found = dims.get(d.var, d)
+            if found is not None:
+                kept.append(found)
+        out.append(replace(c, dims=tuple(kept), outputs=tuple(outputs)))
+    return tuple(out)

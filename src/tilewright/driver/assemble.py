@@ -1,0 +1,266 @@
+"""Puts a model together: places in memory, calls in order, one native function per segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright import __version__
+from tilewright.driver.kernels import CompiledStage, Interface
+from tilewright.driver.prepare import Preparer
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.lower import Lowered
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.passes.memory import Lifetime, plan
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.runtime import abi
+from tilewright.runtime.model import (
+    OBJECT,
+    CompiledModel,
+    CopyStep,
+    HostStep,
+    KernelRecord,
+    NativeStep,
+    Slot,
+    Step,
+    Tensor,
+)
+from tilewright.targets.base import Argument, Call, Target
+
+HostKernel = Any  # (Operation) -> (provider, JSON-able attributes, captured values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Built:
+    """A Stage with its interface and its object code."""
+
+    stage: Stage
+    face: Interface
+    code: CompiledStage
+
+
+@dataclass(eq=False)
+class Assembler:
+    """Gathers constants and slots while the steps are written down.
+
+    steps: the model in order. host: describes a host call for the runtime.
+    """
+
+    lowered: Lowered
+    steps: Sequence[Built | HostCall]
+    target: Target
+    host: HostKernel
+    _blobs: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    _size: int = 0
+    _constants: dict[Any, int] = field(default_factory=dict)
+    _objects: dict[Value, int] = field(default_factory=dict)
+    _places: dict[Buffer, int] = field(default_factory=dict)
+
+    def model(self, meta: Mapping[str, Any]) -> CompiledModel:
+        """The compiled model."""
+        graph = self.lowered.graph
+        self._value_of = {b: v for v, b in self.lowered.buffers.items()}
+        self._inputs = {v: n for n, v in enumerate(graph.inputs)}
+        self._outputs: dict[Value, int] = {}
+        for n, v in enumerate(graph.outputs):
+            if v not in self._inputs and v not in graph.constants:
+                self._outputs.setdefault(v, n)
+        arena = self._plan_memory()
+        built = [s for s in self.steps if isinstance(s, Built)]
+        workspace = max((b.code.workspace for b in built), default=0)
+        steps, segments = self._write(arena)
+        objects = dict.fromkeys(b.code.code for b in built)
+        steps += self._copies(graph)
+        return CompiledModel(
+            inputs=tuple(_tensor(v) for v in graph.inputs),
+            outputs=tuple(_tensor(v) for v in graph.outputs),
+            steps=tuple(steps),
+            objects=(*objects, *segments),
+            support=tuple(self.target.support()) if built else (),
+            constants=self._constant_bytes(),
+            arena_bytes=arena,
+            workspace=_round(workspace),
+            thread_workspace=max((b.code.thread_workspace for b in built), default=0),
+            object_slots=len(self._objects),
+            requirements=self.target.requirements,
+            meta={"name": graph.name, "version": __version__, **meta},
+        )
+
+    def _plan_memory(self) -> int:
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for n, step in enumerate(self.steps):
+            for b in self._touched(step):
+                first.setdefault(b, n)
+                last[b] = n
+        for v in self._later_reads():
+            b = self.lowered.buffers.get(v)
+            if b is not None and b in last:
+                last[b] = len(self.steps)
+        held = [b for b in first if self._in_arena(b)]
+        lives = [Lifetime(_bytes(b), first[b], last[b]) for b in held]
+        found = plan(lives, abi.ALIGNMENT)
+        self._places = dict(zip(held, found.offsets, strict=True))
+        return found.total
+
+    def _later_reads(self) -> list[Value]:
+        return [v for v in self.lowered.graph.outputs if v not in self._outputs]
+
+    def _touched(self, step: Built | HostCall) -> list[Buffer]:
+        if isinstance(step, Built):
+            return list(step.face.values)
+        values = (*step.operation.reads, *step.operation.writes)
+        return [self.lowered.buffers[v] for v in values if v in self.lowered.buffers]
+
+    def _in_arena(self, b: Buffer) -> bool:
+        v = self._value_of.get(b)
+        if b in self.lowered.data:
+            return False
+        return v is None or (v not in self._inputs and v not in self._outputs)
+
+    def _write(self, arena: int) -> tuple[list[Step], list[bytes]]:
+        prepared = Preparer([s.code for s in self.steps if isinstance(s, Built)])
+        steps: list[Step] = []
+        segments: list[bytes] = []
+        run: list[Built] = []
+        count = 0
+
+        def close() -> None:
+            nonlocal count
+            if not run:
+                return
+            symbol = f"segment_{len(segments)}"
+            step, code = self._segment(symbol, run, count, arena, prepared)
+            steps.append(step)
+            segments.append(code)
+            count += len(run)
+            run.clear()
+
+        for s in self.steps:
+            if isinstance(s, Built):
+                run.append(s)
+            else:
+                close()
+                steps.append(self._host(s.operation, steps))
+        close()
+        return steps, segments
+
+    def _segment(
+        self, symbol: str, run: Sequence[Built], first: int, arena: int, prepared: Preparer
+    ) -> tuple[NativeStep, bytes]:
+        values: list[Slot] = []
+        where: dict[Buffer, int] = {}
+        calls: list[Call] = []
+        records: list[KernelRecord] = []
+        scratch = Argument(abi.TABLE_ARENA, arena)
+
+        def argument(b: Buffer) -> Argument:
+            v = self._value_of.get(b)
+            if b in self.lowered.data:
+                return Argument(abi.TABLE_CONSTANTS, self._constant(b, self.lowered.data[b]))
+            if b in self._places:
+                return Argument(abi.TABLE_ARENA, self._places[b])
+            assert v is not None
+            if b not in where:
+                where[b] = abi.TABLE_FIRST_VALUE + len(values)
+                values.append(self._slot(v))
+            return Argument(where[b])
+
+        for n, item in enumerate(run, first):
+            data = [self.lowered.data.get(b) for b in item.face.values]
+            packed = [
+                Argument(
+                    abi.TABLE_CONSTANTS,
+                    self._constant((item.code.symbol, k, tuple(map(id, data))), a),
+                )
+                for k, a in enumerate(prepared.run(item.code, data))
+            ]
+            arguments = tuple(
+                packed[-1 - k] if k < 0 else argument(item.face.values[k])
+                for k in item.code.arguments
+            )
+            calls.append(Call(item.code.symbol, arguments, scratch, n))
+            moved = sum(_bytes(b) for b in item.face.values)
+            records.append(
+                KernelRecord(n, item.stage.name, item.stage.sources, item.stage.flops, moved)
+            )
+        code = self.target.segment(symbol, calls)
+        return NativeStep(symbol, tuple(values), tuple(records)), code
+
+    def _host(self, op: Operation, steps: list[Step]) -> HostStep:
+        provider, attributes, extra = self.host(op)
+        inputs = tuple(None if v is None else self._read(v, steps) for v in (*op.inputs, *extra))
+        outputs = tuple(None if v is None else self._slot(v) for v in op.outputs)
+        return HostStep(provider, op.op_type, attributes, inputs, outputs, op.label)
+
+    def _read(self, v: Value, steps: list[Step]) -> Slot:
+        """The slot of a host operand; a constant that has no native form is made by a step."""
+        constants = self.lowered.graph.constants
+        if v in constants and v not in self.lowered.buffers and v not in self._objects:
+            made = Operation("Constant", (), (v,), {"value": constants[v]}, "", 13, v.name)
+            provider, attributes, _ = self.host(made)
+            steps.append(HostStep(provider, "Constant", attributes, (), (self._slot(v),), v.name))
+        return self._slot(v)
+
+    def _slot(self, v: Value) -> Slot:
+        tensor = _tensor(v)
+        if v in self._inputs:
+            return Slot("input", self._inputs[v], tensor)
+        if v in self._outputs:
+            return Slot("output", self._outputs[v], tensor)
+        b = self.lowered.buffers.get(v)
+        if b is not None and b in self.lowered.data:
+            return Slot("constant", self._constant(b, self.lowered.data[b]), tensor)
+        if b is not None and b in self._places:
+            return Slot("arena", self._places[b], tensor)
+        if v not in self._objects:
+            self._objects[v] = len(self._objects)
+        return Slot("object", self._objects[v], tensor)
+
+    def _copies(self, graph: Graph) -> list[Step]:
+        """Outputs that are inputs, constants, or other outputs too."""
+        steps: list[Step] = []
+        for n, v in enumerate(graph.outputs):
+            if self._outputs.get(v) == n:
+                continue
+            source = self._read(v, steps)
+            steps.append(CopyStep(source, Slot("output", n, _tensor(v))))
+        return steps
+
+    def _constant(self, key: Any, array: np.ndarray[Any, Any]) -> int:
+        """The byte offset of a constant in the blob."""
+        if key not in self._constants:
+            self._constants[key] = self._size
+            data = np.ascontiguousarray(array)
+            self._blobs.append(data)
+            self._size = _round(self._size + data.nbytes)
+        return self._constants[key]
+
+    def _constant_bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        from tilewright.runtime.buffer import empty
+
+        blob = empty((self._size,), np.dtype(np.uint8))
+        at = 0
+        for data in self._blobs:
+            blob[at : at + data.nbytes] = data.reshape(-1).view(np.uint8)
+            at = _round(at + data.nbytes)
+        return blob
+
+
+def _tensor(v: Value) -> Tensor:
+    if v.kind != "tensor" or v.dtype is None:
+        return Tensor(v.name, OBJECT, None)
+    if v.shape is None:
+        return Tensor(v.name, v.dtype.name, None)
+    return Tensor(v.name, v.dtype.name, tuple(d if isinstance(d, int) else None for d in v.shape))
+
+
+def _bytes(b: Buffer) -> int:
+    return b.size * b.dtype.itemsize
+
+
+def _round(size: int) -> int:
+    return -(-size // abi.ALIGNMENT) * abi.ALIGNMENT

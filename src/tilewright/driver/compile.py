@@ -1,0 +1,223 @@
+"""`compile()`: the steps from a model to an Executable, as one flat list, each named and timed."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.base import events, flags
+from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
+from tilewright.base.store import Store, default_store
+from tilewright.base.text import listing
+from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.lower import Lowered, decompose, live_buffers, lower
+from tilewright.graph.nodes import Graph, Operation
+from tilewright.graph.passes import simplify
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel
+from tilewright.targets.base import Target
+from tilewright.targets.registry import target as find_target
+
+# The intern table is not locked: one compilation at a time in a process.
+_lock = threading.RLock()
+
+MATH = ("strict", "exact", "fast")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile; the fields are the keyword arguments of `compile`."""
+
+    target: str = "cpu"
+    mcpu: str = "native"
+    threads: int | None = None
+    strict: bool | None = None
+    math: str = "strict"
+    cache: bool | None = None
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.math not in MATH:
+            raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
+
+
+def compile(
+    source: Any,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Executable:
+    """Compile a model for this machine.
+
+    source: a path to an ONNX file, its bytes, an onnx.ModelProto, a torch.nn.Module (with
+    example_inputs), or a Graph. dims: values of symbolic dimensions. options: target, mcpu,
+    threads, strict (a reference kernel is an error), math ("strict", "exact", "fast"), cache
+    (False: neither read nor write the kernel cache), memory_limit (bytes).
+
+    Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
+    """
+    chosen = Options(**options)
+    with _lock, events.span("compile"):
+        graph = import_model(source, example_inputs, chosen)
+        if dims:
+            graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
+        if any(not v.static for v in graph.inputs if v.kind == "tensor"):
+            from tilewright.driver.dynamic import DynamicExecutable
+
+            return DynamicExecutable(graph, lambda g: build(g, chosen), chosen.threads)
+        return Executable(build(graph, chosen), threads=chosen.threads)
+
+
+def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
+    """The Graph of any accepted source."""
+    with events.span("import"):
+        if isinstance(source, Graph):
+            return source
+        from tilewright.frontends import torch
+
+        if torch.is_module(source):
+            source = torch.to_onnx(source, example_inputs)
+        elif not isinstance(source, str | Path | bytes) and not hasattr(source, "opset_import"):
+            raise InputError(
+                f"cannot compile a {type(source).__name__}",
+                hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
+            )
+        from tilewright.frontends import onnx
+
+        return onnx.load(source, memory_limit=options.memory_limit)
+
+
+def build(graph: Graph, options: Options) -> CompiledModel:
+    """The compiled model of a graph with static inputs."""
+    target = find_target(options.target, options.mcpu, options.math == "exact")
+    graph = optimise(graph, options)
+    lowered = stages(graph)
+    _report_reference_kernels(lowered, options)
+    steps = kernels(lowered, target, _store(options))
+    with events.span("assemble"):
+        assembler = Assembler(lowered, steps, target, _describe_host)
+        return assembler.model({"math": options.math, "target": target.name})
+
+
+def optimise(graph: Graph, options: Options) -> Graph:
+    """The graph passes, in order."""
+    fallback = _fallback()
+    passes: list[tuple[str, Callable[[Graph], Graph]]] = [
+        ("fold-constants", lambda g: simplify.fold_constants(g, fallback)),
+        ("remove-no-ops", simplify.remove_no_ops),
+        ("fold-batchnorm", simplify.fold_batchnorm),
+        ("decompose", decompose),
+        ("fold-constants", lambda g: simplify.fold_constants(g, fallback)),
+        ("remove-no-ops", simplify.remove_no_ops),
+        ("merge-repeated", simplify.merge_repeated),
+        ("remove-unused", simplify.remove_unused),
+    ]
+    for name, step in passes:
+        if name == "fold-batchnorm" and options.math == "exact":
+            continue
+        with events.span("pass", name=name):
+            graph = step(graph)
+    return graph
+
+
+def stages(graph: Graph) -> Lowered:
+    """The graph as fused Stages and host calls."""
+    with events.span("lower"):
+        lowered = lower(graph)
+    with events.span("fuse"):
+        calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+        kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
+        outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
+        lowered.steps = fuse(lowered.steps, outputs)
+    return lowered
+
+
+def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built | HostCall]:
+    """Every Stage with its object code."""
+    host = target if target.runs_here else find_target("cpu")
+    compiler = KernelCompiler(target, host, store)
+    live = live_buffers(lowered)
+    steps: list[Built | HostCall] = []
+    total = sum(isinstance(s, Stage) for s in lowered.steps)
+    with events.span("kernels", total=total):
+        for step in lowered.steps:
+            if isinstance(step, HostCall):
+                steps.append(step)
+                continue
+            face = interface(step, live[step])
+            code = compiler.compile(face, lowered.data)
+            events.emit("kernel-ready", name=step.name, total=total)
+            steps.append(Built(step, face, code))
+    return steps
+
+
+def text(source: Any, kind: str, example_inputs: Sequence[Any] = (), **options: Any) -> str:
+    """The model at one stage of compilation: graph, computation, kernel, llvm or asm.
+
+    Raises InputError for another kind, and what `compile` raises.
+    """
+    if kind not in ("graph", "computation", "kernel", "llvm", "asm"):
+        raise InputError(f"unknown stage {kind!r}", hint="graph, computation, kernel, llvm or asm")
+    chosen = Options(**options)
+    with _lock:
+        graph = optimise(import_model(source, example_inputs, chosen), chosen)
+        if kind == "graph":
+            return str(graph)
+        lowered = stages(graph)
+        target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
+        compiler = KernelCompiler(target, target, None)
+        live = live_buffers(lowered)
+        parts: list[str] = []
+        for step in lowered.steps:
+            if isinstance(step, HostCall):
+                parts.append(f"# host: {step.operation}")
+                continue
+            face = interface(step, live[step])
+            fixed = [b in lowered.data for b in face.values]
+            parts.append(f"# {step.name}: {', '.join(step.sources)}")
+            if kind == "computation":
+                parts.extend(str(c) for c in face.computations)
+            elif kind == "kernel":
+                parts.append(str(compiler.hoisted(face, fixed).kernel))
+            else:
+                kernel = compiler.hoisted(face, fixed).kernel
+                parts.append(target.text(kernel, face.name, kind))
+    return "\n".join(parts)
+
+
+def _store(options: Options) -> Store | None:
+    return None if options.cache is False else default_store()
+
+
+def _fallback() -> Fallback:
+    from tilewright.frontends.onnx.reference import OnnxFallback
+
+    return OnnxFallback()
+
+
+def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
+    from tilewright.frontends.onnx import reference
+
+    return reference.PROVIDER, reference.serialise(op), reference.captured(op)
+
+
+def _report_reference_kernels(lowered: Lowered, options: Options) -> None:
+    """One warning for all operators without native code; an error under `strict`."""
+    calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+    if not calls:
+        return
+    items = [f"{op.label} ({op.qualified})" for op in calls]
+    what = f"{len(calls)} operators run by reference kernels: {listing(items)}"
+    strict = flags.STRICT.get() if options.strict is None else options.strict
+    if strict:
+        raise UnsupportedError(what, code="TW-STRICT", hint="compile without strict", items=items)
+    warnings.warn(what, TilewrightWarning, stacklevel=4)

@@ -1,0 +1,240 @@
+"""From a Stage to object code, through the kernel cache.
+
+A kernel is found again by the canonical text of its Computations, which parameters are constants,
+the target and this version: names in the model play no part, so layers of one shape share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from tilewright import __version__
+from tilewright.base import events
+from tilewright.base.errors import CompileError, TilewrightError
+from tilewright.base.store import Store
+from tilewright.compute.canonical import canonical
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.stages import Stage
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.printer import show_kernel
+from tilewright.schedule import Schedule
+from tilewright.targets.base import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Work on constants done by the compiler: `symbol(inputs..., result)`.
+
+    inputs: indices into the interface, or -1 - n for the result of preparation n.
+    """
+
+    symbol: str
+    inputs: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    workspace: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStage:
+    """A kernel and how to call it.
+
+    arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
+    code, prepare_code: object files, the latter for the machine that compiles.
+    """
+
+    symbol: str
+    arguments: tuple[int, ...]
+    workspace: int
+    thread_workspace: int
+    preparations: tuple[Preparation, ...]
+    code: bytes
+    prepare_code: tuple[bytes, ...]
+
+    def to_bytes(self) -> bytes:
+        """For the cache: a line of JSON, then the object files."""
+        header = {
+            "symbol": self.symbol,
+            "arguments": self.arguments,
+            "workspace": self.workspace,
+            "thread_workspace": self.thread_workspace,
+            "preparations": [asdict(p) for p in self.preparations],
+            "sizes": [len(c) for c in (self.code, *self.prepare_code)],
+        }
+        return b"\n".join([json.dumps(header).encode(), self.code + b"".join(self.prepare_code)])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> CompiledStage:
+        """The inverse of `to_bytes`. Raises ValueError, KeyError or TypeError for other data."""
+        line, _, blobs = data.partition(b"\n")
+        h = json.loads(line)
+        codes, at = [], 0
+        for size in h["sizes"]:
+            codes.append(blobs[at : at + size])
+            at += size
+        preparations = tuple(
+            Preparation(
+                p["symbol"], tuple(p["inputs"]), tuple(p["shape"]), p["dtype"], p["workspace"]
+            )
+            for p in h["preparations"]
+        )
+        return CompiledStage(
+            h["symbol"],
+            tuple(h["arguments"]),
+            h["workspace"],
+            h["thread_workspace"],
+            preparations,
+            codes[0],
+            tuple(codes[1:]),
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Interface:
+    """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
+
+    params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    kernel: Kernel | None
+    values: tuple[Buffer, ...]
+    params: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+    def plain(self) -> Kernel:
+        """The kernel before any schedule."""
+        if self.kernel is not None:
+            return self.kernel
+        return lower(self.name, self.computations, self.params, self.outputs)
+
+
+def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
+    """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
+    if stage.kernel is not None:
+        k = stage.kernel
+        return Interface(k.name, (), k, k.params, k.params, k.outputs)
+    names: dict[str, int] = {}
+    named = []
+    for c in stage.computations:
+        count = names[c.name] = names.get(c.name, 0) + 1
+        named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
+    outputs = [b for b in stage.writes if b in live]
+    computations, views = merge_dims(named)
+    values = (*stage.reads, *outputs)
+    params = tuple(views.get(b, b) for b in values)
+    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
+    outs = params[len(stage.reads) :]
+    return Interface(name, computations, None, values, params, outs)
+
+
+class KernelCompiler:
+    """Compiles Stages for a target, each distinct one once.
+
+    store: the cache on disk, or None. host: the target that runs on this machine.
+    """
+
+    def __init__(self, target: Target, host: Target, store: Store | None) -> None:
+        self.target = target
+        self.host = host
+        self.store = store
+        self.known: dict[str, CompiledStage] = {}
+
+    def compile(self, face: Interface, constants: Collection[Buffer]) -> CompiledStage:
+        """Object code for a Stage; `constants` are those of its values known now."""
+        fixed = tuple(b in constants for b in face.values)
+        key = self._key(face, fixed)
+        if key in self.known:
+            return self.known[key]
+        found = self._cached(key)
+        if found is None:
+            with events.span("kernel", name=face.name):
+                found = self._make(face, fixed, key)
+            if self.store is not None:
+                self.store.put(key, found.to_bytes())
+        self.known[key] = found
+        return found
+
+    def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
+        """The default schedule of a Stage."""
+        plain = face.plain()
+        if face.kernel is not None:
+            return Schedule(plain)
+        constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
+        return self.target.default_schedule(plain, face.computations, constants)
+
+    def hoisted(self, face: Interface, fixed: Sequence[bool]) -> Hoisted:
+        """The scheduled kernel, its work on constants apart."""
+        scheduled = self.schedule(face, fixed).kernel
+        return hoist(scheduled, {p for p, known in zip(face.params, fixed, strict=True) if known})
+
+    def _key(self, face: Interface, fixed: Sequence[bool]) -> str:
+        if face.kernel is not None:
+            program = show_kernel(face.kernel)
+        else:
+            program = canonical(face.computations, face.params)
+        names = " ".join(c.name for c in face.computations)
+        text = "\n".join(
+            [
+                __version__,
+                self.target.key,
+                self.host.key,
+                names,
+                str(fixed),
+                str([face.params.index(o) for o in face.outputs]),
+                program,
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _cached(self, key: str) -> CompiledStage | None:
+        data = None if self.store is None else self.store.get(key)
+        if data is None:
+            return None
+        try:
+            return CompiledStage.from_bytes(data)
+        except (ValueError, KeyError, TypeError, IndexError):
+            return None
+
+    def _make(self, face: Interface, fixed: Sequence[bool], key: str) -> CompiledStage:
+        try:
+            work = self.hoisted(face, fixed)
+            symbol = f"{face.name}_{key[:12]}"
+            made = self.target.emit(work.kernel, symbol)
+            position = {p: n for n, p in enumerate(face.params)}
+            preparations: list[Preparation] = []
+            codes: list[bytes] = []
+            for n, kernel in enumerate(work.prepare):
+                part = self.host.emit(kernel, f"{symbol}_p{n}")
+                result = kernel.outputs[0]
+                inputs = tuple(position[b] for b in kernel.inputs)
+                preparations.append(
+                    Preparation(
+                        part.symbol, inputs, result.shape, result.dtype.name, part.workspace
+                    )
+                )
+                codes.append(part.code)
+                position[result] = -1 - n
+            arguments = tuple(position[b] for b in work.kernel.params)
+        except TilewrightError as error:
+            raise error.at(f"kernel {face.name}") from error.__cause__
+        except RecursionError as error:
+            raise CompileError("the expression is nested too deeply", where=face.name) from error
+        return CompiledStage(
+            symbol,
+            arguments,
+            made.workspace,
+            made.thread_workspace,
+            tuple(preparations),
+            made.code,
+            tuple(codes),
+        )

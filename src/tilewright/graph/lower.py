@@ -1,0 +1,230 @@
+"""From operators to Stages: every value becomes a Buffer, every operator its Computations.
+
+An operator without a native form is decomposed into others if its definition says how; what is
+left becomes a HostCall, which runs a reference kernel between the native segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.compute.laws import order_dims, relayout
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, program_of
+from tilewright.graph.passes import layout
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.loops.nodes import Kernel
+
+
+@dataclass(eq=False, slots=True)
+class Lowered:
+    """A graph as Stages and HostCalls in order, with the Buffers of its values.
+
+    buffers: every value that native code touches. data: the constants' contents, row-major in
+    the buffer's shape.
+    """
+
+    graph: Graph
+    steps: list[Stage | HostCall] = field(default_factory=list)
+    buffers: dict[Value, Buffer] = field(default_factory=dict)
+    data: dict[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+
+def decompose(graph: Graph) -> Graph:
+    """Operators without a native form, replaced by the operators of their definition."""
+    operations: list[Operation] = []
+    constants = dict(graph.constants)
+    changed = False
+    queue = list(reversed(graph.operations))
+    while queue:
+        op = queue.pop()
+        parts = None if _native(op, constants) else _parts(op, constants)
+        if parts is None:
+            operations.append(op)
+            continue
+        changed = True
+        fragment, renamed = parts
+        constants |= fragment.constants
+        queue.extend(reversed(renamed))
+    return graph.with_operations(operations, constants) if changed else graph
+
+
+def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Operation]] | None:
+    definition = definition_of(op)
+    if definition is None or definition.decompose is None:
+        return None
+    if not all(v.static for v in (*op.reads, *op.writes)):
+        return None
+    fragment = Fragment(op.label, known)
+    results = definition.decompose(OpCall(op, known), fragment)
+    if results is None:
+        return None
+    made = {v for o in fragment.operations for v in o.writes}
+    swap: dict[Value, Value] = {}
+    extra: list[Operation] = []
+    for old, new in zip(op.outputs, results, strict=False):
+        if old is None:
+            continue
+        if new in made and new not in swap:
+            swap[new] = old
+        else:
+            extra.append(Operation("Identity", (new,), (old,), {}, "", 21, f"{op.label}/out"))
+    operations = [_renamed(o, swap) for o in fragment.operations]
+    return fragment, [*operations, *(_renamed(o, swap) for o in extra)]
+
+
+def _renamed(op: Operation, swap: dict[Value, Value]) -> Operation:
+    def one(values: Sequence[Value | None]) -> tuple[Value | None, ...]:
+        return tuple(None if v is None else swap.get(v, v) for v in values)
+
+    return Operation(
+        op.op_type, one(op.inputs), one(op.outputs), op.attributes, op.domain, op.version, op.name
+    )
+
+
+def _native(op: Operation, known: dict[Value, Any]) -> bool:
+    buffers = {v: _scratch(v) for v in (*op.reads, *op.writes) if v.static}
+    return _program(op, known, buffers) is not None
+
+
+def _program(
+    op: Operation, known: dict[Value, Any] | Any, buffers: dict[Value, Buffer]
+) -> Sequence[Computation | Kernel] | None:
+    if op.subgraphs or not all(v in buffers for v in (*op.reads, *op.writes)):
+        return None
+    inputs = [None if v is None else buffers[v] for v in op.inputs]
+    outputs = [None if v is None else buffers[v] for v in op.outputs]
+    return program_of(op, known, inputs, outputs)
+
+
+def _scratch(v: Value) -> Buffer:
+    assert v.dtype is not None
+    return Buffer(v.name, v.extents, v.dtype)
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    def fresh(self, text: str) -> str:
+        stem = re.sub(r"\W+", "_", text).strip("_") or "t"
+        name, n = stem, 1
+        while name in self.taken:
+            n += 1
+            name = f"{stem}_{n}"
+        self.taken.add(name)
+        return name
+
+
+def lower(graph: Graph, channel_last: bool = True) -> Lowered:
+    """The Stages of a graph whose constants are folded. Host operators keep values row-major."""
+    graph = decompose(graph)
+    out = Lowered(graph)
+    names = _Names()
+    logical: dict[Value, Buffer] = {}
+    for v in graph.values:
+        if v.static and native_dtype(v.dtype):
+            logical[v] = Buffer(names.fresh(v.name), v.extents, v.dtype or _never())
+    programs = {op: _program(op, graph.constants, logical) for op in graph.operations}
+    fixed = {
+        v
+        for op, program in programs.items()
+        for v in (*op.reads, *op.writes)
+        if program is None or any(isinstance(p, Kernel) for p in program)
+    }
+    orders = layout.choose(graph, fixed) if channel_last else {}
+    stored: dict[Buffer, tuple[Buffer, tuple[int, ...]]] = {}
+    for v, b in logical.items():
+        order = orders.get(v)
+        if order is not None:
+            moved = Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype)
+            stored[b] = (moved, order)
+        out.buffers[v] = stored[b][0] if order is not None else b
+    for v, array in graph.constants.items():
+        if v in logical:
+            out.data[out.buffers[v]] = array
+    kernel_names = _Names()
+    for op in graph.operations:
+        program = programs[op]
+        if program is None:
+            out.steps.append(HostCall(op))
+        else:
+            out.steps.extend(_stages(op, program, stored, kernel_names, graph))
+    return out
+
+
+def _stages(
+    op: Operation,
+    program: Sequence[Computation | Kernel],
+    stored: dict[Buffer, tuple[Buffer, tuple[int, ...]]],
+    names: _Names,
+    graph: Graph,
+) -> Iterable[Stage]:
+    definition = definition_of(op)
+    counter = definition.flops if definition is not None else None
+    flops = counter(OpCall(op, graph.constants)) if counter is not None else 0
+    group: list[Computation] = []
+    found: list[Stage] = []
+
+    def close() -> None:
+        for part in _independent(group):
+            name = names.fresh(op.name or part[0].name)
+            found.append(Stage(name, tuple(part), (op.label,), flops if not found else 0))
+        group.clear()
+
+    for item in program:
+        if isinstance(item, Kernel):
+            close()
+            name = names.fresh(op.name or item.name)
+            found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
+        elif any(o.tensor.size for o in item.outputs):
+            group.append(order_dims(relayout(item, stored)))
+    close()
+    return found
+
+
+def _independent(group: Sequence[Computation]) -> list[list[Computation]]:
+    """Computations that feed one another stay together; the others part (pieces of a concat)."""
+    parts: list[list[Computation]] = []
+    for c in group:
+        linked = [
+            p for p in parts if any(o.tensor in c.inputs for other in p for o in other.outputs)
+        ]
+        merged = [x for p in linked for x in p]
+        parts = [p for p in parts if p not in linked]
+        parts.append([*merged, c])
+    return parts
+
+
+def _never() -> DType:
+    raise AssertionError("a native value has a dtype")
+
+
+def live_buffers(lowered: Lowered) -> dict[Stage, set[Buffer]]:
+    """For each Stage the buffers that another step, or the caller of the model, uses."""
+    needed = {lowered.buffers[v] for v in lowered.graph.outputs if v in lowered.buffers}
+    uses: dict[Buffer, int] = {}
+    for step in lowered.steps:
+        for b in _touched(step, lowered):
+            uses[b] = uses.get(b, 0) + 1
+    return {
+        s: {b for b in s.writes if b in needed or uses[b] > 1}
+        for s in lowered.steps
+        if isinstance(s, Stage)
+    }
+
+
+def _touched(step: Stage | HostCall, lowered: Lowered) -> set[Buffer]:
+    if isinstance(step, Stage):
+        return {*step.reads, *step.writes}
+    values = (*step.operation.reads, *step.operation.writes)
+    return {lowered.buffers[v] for v in values if v in lowered.buffers}

@@ -1,0 +1,65 @@
+"""Layouts chosen across the graph: feature maps are stored channel-last.
+
+A layout is an order of the logical axes in memory. Operators are written on logical axes and never
+see it; only the index maps change (`compute.laws.relayout`), so no transposition is inserted
+anywhere: a graph input in channel-first order is simply read with other strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.graph.nodes import Graph, Operation, Value
+
+# Operators over feature maps [N, C, spatial...]; the first input and output are feature maps.
+SPATIAL = frozenset(
+    "Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool "
+    "BatchNormalization InstanceNormalization GroupNormalization LRN Resize Upsample DepthToSpace "
+    "SpaceToDepth QLinearConv ConvInteger".split()
+)
+# Operators that move data between axes: a layout does not pass through them.
+_REARRANGE = frozenset(
+    "Reshape Transpose Flatten Squeeze Unsqueeze MatMul Gemm Einsum Shape Size".split()
+)
+
+
+def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, ...]]:
+    """The order of axes in memory of each value that is not row-major.
+
+    fixed: values that must stay row-major besides inputs, outputs and constants of the graph
+    (those that reference kernels or hand-written Kernels touch).
+    """
+    keep = {*graph.inputs, *graph.outputs, *graph.constants, *fixed}
+    maps: set[Value] = set()
+    pending: list[Operation] = []
+    for op in graph.operations:
+        if op.op_type in SPATIAL:
+            found = [op.inputs[0], op.outputs[0]]
+            _extend(maps, (v for v in found if v is not None and _is_map(v)), pending, graph)
+    while pending:
+        op = pending.pop()
+        if op.op_type in _REARRANGE:
+            continue
+        ranks = {len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None}
+        values = (v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks)
+        _extend(maps, values, pending, graph)
+    return {v: _channel_last(len(v.extents)) for v in maps if v not in keep}
+
+
+def _extend(
+    maps: set[Value], values: Iterable[Value], pending: list[Operation], graph: Graph
+) -> None:
+    for v in values:
+        if v in maps:
+            continue
+        maps.add(v)
+        producer = graph.producer(v)
+        pending.extend(graph.users(v) if producer is None else (*graph.users(v), producer))
+
+
+def _is_map(v: Value) -> bool:
+    return v.static and len(v.extents) >= 3
+
+
+def _channel_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)

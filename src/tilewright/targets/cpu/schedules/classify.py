@@ -1,0 +1,99 @@
+"""What kind of kernel a group of Computations is: the choice of sketch, read off its structure.
+
+* `map`: no reduction.
+* `tiled`: one reduction whose results are contiguous along a free dimension (matrix products,
+  convolutions, pooling, column sums), with at most one map behind it.
+* `rows`: reductions along the contiguous dimension of their input (softmax, layer normalisation,
+  row sums), any number of them over the same leading dimensions.
+* `plain`: anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compute.nodes import CC, PS, Computation, Dim
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.ir.node import postorder
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The sketch's name; for `tiled` also the reduction, the map behind it, and the vector dim."""
+
+    name: str
+    reduction: Computation | None = None
+    epilogue: Computation | None = None
+    vector: Dim | None = None
+
+
+def address(load: Load) -> Affine:
+    """The element offset of an access in its buffer, as a linear form."""
+    total = Affine((), 0)
+    for index, stride in zip(load.index, load.buffer.strides, strict=True):
+        total = total + affine(index).scaled(stride)
+    return total
+
+
+def stride(form: Affine, v: Var) -> int | None:
+    """Elements moved per step of `v`; None where the address is not linear in `v`."""
+    for atom, _ in form.terms:
+        if atom is not v and any(n is v for n in postorder(atom)):
+            return None
+    return form.coefficient(v)
+
+
+def uses(e: Expr, v: Var) -> bool:
+    """Whether `v` occurs in `e`."""
+    return any(n is v for n in postorder(e))
+
+
+def free_dims(computation: Computation) -> list[Dim]:
+    """cc dimensions with more than one point, outermost first."""
+    return [d for d in computation.dims if d.combine == CC and d.extent > 1]
+
+
+def reduction_dims(computation: Computation) -> list[Dim]:
+    """pw dimensions with more than one point, outermost first."""
+    return [d for d in computation.dims if d.combine != CC and d.extent > 1]
+
+
+def classify(computations: Sequence[Computation]) -> Kind:
+    """The kind of kernel these Computations make, in the order given."""
+    if any(d.combine == PS for c in computations for d in c.dims):
+        return Kind("plain")
+    if all(c.is_map for c in computations):
+        return Kind("map" if len(computations) == 1 else "plain")
+    reductions = [c for c in computations if not c.is_map]
+    if len(reductions) == 1 and computations[0] is reductions[0] and len(computations) <= 2:
+        r = reductions[0]
+        if len(r.outputs) == 1:
+            free = free_dims(r)
+            if free and _contiguous_result(r, free[-1]):
+                epilogue = computations[1] if len(computations) == 2 else None
+                return Kind("tiled", r, epilogue, free[-1])
+    if all(_row_reduction(c) for c in reductions):
+        return Kind("rows")
+    return Kind("plain")
+
+
+def _contiguous_result(r: Computation, vector: Dim) -> bool:
+    """Whether vectors along `vector` read contiguous or invariant data, or weights to be packed."""
+    accesses = list(r.accesses)
+    steps = [stride(address(a), vector.var) for a in accesses]
+    if any(s is None for s in steps):
+        return False
+    if any(s == 1 for s in steps):
+        return True
+    inner = reduction_dims(r)
+    return len(accesses) >= 2 and bool(inner) and any(s == 0 for s in steps)
+
+
+def _row_reduction(c: Computation) -> bool:
+    """Whether some input is read contiguously along the last reduced dimension."""
+    inner = reduction_dims(c)
+    if not inner or len(c.outputs) != 1:
+        return False
+    return any(stride(address(a), inner[-1].var) == 1 for a in c.accesses)

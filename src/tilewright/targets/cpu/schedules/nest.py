@@ -1,0 +1,74 @@
+"""Small steps that the sketches share: vectors at the bottom of a nest, threads at its top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.schedule.tree import loops_of
+
+UNROLLED_VECTORS = 4  # vectors in flight in loops without reuse: enough to hide a load's latency
+MAX_VECTOR = 64  # lanes of the widest vector loop that is written as one
+
+
+def extents(kernel: Kernel) -> dict[str, int]:
+    """The extent of every loop of constant extent, by name."""
+    return {f.var.name: f.trips for f in loops_of(kernel.body) if f.trips is not None}
+
+
+def existing(s: Schedule, names: Sequence[str]) -> list[str]:
+    """Those of the loops that are there and run more than once."""
+    found = extents(s.kernel)
+    return [n for n in names if found.get(n, 1) > 1]
+
+
+def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> None:
+    """Vectors of `lanes` along a loop that may repeat iterations; `unrolled` of them at a time."""
+    extent = extents(s.kernel).get(name, 1)
+    if extent < 2:
+        return
+    if extent < lanes or (extent <= MAX_VECTOR and extent % lanes and extent < 2 * lanes):
+        if extent <= lanes:
+            s.vectorize(name)
+            return
+    unrolled = max(1, min(unrolled, extent // lanes))
+    inner = name
+    if extent > lanes * unrolled:
+        inner = s.split(name, lanes * unrolled, "overlap")[1]
+    if unrolled > 1:
+        block, inner = s.split(inner, lanes)
+        s.vectorize(inner)
+        s.unroll(block)
+    elif extents(s.kernel)[inner] == lanes:
+        s.vectorize(inner)
+
+
+def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
+    """A loop over a register tile's columns as unrolled vectors; the loops, outermost first."""
+    extent = extents(s.kernel).get(name, 1)
+    if extent <= lanes:
+        s.vectorize(name)
+        return (name,)
+    outer, inner = s.split(name, lanes)
+    s.unroll(outer)
+    s.vectorize(inner)
+    return (outer, inner)
+
+
+def fuse_all(s: Schedule, names: Sequence[str]) -> str | None:
+    """Directly nested loops as one; None if there is none."""
+    fused: str | None = None
+    for n in names:
+        fused = n if fused is None else s.fuse(fused, n)
+    return fused
+
+
+def spread(s: Schedule, names: Sequence[str], work: float, threshold: float) -> None:
+    """Run the outermost loops on all threads where the kernel is worth a fork and a join."""
+    loops = existing(s, names)
+    if not loops or work < threshold:
+        return
+    top = fuse_all(s, loops)
+    assert top is not None
+    s.parallel(top)

@@ -1,0 +1,107 @@
+"""Reductions along contiguous rows: softmax, layer normalisation, row sums.
+
+All Computations of one row run together, intermediate rows in the cache; each reduction keeps
+vectors of partial results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.schedules.classify import free_dims, reduction_dims, uses
+from tilewright.targets.cpu.schedules.nest import (
+    UNROLLED_VECTORS,
+    existing,
+    extents,
+    spread,
+    vectorize_inner,
+)
+
+PARALLEL_POINTS = 32_768
+STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
+
+
+def rows(kernel: Kernel, computations: Sequence[Computation], machine: Machine) -> Schedule:
+    """The schedule of a group that `classify` calls rows."""
+    s = Schedule(kernel)
+    last = computations[-1]
+    row_dims = _row_dims(last, computations)
+    outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
+    if outer:
+        for c in reversed(computations[:-1]):
+            for o in c.outputs:
+                if o.tensor not in kernel.params:
+                    s.compute_at(o.tensor.name, outer[-1])
+                    _place(s, o.tensor.name)
+    for c in computations:
+        lanes = machine.lanes(c.outputs[0].tensor.dtype)
+        if c.is_map:
+            inner = [d for d in free_dims(c) if c is not last or d not in row_dims]
+            if inner:
+                vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes)
+        else:
+            _partial_vectors(s, f"{c.name}.{reduction_dims(c)[-1].var.name}", lanes)
+    points = sum(math.prod(d.extent for d in c.dims) for c in computations)
+    spread(s, outer, points, PARALLEL_POINTS)
+    return s
+
+
+def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
+    """The leading free dimensions of the last Computation over which everything can be computed."""
+    if not last.is_map:
+        return free_dims(last)
+    small = _row_values(computations)
+    reads = [a for a in last.accesses if a.buffer in small]
+    found: list[Dim] = []
+    for d in free_dims(last):
+        if reads and not all(_depends(a, d) for a in reads):
+            break
+        found.append(d)
+    return found
+
+
+def _row_values(computations: Sequence[Computation]) -> set[Buffer]:
+    """Results of reductions, and of maps over nothing but them (a variance's inverse root)."""
+    found: set[Buffer] = set()
+    for c in computations[:-1]:
+        if not c.is_map or all(b in found for b in c.inputs):
+            found |= {o.tensor for o in c.outputs}
+    return found
+
+
+def _depends(a: Load, d: Dim) -> bool:
+    return any(uses(i, d.var) for i in a.index)
+
+
+def _place(s: Schedule, name: str) -> None:
+    from tilewright.schedule.tree import find_buffer
+
+    buffer, _ = find_buffer(s.kernel, name, "set_scope")
+    size = buffer.size * buffer.dtype.itemsize
+    scope = "register" if buffer.size == 1 else "stack" if size <= STACK_BYTES else "global"
+    s.set_scope(name, scope)
+
+
+def _partial_vectors(s: Schedule, name: str, lanes: int) -> None:
+    """A reduction loop as vectors of partial results, combined at the end."""
+    extent = extents(s.kernel).get(name, 1)
+    if extent < 2 * lanes:
+        return
+    count = UNROLLED_VECTORS if extent >= 2 * UNROLLED_VECTORS * lanes else 1
+    tail = "exact" if extent % (count * lanes) == 0 else "cut"
+    _, inner = s.split(name, count * lanes, tail)[:2]  # type: ignore[arg-type]
+    s.rfactor(inner)
+    for loop in (f"{inner}.clear", inner):
+        if count > 1:
+            block, vector = s.split(loop, lanes)
+            s.unroll(block)
+            s.vectorize(vector)
+        else:
+            s.vectorize(loop)
+    s.vectorize(f"{inner}.combine")

@@ -1,0 +1,74 @@
+"""The CPU as a Target: host or named machine, default sketches, LLVM."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.targets.base import Artifact, Call
+from tilewright.targets.cpu import compile as llvm
+from tilewright.targets.cpu.entry import compile_entry
+from tilewright.targets.cpu.machine import Machine, host, machine
+from tilewright.targets.cpu.pool import pool_object
+from tilewright.targets.cpu.schedules import default
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """Code for one kind of processor. `exact` forbids fused multiply-adds."""
+
+    machine: Machine
+    exact: bool = False
+    name: str = "cpu"
+
+    @property
+    def key(self) -> str:
+        """The machine as the code generator sees it."""
+        return f"cpu {self.machine} exact={self.exact}"
+
+    @property
+    def requirements(self) -> dict[str, Any]:
+        """Architecture and features."""
+        return {"arch": self.machine.arch, "features": list(self.machine.features)}
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the host has every feature."""
+        here = host()
+        return here.arch == self.machine.arch and set(self.machine.features) <= set(here.features)
+
+    def default_schedule(
+        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+    ) -> Schedule:
+        """See `targets.cpu.schedules`."""
+        return default(kernel, computations, self.machine, constants)
+
+    def emit(self, kernel: Kernel, symbol: str) -> Artifact:
+        """Object code of a scheduled kernel."""
+        made = llvm.compile_kernel(kernel, self.machine, symbol, contract=not self.exact)
+        return Artifact(
+            made.symbol, made.object_bytes, made.workspace_bytes, made.workspace_per_thread
+        )
+
+    def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:
+        """Object code of the function that makes the calls in order."""
+        return compile_entry(symbol, calls, self.machine)
+
+    def support(self) -> Sequence[bytes]:
+        """The thread pool."""
+        return (pool_object(self.machine.arch),)
+
+    def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
+        """`llvm` or `asm` text of a scheduled kernel."""
+        make = llvm.assembly if kind == "asm" else llvm.llvm_ir
+        return make(kernel, self.machine, symbol)
+
+
+def make(mcpu: str, exact: bool = False) -> CpuTarget:
+    """The target for `mcpu`. Raises UnsupportedError for a processor it does not know."""
+    return CpuTarget(machine(mcpu), exact)
