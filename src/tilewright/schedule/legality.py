@@ -48,7 +48,8 @@ def meeting(
         e = _equation(_plain(i, loops, ideal), _plain(j, loops, ideal), loops, free, env)
         if e is not None:
             system.append(e)
-    zero: set[Expr] = set()
+    # A loop that runs once agrees with itself.
+    zero: set[Expr] = {v for v in loops if env.get(v) == (0, 0)}
     while True:
         before = len(zero)
         for e in system:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, FloorDiv, Load, Mod, Var
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
@@ -228,8 +228,14 @@ def allocated(root: Stmt) -> set[Buffer]:
 
 
 def tidy(e: Expr, env: Env) -> Expr:
-    """An index in linear form; divisions in it are simplified under `env`."""
+    """An index in linear form, without the variables of loops that run once.
+
+    Divisions in it are simplified under `env`.
+    """
     form = affine(e)
+    once = [(a, c) for a, c in form.terms if env.get(a) == (0, 0)]
+    if once:
+        form = form - Affine(tuple(once), 0)
     linear = to_expr(form)
     if any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
         return simplify(linear, env)

@@ -27,7 +27,8 @@ def pack(
     args: the buffer; the loops that index its read, in the order of the new dimensions; scope and
         name (default `<buffer>.pack`) of the new buffer.
     requires: inside these loops there is one read of the buffer, its index depends on exactly these
-        loops, all of constant extent; the buffer has its final value before the outermost of them.
+        loops (besides those that run once), all of constant extent; the buffer has its final value
+        before the outermost of them.
     The copy stands as far out as that value is final (the kernel's start for a parameter, from
     where it can be computed once and for all); its loops are `<new>.r<dimension>`.
     before: for o: for k: for i in 48: ... B[k, min(o*48, n-48) + i]
@@ -53,14 +54,14 @@ def pack(
         for x in tree.loads(e)
         if x.buffer is old
     }
-    _check_single(buffer, found, vars_, f.var.name)
+    env = tree.environment(kernel.body)
+    _check_single(buffer, found, vars_, f.var.name, env)
     load = next(iter(found))
     part = after_writes(kernel, old, alloc, "pack")
     top = min(places, key=lambda p: len(p[1].above))[0]
     if top not in {p.stmt for p in tree.walk(part.body)}:
         raise refuse("pack", top.var.name, f"{buffer} is not final before it", "pack an inner loop")
     taken = tree.names(kernel)
-    env = tree.environment(kernel.body)
     shape = tuple(tree.trips(g, "pack") for g, _ in places)
     new = Buffer(tree.fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
@@ -76,7 +77,9 @@ def pack(
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 
 
-def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str) -> None:
+def _check_single(
+    buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: tree.Env
+) -> None:
     if len(found) != 1:
         raise refuse(
             "pack",
@@ -86,8 +89,9 @@ def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str) 
         )
     load = next(iter(found))
     used = {v for i in load.index for v in variables(i)}
-    if used != set(vars_):
-        extra = sorted(v.name for v in used - set(vars_) if isinstance(v, Var))
+    moving = {v for v in (*used, *vars_) if env.get(v) != (0, 0)}
+    if used & moving != set(vars_) & moving:
+        extra = sorted(repr(v) for v in used - set(vars_))
         missing = sorted(v.name for v in set(vars_) - used)
         raise ScheduleError(
             f"pack: the read {load!r} depends on other loops: "
