@@ -14,6 +14,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.reducer import reducer
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Expr, Lt, Min, Var, const, var
+from tilewright.loops import dependence
 from tilewright.loops.dependence import (
     Verdict,
     ask_isl,
@@ -28,6 +29,7 @@ from tilewright.loops.places import Access
 
 F = d.float32
 ADD = reducer("add", F)
+ZERO, ONE = const(0.0, F), const(1.0, F)
 
 
 @st.composite
@@ -37,7 +39,7 @@ def index(draw: st.DrawFn, loops: list[Var]) -> Expr:
     for v in draw(st.lists(st.sampled_from(loops), min_size=0, max_size=3)):
         part: Expr = v * draw(st.sampled_from([1, 1, 2, 3, 4, 8]))
         if draw(st.integers(0, 3)) == 0:
-            part = v // 2 if draw(st.booleans()) else v % 2
+            part = draw(st.sampled_from([v // 2, v % 2, v // 2 % 2, v // 4]))
         e = e + part
     return e
 
@@ -137,6 +139,32 @@ def test_lemma_against_enumeration_and_isl(kernel: Kernel, data: st.DataObject) 
             if f.var in same:
                 assert all(p[n + k] == q[n + k] for p, q in together)
                 assert ask_isl(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
+
+
+def test_the_lemma_sees_through_tiling_and_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One fused parallel loop over tiles of three dimensions needs no isl."""
+    x, f, i, j, k = Buffer("x", (4, 40, 30), F), var("f"), var("i"), var("j"), var("k")
+    at = (f // 20, f // 5 % 4 * 10 + i, f % 5 * 6 + j)
+    body = block(Store(x, at, ZERO), loop(k, 9, Update((x,), at, (ONE,), ADD)))
+    kernel = Kernel("k", (x,), (x,), loop(f, 80, loop(i, 10, loop(j, 6, body)), "parallel"))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("asked isl")
+
+    monkeypatch.setattr(dependence, "ask_isl", refuse)
+    for name in "fij":
+        assert can_parallelize(kernel, name)
+    assert can_reorder(kernel, ["f", "i", "j"])
+
+
+def test_guards_widen_the_distance_of_the_other_access() -> None:
+    """Within i < 2 the index has digits; the other store, at every i, reaches its elements."""
+    x, i, j = Buffer("x", (40,), F), var("i"), var("j")
+    at = i + j * 2
+    first = If(Lt(i, const(2)), Store(x, (at,), ZERO), None)
+    kernel = Kernel("g", (x,), (x,), loop(i, 8, loop(j, 4, block(first, Store(x, (at,), ONE)))))
+    assert can_parallelize(kernel, "i").kind == "illegal"
+    assert can_reorder(kernel, ["i", "j"]).kind == "illegal"
 
 
 def stencil() -> Kernel:

@@ -18,7 +18,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Interval, bounds
-from tilewright.expr.nodes import Const, Expr, Min, Var
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Min, Mod, Var, const
 from tilewright.expr.reads import reads_memory, variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel
 from tilewright.loops.places import Access, accesses, places
@@ -151,21 +151,39 @@ def commute(a: Access, b: Access) -> bool:
 def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
     """Loop variables of `band` that agree wherever `a` and `b` meet; None: they never meet.
 
-    In an index, the distance between the two iterations of one loop times its coefficient must
-    make up for all other differences. Where these cannot reach the coefficient, it is 0.
+    In an index, the distance between two iterations of one atom (a loop variable, or a digit of it
+    such as `f // 8` or `f % 8`) times its coefficient must make up for all other differences.
+    Where these cannot reach the coefficient, it is 0. A variable agrees if all its digits do.
     """
     outer = a.loops[: a.loops.index(band[0])]
-    same: set[Var] = {loop.var for loop in outer}
-    vary = [loop.var for loop in band]
+    vary = {loop.var for loop in band}
+    same: set[Expr] = {loop.var for loop in outer}
+    equations = list(zip(_forms(a, b), _forms(b, a), strict=True))
     while True:
         before = len(same)
-        for i, j in zip(_forms(a, b), _forms(b, a), strict=True):
+        for i, j in equations:
             found = _digit(i, j, (a, b), same, vary)
             if found is None:
                 return None
             same |= found
+        for whole in _completed(same):
+            same |= _digit(affine(whole), affine(whole), (a, b), same, vary) or set()
         if len(same) == before:
-            return same.intersection(vary)
+            return {v for v in vary if v in same}
+
+
+def _completed(same: set[Expr]) -> list[Expr]:
+    """The expressions of which both the quotient and the remainder agree."""
+    found = []
+    for e in same:
+        if isinstance(e, Mod) and isinstance(e.rhs, Const):
+            quotients = [FloorDiv(e.lhs, e.rhs)]
+            if isinstance(e.lhs, FloorDiv) and isinstance(e.lhs.rhs, Const):
+                product = const(int(e.lhs.rhs.value.real) * int(e.rhs.value.real))
+                quotients.append(FloorDiv(e.lhs.lhs, product))
+            if any(q in same for q in quotients) and int(e.rhs.value.real) > 0:
+                found.append(e.lhs)
+    return found
 
 
 def _forms(a: Access, other: Access) -> list[Affine]:
@@ -183,37 +201,37 @@ def _unclamped(form: Affine) -> Affine:
 
 
 def _digit(
-    i: Affine, j: Affine, pair: tuple[Access, Access], same: set[Var], vary: list[Var]
-) -> set[Var] | None:
-    """The variables whose distance the equation `i == j` forces to 0; None: no solution."""
-    unsettled = [v for v in vary if v not in same]
+    i: Affine, j: Affine, pair: tuple[Access, Access], same: set[Expr], vary: set[Var]
+) -> set[Expr] | None:
+    """The atoms whose distance the equation `i == j` forces to 0; None: it has no solution."""
     digits: dict[Expr, tuple[int, int | None]] = {}
     lo: int | None = i.const - j.const
     hi: int | None = lo
     for atom in dict(i.terms) | dict(j.terms):
         p, q = i.coefficient(atom), j.coefficient(atom)
-        fixed = not reads_memory(atom) and all(v in same for v in variables(atom))
+        stable = not reads_memory(atom)
+        fixed = atom in same or (stable and all(v in same for v in variables(atom)))
         if fixed and p == q:
             continue
-        if atom in unsettled and p == q:
-            low, high = pair[0].ranges[atom]
-            digits[atom] = (p, None if low is None or high is None else abs(p) * (high - low))
+        one = bounds(atom, pair[0].ranges)
+        if stable and p == q and all(v in vary or v in same for v in variables(atom)):
+            least, most = _minus(one, bounds(atom, pair[1].ranges))
+            reach = None if least is None or most is None else max(-least, most, 0)
+            digits[atom] = (p, None if reach is None else abs(p) * reach)
             continue
-        if fixed:
-            part = _times(bounds(atom, pair[0].ranges), p - q)
-        else:
-            one = _times(bounds(atom, pair[0].ranges), p)
-            part = _minus(one, _times(bounds(atom, pair[1].ranges), q))
+        part = _times(one, p - q)
+        if not fixed:
+            part = _minus(_times(one, p), _times(bounds(atom, pair[1].ranges), q))
         lo, hi = _minus((lo, hi), _times(part, -1))
     return _forced(digits, lo, hi)
 
 
 def _forced(
     digits: dict[Expr, tuple[int, int | None]], lo: int | None, hi: int | None
-) -> set[Var] | None:
+) -> set[Expr] | None:
     if lo is None or hi is None:
         return set()
-    settled: set[Var] = set()
+    settled: set[Expr] = set()
     for atom, (c, _) in sorted(digits.items(), key=lambda d: -abs(d[1][0])):
         others = [reach for a, (_, reach) in digits.items() if a is not atom and a not in settled]
         if None in others:
@@ -221,7 +239,6 @@ def _forced(
         slack = max(abs(lo), abs(hi)) + sum(r for r in others if r is not None)
         if abs(c) <= slack:
             break
-        assert isinstance(atom, Var)
         settled.add(atom)
     if len(settled) == len(digits) and (lo > 0 or hi < 0):
         return None
