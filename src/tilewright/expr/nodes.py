@@ -1,11 +1,11 @@
 """Scalar expressions: the whole of what a loop body can compute.
 
-    Expr = Const(value, dtype) | Var(name, dtype)
+    Expr = Const(value, type) | Var(name, type)
          | Add | Sub | Mul | Div | FloorDiv | Mod | Rem | Min | Max      (lhs, rhs)
          | And | Or | Xor | Shl | Shr                                    (lhs, rhs)
          | Lt | Le | Eq | Ne                                             (lhs, rhs) -> bool
          | Neg | Not                                                     (value)
-         | Call(function, args) | Cast(value, dtype) | Bitcast(value, dtype)
+         | Call(function, args) | Cast(value, type) | Bitcast(value, type)
          | Select(condition, then, otherwise)
          | Load(buffer, index)
 

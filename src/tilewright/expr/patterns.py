@@ -12,7 +12,6 @@ A sort says on which dtypes a rule holds; it takes the place of the dtype in pat
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from zlib import crc32
@@ -25,6 +24,7 @@ from tilewright.expr.nodes import (
     Add,
     And,
     Binary,
+    Bitcast,
     Call,
     Cast,
     Compare,
@@ -77,31 +77,33 @@ def divides(d: Expr, c: Expr) -> Expr:
     return Eq(Mod(c, d), Const(0, d.dtype))
 
 
-_counts: weakref.WeakKeyDictionary[Expr, bool] = weakref.WeakKeyDictionary()
+_OPAQUE = frozenset({Load, Call, Cast, Bitcast})
+# Facts about nodes, not about runs: dropped as a whole when they have grown large.
+_index_terms: dict[Any, bool] = {}
+_FACTS_LIMIT = 200_000
 
 
-def is_index(e: Expr) -> bool:
+def is_index(e: Any) -> bool:
     """Whether an int64 term is index arithmetic: nothing in it comes from a tensor. Cached."""
-    stack: list[Any] = [e]
+    known = _index_terms.get(e)
+    if known is not None:
+        return known
+    if len(_index_terms) > _FACTS_LIMIT:
+        _index_terms.clear()
+    stack = [e]
     while stack:
         node = stack[-1]
-        if node in _counts:
-            stack.pop()
-            continue
-        if isinstance(node, Var | Const):
-            _counts[node] = True
-        elif isinstance(node, Load | Call | Cast) or not (
-            node.dtype is INDEX or node.dtype is BOOL
-        ):
-            _counts[node] = False
+        children = node.children()
+        if node.__class__ in _OPAQUE or not (node.dtype is INDEX or node.dtype is BOOL):
+            _index_terms[node] = False
         else:
-            waiting = [c for c in node.children() if c not in _counts]
+            waiting = [c for c in children if c not in _index_terms]
             if waiting:
                 stack += waiting
                 continue
-            _counts[node] = all(_counts[c] for c in node.children())
+            _index_terms[node] = all(_index_terms[c] for c in children)
         stack.pop()
-    return _counts[e]
+    return _index_terms[e]
 
 
 def fits(value: int) -> bool:
@@ -179,8 +181,11 @@ class ExprFamily:
             FLOAT: "{}.dtype.is_float",
             BOOL: "{}.dtype is BOOL",
         }
-        found = [tests[sort].format(at) for sort, at in seen.items() if sort in tests]
-        return found + ["is_index(e)"] * (IDX in seen)
+        return [tests[sort].format(at) for sort, at in seen.items() if sort in tests]
+
+    def facts(self, places: Sequence[tuple[Node, str]]) -> list[str]:
+        """See `ir.rewrite.Family`."""
+        return ["is_index(e)"] * any(isinstance(p, Expr) and p.dtype is IDX for p, _ in places)
 
     def guard(self, condition: Node, places: Mapping[Node, str]) -> str:
         """See `ir.rewrite.Family`. Guards compute with unbounded integers."""

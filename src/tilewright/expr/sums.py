@@ -39,20 +39,37 @@ def sum_of(terms: Terms, zero: Expr) -> Expr:
     return zero if total is None else total
 
 
-def _core(e: Expr) -> Expr:
+_SCALED = frozenset({Mul, FloorDiv, Mod})
+
+
+def _core(e: Any) -> Any:
     """What is left of a term without its constant factors, divisors and moduli."""
-    while isinstance(e, Mul | FloorDiv | Mod) and isinstance(e.rhs, Const):
+    while e.__class__ in _SCALED and e.rhs.__class__ is Const:
         e = e.lhs
     return e
+
+
+def _occurs(core: Any, e: Any) -> bool:
+    """Whether a sum of two terms or more, within reach, has a term of this core."""
+    if e.__class__ is not Add and e.__class__ is not Sub:
+        return False
+    for _ in range(REACH):
+        if e.__class__ is not Add and e.__class__ is not Sub:
+            return _core(e) is core
+        if _core(e.rhs) is core:
+            return True
+        e = e.lhs
+    return False
 
 
 def collector(pairs: RuleSet) -> Callable[[Any], Expr | None]:
     """A rule that joins the last term of a sum with an earlier one, by the rules of two terms."""
 
     def collect(e: Any) -> Expr | None:
-        if not isinstance(e.lhs, Add | Sub):
+        core = _core(e.rhs)
+        if not _occurs(core, e.lhs):
             return None
-        core, sign = _core(e.rhs), 1 if isinstance(e, Add) else -1
+        sign = 1 if isinstance(e, Add) else -1
         terms = terms_of(e.lhs)
         for n, (other, term) in enumerate(terms):
             if _core(term) is not core:

@@ -37,10 +37,9 @@ class Pass(ABC, Generic[T]):
         """The program after this step."""
 
     def __str__(self) -> str:
-        assert dataclasses.is_dataclass(self), f"{type(self).__name__} is no dataclass"
         changed = [
             f"{f.name}={getattr(self, f.name)!r}"
-            for f in dataclasses.fields(self)
+            for f in dataclasses.fields(self)  # type: ignore[arg-type]
             if f.repr and getattr(self, f.name) != f.default
         ]
         return f"{self.name}{{{','.join(changed)}}}" if changed else self.name

@@ -51,7 +51,10 @@ class Family(Protocol):
         """Tests for a literal; None if `pattern` is none."""
 
     def types(self, places: Sequence[tuple[Node, str]]) -> list[str]:
-        """Tests of the types of the matched nodes, run after all others but the guards."""
+        """Tests of the types of the matched nodes, run before the guards."""
+
+    def facts(self, places: Sequence[tuple[Node, str]]) -> list[str]:
+        """Costly tests of the matched nodes, run after the guards."""
 
     def guard(self, condition: Node, places: Mapping[Node, str]) -> str:
         """A condition of `when` as a test."""
@@ -157,18 +160,15 @@ def normalize(
             continue
         if node in done:
             continue
-        new = node
-        children = node.children()
-        if children:
-            waiting = [(c, generation, None) for c in children if c not in done]
-            if waiting:
-                push((node, generation, None))
-                stack += waiting
-                continue
+        try:
             new = node.map(known)
-            if new is not node and new in done:
-                done[node] = done[new]
-                continue
+        except KeyError:
+            push((node, generation, None))
+            stack += [(c, generation, None) for c in node.children() if c not in done]
+            continue
+        if new is not node and new in done:
+            done[node] = done[new]
+            continue
         function = functions.get(new.__class__)
         result = None if function is None else function(new)
         if result is None and decide is not None:
@@ -287,6 +287,7 @@ class _Match:
             self._match(left)
         self._test(self.family.types(self.order))
         self._test([self.family.guard(g, self.places) for g in rule.when])
+        self._test(self.family.facts(self.order))
         if isinstance(rule.right, Node):
             return self.steps, self._build(rule.right)
         self.steps.append(("let", "found", f"{action}(e)"))

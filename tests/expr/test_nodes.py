@@ -1,0 +1,45 @@
+"""The grammar at the top of expr/nodes.py is the grammar of the classes."""
+
+import re
+
+from tilewright.expr import nodes
+from tilewright.expr.nodes import Binary, Compare, Expr
+from tilewright.expr.patterns import Hole
+
+
+def grammar() -> dict[str, tuple[str, ...]]:
+    text = nodes.__doc__
+    found: dict[str, tuple[str, ...]] = {}
+    block = text[text.index("Expr = ") + 7 : text.index("Meaning")]
+    for line in block.strip().splitlines():
+        fields = re.findall(r"(\w*)\(([^)]*)\)", line)
+        shared = next((f for name, f in fields if not name), "")
+        own = {name: f for name, f in fields if name}
+        for name in re.findall(r"[A-Z]\w+", re.sub(r"\([^)]*\)", "", line)):
+            found[name] = tuple((own.get(name) or shared or "").split(", "))
+    return found
+
+
+def classes(kind: type) -> set[type]:
+    return {kind} | {c for sub in kind.__subclasses__() for c in classes(sub)}
+
+
+def test_the_docstring_lists_every_class_with_its_fields():
+    abstract = {Expr, Binary, Compare, Hole}
+    ours = {
+        c.__name__: tuple(c._fields)
+        for c in classes(Expr) - abstract
+        if c.__module__ == nodes.__name__
+    }
+    assert grammar() == ours
+
+
+def test_operators_build_the_nodes_they_look_like():
+    i, j = nodes.var("i"), nodes.var("j")
+    built = [i + j, i - j, i * j, i / j, i // j, i % j, i < j, i <= j, i & j, i | j, i ^ j]
+    names = "Add Sub Mul Div FloorDiv Mod Lt Le And Or Xor".split()
+    assert [type(e).__name__ for e in built] == names
+    assert (i > j) is (j < i)
+    assert (i >= j) is (j <= i)
+    assert (1 + i) is nodes.Add(nodes.const(1), i)
+    assert (2 - i) is nodes.Sub(nodes.const(2), i)

@@ -1,0 +1,201 @@
+"""Interned nodes: what is the same object, what is not, and what can be done to one."""
+
+import copy
+import gc
+import math
+import pickle
+import struct
+
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.expr.nodes import Add, Buffer, Call, Const, Load, Mul, Select, Var, const, var
+from tilewright.ir import node as core
+from tilewright.ir.node import Node, postorder, substitute, transform
+
+
+class Leaf(Node):
+    tag: int
+
+
+class Weight(Node):
+    value: float
+
+
+class Pair(Node):
+    lhs: Node
+    rhs: Node | None
+
+
+class Many(Node):
+    items: tuple[Node, ...]
+    note: str
+
+
+class Symbol(Node, intern=False):
+    name: str
+
+
+class Checked(Node):
+    tag: int
+
+    def _derive(self) -> object:
+        if self.tag < 0:
+            raise ValueError("negative")
+        return self.tag * 2
+
+
+def test_equal_fields_are_one_object():
+    assert Leaf(3) is Leaf(3)
+    assert Pair(Leaf(1), Leaf(2)) is Pair(Leaf(1), Leaf(2))
+    assert Leaf(3) is not Leaf(4)
+    assert Many((Leaf(1),), "a") is not Many((Leaf(1),), "b")
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(0.0, -0.0), (1, True), (1, 1.0), (True, 1.0), (0, False), (0.0, 0), (2.0, 2)]
+)
+def test_values_that_python_calls_equal_are_kept_apart(a, b):
+    assert Weight(a) is not Weight(b)
+    assert Const(a, dtypes.float32) is not Const(b, dtypes.float32)
+
+
+def test_nan_equals_itself_by_bits():
+    assert Weight(math.nan) is Weight(float("nan"))
+    other = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
+    assert Weight(other) is not Weight(math.nan)
+
+
+def test_complex_parts_keep_their_signs():
+    t = dtypes.complex64
+    assert Const(complex(0.0, -0.0), t) is not Const(complex(0.0, 0.0), t)
+    assert Const(complex(0.0, -0.0), t) is Const(complex(0.0, -0.0), t)
+
+
+def test_constants_differ_by_dtype():
+    assert const(1, dtypes.int64) is const(1, dtypes.int64)
+    assert const(1, dtypes.int64) is not const(1, dtypes.int32)
+
+
+def test_symbols_are_new_each_time():
+    assert Symbol("i") is not Symbol("i")
+    assert var("i") is not var("i")
+
+
+def test_fields_are_read_only():
+    leaf = Leaf(1)
+    with pytest.raises(AttributeError, match=r"Leaf.tag is read-only; use replace\(\)"):
+        leaf.tag = 2
+    with pytest.raises(AttributeError, match="read-only"):
+        del leaf.tag
+    with pytest.raises(AttributeError):
+        leaf.other = 2
+
+
+def test_no_dict_and_few_bytes():
+    assert not hasattr(Leaf(1), "__dict__")
+
+
+def test_replace_makes_another_node():
+    pair = Pair(Leaf(1), None)
+    assert pair.replace(rhs=Leaf(2)) is Pair(Leaf(1), Leaf(2))
+    with pytest.raises(TypeError, match="Pair has no field"):
+        pair.replace(middle=Leaf(1))
+
+
+def test_children_and_map_follow_the_annotations():
+    a, b = Leaf(1), Leaf(2)
+    assert Pair(a, None).children() == (a,)
+    assert Many((a, b), "x").children() == (a, b)
+    assert Many((a, b), "x").map(lambda n: a) is Many((a, a), "x")
+    many = Many((a, b), "x")
+    assert many.map(lambda n: n) is many
+    assert a.children() == ()
+
+
+def test_derive_checks_and_computes_once():
+    assert Checked(4).derived == 8
+    with pytest.raises(ValueError, match="negative"):
+        Checked(-1)
+
+
+def test_a_node_that_failed_its_check_is_not_remembered():
+    for _ in range(2):
+        with pytest.raises(TypeError, match="operands are int64 and float32"):
+            Add(var("i"), const(1.0, dtypes.float32))
+
+
+def test_pickle_and_copy_give_the_same_object():
+    e = Add(const(1), Mul(const(2), const(3)))
+    assert pickle.loads(pickle.dumps(e)) is e
+    assert copy.copy(e) is e
+    assert copy.deepcopy(e) is e
+
+
+def test_the_table_is_weak():
+    gc.collect()
+    before = len(core._table)
+    kept = [Leaf(10_000 + n) for n in range(100)]
+    assert len(core._table) == before + 100
+    del kept
+    gc.collect()
+    assert len(core._table) == before
+
+
+def test_matching_by_position():
+    match Add(const(1), const(2)):
+        case Add(Const(value=1), Const(value=b)):
+            assert b == 2
+        case _:
+            pytest.fail("no match")
+
+
+def test_postorder_visits_each_node_once_children_first():
+    x = var("x")
+    shared = x + x
+    e = shared * shared
+    assert list(postorder(e)) == [x, shared, e]
+
+
+def test_deep_terms_need_no_recursion():
+    x = var("x")
+    e = x
+    for _ in range(30_000):
+        e = e + x
+    assert sum(1 for _ in postorder(e)) == 30_001
+    y = var("y")
+    replaced = substitute(e, {x: y})
+    assert next(iter(postorder(replaced))) is y
+    assert transform(e, lambda n: n) is e
+
+
+def test_substitute_replaces_by_identity_in_one_pass():
+    x, y = var("x"), var("y")
+    assert substitute(x + y, {x: y, y: x}) is y + x
+    assert substitute(x + y, {}) is x + y
+
+
+def test_dtype_of_every_family_of_node():
+    a = Buffer("A", (2,), dtypes.float32)
+    i = var("i")
+    assert Load(a, (i,)).dtype is dtypes.float32
+    assert (i < 3).dtype is dtypes.bool_
+    assert Select(i < 3, a[i], const(0.0, dtypes.float32)).dtype is dtypes.float32
+    assert Call("isnan", (a[i],)).dtype is dtypes.bool_
+    assert Var("p", dtypes.bool_).dtype is dtypes.bool_
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda i, a: Load(a, (i, i)), "A has 1 dimensions, indexed with 2"),
+        (lambda i, a: Select(i, i, i), "the condition is int64, not bool"),
+        (lambda i, a: Select(i < i, i, a[i]), "arms are int64 and float32"),
+        (lambda i, a: Call("nope", (i,)), "unknown function 'nope'"),
+        (lambda i, a: Call("exp", (i, i)), "exp takes 1 arguments, not 2"),
+        (lambda i, a: bool(i < 3), "no truth value"),
+    ],
+)
+def test_ill_typed_nodes_are_refused(make, message):
+    with pytest.raises(TypeError, match=message):
+        make(var("i"), Buffer("A", (2,), dtypes.float32))
