@@ -43,9 +43,10 @@ class _Entry(weakref.ref["Node"]):
     key: tuple[Any, ...]
 
 
-def _forget(entry: _Entry) -> None:
-    if _table.get(entry.key) is entry:
-        del _table[entry.key]
+# The table is an argument because a module's globals are gone when the interpreter shuts down.
+def _forget(entry: _Entry, table: dict[tuple[Any, ...], weakref.ref[Node]] = _table) -> None:
+    if table.get(entry.key) is entry:
+        del table[entry.key]
 
 
 def exact(value: object) -> object:
