@@ -1,0 +1,292 @@
+"""The thread pool: every share runs once, under contention, nesting, fork and any kind of exit."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.runtime import native
+from tilewright.base.errors import TilewrightWarning, UnsupportedError
+from tilewright.runtime import abi, pool
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.loader import link
+from tilewright.runtime.threads import affinity
+from tilewright.targets.cpu.pool import ir, pool_object
+
+# closure: i64 hits[shares], then (for `nest`) the context.
+REGIONS = """
+define internal void @pause() noinline {
+  fence seq_cst
+  ret void
+}
+define void @hit(ptr %closure, i64 %share, i64 %shares) {
+  %p = getelementptr i64, ptr %closure, i64 %share
+  %old = atomicrmw add ptr %p, i64 1 seq_cst
+  ret void
+}
+define void @call(ptr %ctx, ptr %closure) {
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @hit, ptr %closure)
+  ret void
+}
+define internal void @inner(ptr %closure, i64 %share, i64 %shares) {
+  %ctx = load ptr, ptr %closure
+  %hits = getelementptr i64, ptr %closure, i64 1
+  call void @call(ptr %ctx, ptr %hits)
+  ret void
+}
+define void @nest(ptr %ctx, ptr %closure) {
+  store ptr %ctx, ptr %closure
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @inner, ptr %closure)
+  ret void
+}
+define internal void @slow_region(ptr %closure, i64 %share, i64 %shares) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %next = add i64 %i, 1
+  call void @pause()
+  %more = icmp slt i64 %next, 3000000
+  br i1 %more, label %loop, label %done
+done:
+  call void @hit(ptr %closure, i64 %share, i64 %shares)
+  ret void
+}
+define void @slow(ptr %ctx, ptr %closure) {
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @slow_region, ptr %closure)
+  ret void
+}
+"""
+IMAGE = link([native.assemble(REGIONS)])
+
+
+def context(shares):
+    the_pool = pool.shared(pool_object())
+    ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)()
+    ctx[abi.CTX_PARALLEL] = the_pool.parallel
+    ctx[abi.CTX_POOL] = the_pool.state
+    ctx[abi.CTX_THREADS] = shares
+    return the_pool, ctx
+
+
+def caller(name, shares, extra=0):
+    """A function of no arguments that runs the region and returns the hits per share."""
+    _, ctx = context(shares)
+    hits = (ctypes.c_int64 * (shares + extra))()
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(IMAGE.address(name))
+
+    def run():
+        ctypes.memset(hits, 0, ctypes.sizeof(hits))
+        function(ctypes.addressof(ctx), ctypes.addressof(hits))
+        return list(hits)[extra:]
+
+    return run
+
+
+@pytest.mark.parametrize("shares", [1, 2, 3, 8, 33])
+def test_every_share_runs_once(shares):
+    context(shares)[0].ensure(min(shares, 4))
+    run = caller("call", shares)
+    for _ in range(2000):
+        assert run() == [1] * shares
+
+
+def test_more_shares_than_workers_run_one_after_another():
+    the_pool, _ = context(1)
+    assert caller("call", the_pool.workers + 50)() == [1] * (the_pool.workers + 50)
+
+
+def test_workers_sleep_and_wake():
+    context(3)[0].ensure(3)
+    run = caller("call", 3)
+    for pause in (0, 1e-5, 1e-4, 1e-3, 5e-3) * 10:
+        time.sleep(pause)
+        assert run() == [1, 1, 1]
+
+
+def test_a_caller_sleeps_while_workers_are_late():
+    context(3)[0].ensure(3)
+    run = caller("slow", 3)
+    for _ in range(5):
+        assert run() == [1, 1, 1]
+
+
+def test_idle_workers_take_no_time():
+    context(2)[0].ensure(4)
+    caller("call", 4)()
+    time.sleep(0.01)
+    before = time.process_time()
+    time.sleep(0.1)
+    assert time.process_time() - before < 0.02
+
+
+def test_a_region_inside_a_region_runs_in_its_caller():
+    context(2)[0].ensure(2)
+    run = caller("nest", 2, extra=1)
+    for _ in range(200):
+        assert run() == [2, 2]
+
+
+def test_two_threads_at_once():
+    context(2)[0].ensure(3)
+    wrong = []
+
+    def work(shares):
+        run = caller("call", shares)
+        wrong.extend(hits for _ in range(3000) if (hits := run()) != [1] * shares)
+
+    threads = [threading.Thread(target=work, args=(shares,)) for shares in (2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_executables_in_several_threads():
+    exes = [Executable(native.model(n), threads=2) for n in (100, 1000)]
+    wrong = []
+
+    def work(exe, seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(500):
+            x = rng.standard_normal(exe.inputs[0].extents).astype(np.float32)
+            if not (exe(x) == native.expected(x)).all():
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(exes[n % 2], n)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_more_threads_than_processors_do_not_spin():
+    the_pool, _ = context(1)
+    the_pool.ensure(len(affinity()) + 2)
+    spin = ctypes.c_int64.from_address(the_pool.state + abi.POOL_SPIN)
+    assert spin.value == 0
+
+
+def test_without_more_threads_it_warns_once_and_runs(monkeypatch):
+    fresh = pool.Pool(link([pool_object()]))
+    monkeypatch.setattr(pool, "_create_thread", lambda *_: 11)
+    with pytest.warns(TilewrightWarning, match="no more threads .* running on 1"):
+        fresh.ensure(3)
+    fresh.ensure(3)
+
+
+def test_the_pool_is_written_for_two_architectures():
+    assert "cntvct" in ir("aarch64") and "syscall" in ir("x86_64")
+    with pytest.raises(UnsupportedError, match="no thread pool for the architecture riscv64"):
+        ir("riscv64")
+
+
+def test_fork():
+    """In a process of its own, so that the child has nothing of the test runner."""
+    run_python(
+        """
+        for generation in range(3):
+            assert (exe(x) == y).all()
+            child = os.fork()
+            if child == 0:
+                assert (exe(x) == y).all()
+                assert pool.shared(b"").workers == 1
+                grandchild = os.fork()
+                if grandchild == 0:
+                    assert (exe(x) == y).all()
+                    os._exit(0)
+                assert os.waitpid(grandchild, 0)[1] == 0
+                os._exit(0)
+            assert (exe(x) == y).all()
+            assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+
+
+def test_fork_while_another_thread_runs():
+    run_python(
+        """
+        stop = False
+        def forever():
+            while not stop:
+                exe(x)
+        thread = threading.Thread(target=forever)
+        thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                assert (exe(x) == y).all()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        stop = True
+        thread.join()
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("raise KeyError('x')", 1),
+        ("os._exit(4)", 4),
+        ("threading.Thread(target=forever, daemon=True).start(); time.sleep(0.05)", 0),
+        ("threading.Thread(target=forever, daemon=True).start(); sys.exit(5)", 5),
+        ("import atexit; atexit.register(lambda: exe(x))", 0),
+        ("sys.modules.clear(); del pool, exe", 0),
+    ],
+)
+def test_every_exit_is_clean(ending, code):
+    run_python("def forever():\n    while True: exe(x)\n" + ending, code)
+
+
+def test_signals_reach_python():
+    run_python(
+        """
+        import signal
+        seen = []
+        signal.signal(signal.SIGUSR1, lambda *_: seen.append(threading.current_thread()))
+        for _ in range(50):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            exe(x)
+        assert set(seen) == {threading.main_thread()}
+        """
+    )
+
+
+def run_python(body, code=0):
+    head = """
+    import os, sys, threading, time
+    import numpy as np
+    from tests.runtime import native
+    from tilewright.runtime import pool
+    from tilewright.runtime.executable import Executable
+    exe = Executable(native.model(), threads=2)
+    x = np.arange(100, dtype=np.float32)
+    y = native.expected(x)
+    assert (exe(x) == y).all()
+    """
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body)],
+        env={**os.environ, "PYTHONPATH": f"{root}:{root}/src"},
+        capture_output=True,
+        timeout=60,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == code, result.stderr
+    if code != 1:
+        assert result.stderr == ""
