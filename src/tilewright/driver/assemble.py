@@ -97,9 +97,9 @@ class Assembler:
                 first.setdefault(b, n)
                 last[b] = n
         for v in self._later_reads():
-            b = self.lowered.buffers.get(v)
-            if b is not None and b in last:
-                last[b] = len(self.steps)
+            kept = self.lowered.buffers.get(v)
+            if kept is not None and kept in last:
+                last[kept] = len(self.steps)
         held = [b for b in first if self._in_arena(b)]
         lives = [Lifetime(_bytes(b), first[b], last[b]) for b in held]
         found = plan(lives, abi.ALIGNMENT)

@@ -14,6 +14,7 @@ from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedErr
 from tilewright.base.store import Store, default_store
 from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, decompose, live_buffers, lower
@@ -55,7 +56,7 @@ def compile(
     *,
     dims: Mapping[str, int] | None = None,
     **options: Any,
-) -> Executable:
+) -> Executable | DynamicExecutable:
     """Compile a model for this machine.
 
     source: a path to an ONNX file, its bytes, an onnx.ModelProto, a torch.nn.Module (with
@@ -70,10 +71,15 @@ def compile(
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
-        if any(not v.static for v in graph.inputs if v.kind == "tensor"):
-            from tilewright.driver.dynamic import DynamicExecutable
-
-            return DynamicExecutable(graph, lambda g: build(g, chosen), chosen.threads)
+        dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
+        if dynamic or shape_inputs(graph):
+            return DynamicExecutable(
+                graph,
+                lambda g: build(g, chosen),
+                chosen.threads,
+                _fallback(),
+                chosen.memory_limit,
+            )
         return Executable(build(graph, chosen), threads=chosen.threads)
 
 

@@ -1,0 +1,166 @@
+"""Models whose shapes are known only when they are called: one Executable per set of shapes.
+
+Each new combination of symbolic extents (and of the values of inputs that decide shapes, such as
+the `shape` of a Reshape) is compiled on first use and kept, least recently used out. The kernel
+cache on disk makes a combination that was seen in an earlier process cheap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import ArtifactError, InputError
+from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.ops.registry import definition_of
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel, Tensor
+
+KEPT = 16  # compiled shape combinations per model
+VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
+
+
+def shape_inputs(graph: Graph) -> tuple[Value, ...]:
+    """Small inputs read by an operator that cannot be typed, or compiled, without their value."""
+    found = dict.fromkeys(
+        v
+        for op in graph.operations
+        for n, v in enumerate(op.inputs)
+        if n > 0 or len(op.inputs) == 1 or op.op_type == "Range"
+        if v in graph.inputs and v is not None and _may_decide(v)
+        if definition_of(op) is not None and not all(o.static for o in op.writes)
+    )
+    return tuple(found)
+
+
+def _may_decide(v: Value) -> bool:
+    if v.kind != "tensor" or v.dtype is None or v.shape is None or len(v.shape) > 1:
+        return False
+    return all(isinstance(d, int) and d <= VALUE_ELEMENTS for d in v.shape)
+
+
+class DynamicExecutable:
+    """Runs a graph with symbolic shapes; the interface of `runtime.Executable`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        build: Callable[[Graph], CompiledModel],
+        threads: int | None,
+        fallback: Fallback,
+        memory_limit: int | None = None,
+    ) -> None:
+        self._graph = graph
+        self._build = build
+        self._threads = threads
+        self._fallback = fallback
+        self._memory_limit = memory_limit
+        self._deciding = shape_inputs(graph)
+        self._kept: OrderedDict[Any, Executable] = OrderedDict()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each input; None for an extent known only at a call."""
+        return tuple(_tensor(v) for v in self._graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Name, dtype and shape of each output."""
+        return tuple(_tensor(v) for v in self._graph.outputs)
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        """As `Executable.__call__`; compiles first if these shapes are new."""
+        given = self._named(args, named)
+        return self.specialised(given)(given, out=out)
+
+    def profile(self, *args: Any, **options: Any) -> Any:
+        """As `Executable.profile`, for the shapes of these inputs."""
+        names = {v.name for v in self._graph.inputs}
+        named = {k: options.pop(k) for k in list(options) if k in names}
+        given = self._named(args, named)
+        return self.specialised(given).profile(given, **options)
+
+    def specialised(self, inputs: Mapping[str, Any]) -> Executable:
+        """The Executable for the shapes of these inputs."""
+        arrays = {v.name: inputs[v.name] for v in self._graph.inputs if v.name in inputs}
+        shapes = {
+            v.name: np.shape(arrays[v.name])
+            for v in self._graph.inputs
+            if v.kind == "tensor" and v.name in arrays and not v.static
+        }
+        values = {
+            v.name: np.asarray(arrays[v.name])
+            for v in self._deciding
+            if v.name in arrays and v.dtype is not None
+        }
+        key = (tuple(shapes.items()), tuple((k, a.tobytes()) for k, a in values.items()))
+        found = self._kept.get(key)
+        if found is None:
+            self._check(shapes)
+            graph = specialise(
+                self._graph,
+                shapes=shapes,
+                values=values,
+                fallback=self._fallback,
+                memory_limit=self._memory_limit,
+            )
+            found = Executable(self._build(graph), threads=self._threads)
+            self._kept[key] = found
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Refused: an artifact has fixed shapes. Raises ArtifactError."""
+        raise ArtifactError(
+            f"the model has symbolic shapes, so {os.fspath(path)!r} cannot hold it",
+            hint="compile with dims={...} (or --dim NAME=N) first",
+        )
+
+    def release(self) -> None:
+        """Give back all memory, compiled shapes included."""
+        self._kept.clear()
+
+    def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) == 1 and not named and isinstance(args[0], Mapping):
+            return dict(args[0])
+        names = [v.name for v in self._graph.inputs]
+        if len(args) > len(names):
+            raise InputError(f"{len(args)} inputs given, the model has {len(names)}")
+        return dict(zip(names, args, strict=False)) | dict(named)
+
+    def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """One symbol has one extent in a call."""
+        seen: dict[str, tuple[int, str]] = {}
+        for v in self._graph.inputs:
+            got = shapes.get(v.name)
+            if got is None or v.shape is None:
+                continue
+            expected = ", ".join("?" if d is None else str(d) for d in v.shape)
+            if len(got) != len(v.shape):
+                raise InputError(
+                    f"expected [{expected}], got {list(got)}", where=f"input {v.name!r}"
+                )
+            for d, n in zip(v.shape, got, strict=True):
+                known, where = seen.setdefault(d, (n, v.name)) if isinstance(d, str) else (d, "")
+                if known is not None and known != n:
+                    hint = f"{d} is {known} in input {where!r}" if where else None
+                    raise InputError(
+                        f"expected [{expected}], got {list(got)}",
+                        where=f"input {v.name!r}",
+                        hint=hint,
+                    )
+
+
+def _tensor(v: Value) -> Tensor:
+    if v.kind != "tensor" or v.dtype is None:
+        return Tensor(v.name, "object", None)
+    shape = None if v.shape is None else tuple(d if isinstance(d, int) else None for d in v.shape)
+    return Tensor(v.name, dtype_of(v.dtype).name, shape)
