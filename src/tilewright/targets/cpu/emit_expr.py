@@ -42,8 +42,8 @@ class Expressions(Memory):
         """The held value of `e`: a scalar where it is the same in every lane, else a vector."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
-        info = self.info(e)
-        key = (e, self.guard) if info.risky and self.guard is not None else e
+        guard, info = self.guarded(self.info(e))
+        key = e if guard is None else (e, guard)
         found = self.lookup(key)
         if found is not None:
             return found
@@ -61,10 +61,8 @@ class Expressions(Memory):
             return v
         if v.const is not None:
             return splat_constant(v, lanes)
-        info = self.info(e)
-        return self.cached(
-            ("splat", e, self.guarded(info), lanes), info, lambda: self.splat(v, lanes)
-        )
+        guard, info = self.guarded(self.info(e))
+        return self.cached(("splat", e, guard, lanes), info, lambda: self.splat(v, lanes))
 
     def together(self, *operands: Expr) -> list[Value]:
         """The operands' values with one number of lanes, constants left scalar."""

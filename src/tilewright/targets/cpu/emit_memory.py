@@ -113,9 +113,10 @@ class Memory(Scopes):
             done += group
             for atom, _ in group:
                 info = info | self.info(atom)
+            guard, depends = self.guarded(info)
             pointer = self.cached(
-                ("pointer", buffer, self.guarded(info), done),
-                info,
+                ("pointer", buffer, guard, done),
+                depends,
                 partial(self._advance, pointer, group),
             )
         if not offset:
@@ -130,9 +131,11 @@ class Memory(Scopes):
         assert total is not None
         return self.ins(f"getelementptr i8, {base.typed}, {total.typed}", "ptr")
 
-    def guarded(self, info: Info) -> Expr | None:
-        """The part of a cache key that tells values computed under different permissions."""
-        return self.guard if info.risky else None
+    def guarded(self, info: Info) -> tuple[Expr | None, Info]:
+        """The permission a risky value is computed under, and what it then depends on."""
+        if self.guard is None or not info.risky:
+            return None, info
+        return self.guard, info | self.info(self.guard)
 
     # -- loads
 
@@ -247,8 +250,8 @@ class Memory(Scopes):
     def clamped(self, part: Expr, extent: int) -> Expr:
         """`part` where it is inside, else 0; the failure is stored in the call's status."""
         ok = self.inside(part, extent)
-        info = self.info(ok) | Info(risky=True)
-        self.cached(("check", ok, self.guard), info, lambda: self._report(ok))
+        guard, info = self.guarded(self.info(ok) | Info(risky=True))
+        self.cached(("check", ok, guard), info, lambda: self._report(ok))
         safe = Select(ok, part, const(0, INDEX))
         self._clamped.add(safe)
         return safe
