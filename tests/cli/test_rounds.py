@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.base.errors import InputError
 from tilewright.cli import rounds
 from tilewright.cli.rounds import Row, Task
 
@@ -49,7 +50,7 @@ def test_labels_number_an_engine_given_twice():
 
 
 def test_more_threads_than_processors_is_refused():
-    with pytest.raises(ValueError, match="10000 threads asked for"):
+    with pytest.raises(InputError, match="10000 threads asked for"):
         rounds.choose_cpus(10000)
 
 

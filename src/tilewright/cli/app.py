@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from tilewright.base import flags
-from tilewright.base.errors import TilewrightError, TilewrightWarning, UnsupportedError
+from tilewright.base.errors import TilewrightError, TilewrightWarning
 
 # Verb -> the module of this package whose ``command`` is it. Loaded when the verb is used.
 VERBS: Final[dict[str, str]] = {
@@ -50,8 +50,8 @@ def cli() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` by default) and give its exit code: 0, 1 or 2.
 
-    Errors go to stderr as one line, followed by the list of unsupported operators where there is
-    one; with --json an error is also an object on stdout. Tracebacks only with TILEWRIGHT_DEBUG=1.
+    Errors go to stderr as one line; with --json they are an object on stdout as well. Tracebacks
+    only with TILEWRIGHT_DEBUG=1.
     """
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         if as_json:
             click.echo(json.dumps({"error": _as_dict(error)}, indent=2))
-        return _fail(_described(error), error.items if isinstance(error, UnsupportedError) else ())
+        return _fail(_described(error))
 
 
 def _described(error: Exception) -> str:
@@ -103,10 +103,8 @@ def _debugging() -> bool:
         return False
 
 
-def _fail(text: str, items: Sequence[str] = ()) -> int:
+def _fail(text: str) -> int:
     click.echo(f"tilewright: {' '.join(text.split())}", err=True)
-    for item in items:
-        click.echo(f"  {item}", err=True)
     return 1
 
 

@@ -5,32 +5,54 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import ALL, DType
 from tilewright.base.errors import InputError, MemoryLimitError
 from tilewright.base.text import did_you_mean, human_bytes
 from tilewright.cli.output import note
 
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+    from tilewright.runtime.executable import Executable
+
 Array = np.ndarray[Any, Any]
 
 
-class Tensor(Protocol):
-    """What is known of an input: a name, an element type, extents (a name: symbolic)."""
+@dataclass(frozen=True)
+class Wanted:
+    """An input: a name, an element type, extents (a name: symbolic); None where not known."""
+
+    name: str
+    dtype: DType | None
+    shape: tuple[int | str | None, ...] | None
 
     @property
-    def name(self) -> str: ...
-    @property
-    def dtype(self) -> DType | None: ...
-    @property
-    def shape(self) -> Sequence[int | str | None] | None: ...
+    def text(self) -> str:
+        """`float32[1, N, ?]`."""
+        element = "?" if self.dtype is None else str(self.dtype)
+        if self.shape is None:
+            return element
+        return f"{element}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+def of_graph(graph: Graph) -> list[Wanted]:
+    """The inputs of a graph."""
+    return [Wanted(v.name, v.dtype if v.kind == "tensor" else None, v.shape) for v in graph.inputs]
+
+
+def of_executable(exe: Executable) -> list[Wanted]:
+    """The inputs of a compiled model."""
+    known = {dtype.name: dtype for dtype in ALL}
+    return [Wanted(t.name, known.get(t.dtype), t.shape) for t in exe.inputs]
 
 
 def gather(
-    wanted: Sequence[Tensor],
+    wanted: Sequence[Wanted],
     files: Iterable[tuple[str, Path]] = (),
     archive: Path | None = None,
     seed: int = 0,
@@ -52,19 +74,40 @@ def gather(
             )
     known = dict(dims or {})
     for tensor in wanted:
-        if tensor.name in given and tensor.shape is not None:
-            _learn(tensor.shape, given[tensor.name].shape, known)
+        if tensor.name in given:
+            given[tensor.name] = _fitting(tensor, given[tensor.name], known)
     return {
         tensor.name: given[tensor.name] if tensor.name in given else _draw(tensor, seed, known)
         for tensor in wanted
     }
 
 
-def _learn(shape: Sequence[int | str | None], found: Sequence[int], known: dict[str, int]) -> None:
-    if len(shape) == len(found):
-        for dim, extent in zip(shape, found):
-            if isinstance(dim, str):
-                known.setdefault(dim, extent)
+def _fitting(tensor: Wanted, array: Array, known: dict[str, int]) -> Array:
+    """The array if it fits; what its shape says of symbolic extents goes into `known`."""
+    if tensor.dtype is not None:
+        expected = tensor.dtype.numpy
+        if array.dtype.kind == "V" and array.dtype.itemsize == expected.itemsize:
+            # NumPy's file format has no names for bfloat16 and the like.
+            array = array.view(expected)
+        if not tensor.dtype.is_string and array.dtype != expected:
+            raise _misfit(tensor, array)
+    if tensor.shape is not None:
+        if len(tensor.shape) != array.ndim:
+            raise _misfit(tensor, array)
+        for dim, extent in zip(tensor.shape, array.shape):
+            wanted = known.setdefault(dim, extent) if isinstance(dim, str) else dim
+            if wanted is not None and wanted != extent:
+                raise _misfit(tensor, array, f" with {dim}={wanted}" if wanted != dim else "")
+    return array
+
+
+def _misfit(tensor: Wanted, array: Array, where: str = "") -> InputError:
+    found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    return InputError(
+        f"expected {tensor.text}{where}, got {found}",
+        where=f"input {tensor.name!r}",
+        hint="Convert the file, or leave it out for random values",
+    )
 
 
 def _read_array(path: Path) -> Array:
@@ -81,17 +124,17 @@ def _read_array(path: Path) -> Array:
 
 def _read_archive(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise InputError(
+                "one array where an .npz archive was expected",
+                where=str(path),
+                hint="Use --input NAME=FILE",
+            )
+        with loaded as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _unreadable(path, error, "an .npz archive of named arrays") from None
-    except AttributeError:
-        # np.load gave an array, which is no context manager.
-        raise InputError(
-            "one array where an .npz archive was expected",
-            where=str(path),
-            hint="Use --input NAME=FILE",
-        ) from None
 
 
 def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
@@ -102,7 +145,7 @@ def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
     )
 
 
-def _draw(tensor: Tensor, seed: int, known: dict[str, int]) -> Array:
+def _draw(tensor: Wanted, seed: int, known: dict[str, int]) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
         kind = "string" if tensor.dtype is not None and tensor.dtype.is_string else "unknown"
         raise InputError(

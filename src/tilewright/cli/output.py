@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 def progress(title: str) -> Iterator[None]:
     """A bar on stderr while the block runs, from its second second on, on a terminal only.
 
-    It follows the events of the compiler: those with ``index`` and ``count`` move the bar.
+    It follows the events of the compiler: each moment with a ``total`` is one step of so many.
     """
     if not sys.stderr.isatty():
         yield
@@ -101,11 +101,10 @@ def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
     task = bar.add_task(title, total=None)
 
     def follow(event: events.Event) -> None:
-        fields = event.fields
-        subject = str(fields.get("name", ""))[:40]
+        subject = str(event.fields.get("name", ""))[:40]
         bar.update(task, description=f"{title}: {event.kind} {subject}".rstrip())
-        if isinstance(fields.get("index"), int) and isinstance(fields.get("count"), int):
-            bar.update(task, total=fields["count"], completed=fields["index"] + 1)
+        if event.elapsed is None and "total" in event.fields:
+            bar.update(task, total=event.fields["total"], advance=1)
 
     return follow
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.errors import InputError
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +31,15 @@ class EngineFailed(RuntimeError):
 def choose_cpus(count: int) -> list[int]:
     """`count` of the processors this process may use, different physical cores first.
 
-    Raises ValueError where there are not as many.
+    Raises InputError where there are not as many.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if count > len(allowed):
-        raise ValueError(f"{count} threads asked for, but only CPUs {allowed} may be used")
+        raise InputError(
+            f"{count} threads asked for, but only CPUs {allowed} may be used",
+            code="TW-THREADS",
+            hint=f"Ask for {len(allowed)} at most",
+        )
     seen: set[str] = set()
     first: list[int] = []
     for cpu in allowed:
@@ -56,13 +61,17 @@ def child_environment(threads: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Task:
-    """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents."""
+    """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
+
+    models: engines that are given another file than `model`.
+    """
 
     name: str
     model: Path
     inputs: Path
     threads: int
     dims: Mapping[str, int] = field(default_factory=dict)
+    models: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Worker:
@@ -71,7 +80,7 @@ class Worker:
     def __init__(self, engine: str, task: Task) -> None:
         argument = {
             "engine": engine,
-            "model": str(task.model.resolve()),
+            "model": str(task.models.get(engine, task.model).resolve()),
             "inputs": str(task.inputs.resolve()),
             "threads": task.threads,
             "cpus": choose_cpus(task.threads),
@@ -221,7 +230,7 @@ def measure(
             except EngineFailed as failure:
                 row.failed[name] = str(failure)
         for number in range(rounds):
-            events.emit("round", index=number, count=rounds)
+            events.emit("round", total=rounds)
             for name in sorted(workers, key=names.index, reverse=number % 2 == 1):
                 try:
                     row.times[name].append(workers[name].ask(do="round", seconds=seconds)["ms"])

@@ -1,0 +1,103 @@
+"""`tilewright check`: what a model needs and how much of it runs natively, before compiling."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.base.memory import memory_limit
+from tilewright.base.text import human_bytes, human_count, listing
+from tilewright.cli.model import load_graph, symbols
+from tilewright.cli.options import CompileOptions, compile_options, json_option, model_argument
+from tilewright.cli.output import dump, facts, progress, say
+
+if TYPE_CHECKING:
+    from tilewright.cli.survey import Survey
+
+
+@click.command()
+@model_argument
+@compile_options
+@json_option
+def command(model: Path, options: CompileOptions, as_json: bool) -> int:
+    """Say of MODEL (.onnx) what compiling it would meet; exit with 1 if it would fail.
+
+    Coverage (native code or reference kernels), memory, arithmetic, hazards of dtypes, symbolic
+    dimensions. Those not given by --dim are taken as 1 for the counts.
+
+    \b
+    Example:
+      tilewright check model.onnx
+      tilewright check model.onnx --dim batch=8 --strict
+    """
+    from tilewright.cli.survey import survey
+    from tilewright.frontends.onnx.reference import OnnxFallback
+    from tilewright.graph.infer import specialise
+
+    graph = load_graph(model, options)
+    names = symbols(graph)
+    extents = dict.fromkeys(names, 1) | options.dims
+    with progress(f"checking {model.name}"):
+        found = survey(specialise(graph, extents=extents, fallback=OnnxFallback()), names)
+    problems = _problems(found, options)
+    if as_json:
+        dump(asdict(found) | {"memory": found.memory, "problems": problems})
+    else:
+        _show(found, options)
+        for problem in problems:
+            say(f"\nproblem: {problem}")
+    return 1 if problems else 0
+
+
+def _problems(found: Survey, options: CompileOptions) -> list[str]:
+    problems = []
+    limit = memory_limit(options.memory_limit)
+    if found.memory > limit:
+        problems.append(
+            f"it needs {human_bytes(found.memory)}, over the memory limit of {human_bytes(limit)}"
+        )
+    if options.strict and found.host:
+        problems.append(
+            f"{sum(found.host.values())} operators have no native code: {listing([*found.host])}"
+        )
+    return problems
+
+
+def _show(found: Survey, options: CompileOptions) -> None:
+    native, host = sum(found.native.values()), sum(found.host.values())
+    symbolic = [
+        f"{name}={options.dims[name]}" if name in options.dims else f"{name} (taken as 1)"
+        for name in found.symbolic
+    ]
+    uncounted = f", without {listing(list(found.uncounted))}" if found.uncounted else ""
+    say(
+        facts(
+            [
+                ("inputs", ", ".join(found.inputs) or "none"),
+                ("outputs", ", ".join(found.outputs)),
+                ("operators", f"{found.operations}: {native} native, {host} by reference kernels"),
+                ("native", _counted(found.native)),
+                ("reference", _counted(found.host)),
+                ("symbolic", ", ".join(symbolic) or "no dimension"),
+                (
+                    "memory",
+                    f"{human_bytes(found.memory)}: weights {human_bytes(found.weights)} "
+                    f"({human_count(found.parameters)} parameters), "
+                    f"activations {human_bytes(found.activations)}",
+                ),
+                ("arithmetic", human_count(found.flops, "FLOP") + uncounted),
+            ]
+        )
+    )
+    for node in found.host_nodes:
+        say(f"\nreference kernel: {node}")
+    for hazard in found.hazards:
+        say(f"\nhazard: {hazard}")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return listing([f"{name} x{count}" for name, count in most], 12) or "none"

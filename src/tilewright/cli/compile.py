@@ -1,0 +1,99 @@
+"""`tilewright compile`: a model to an artifact, or to the text of one of its stages."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tilewright.base.text import human_bytes, human_time
+from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
+from tilewright.cli.options import (
+    OUT,
+    CompileOptions,
+    compile_options,
+    json_option,
+    model_argument,
+)
+from tilewright.cli.output import dump, progress, say, write_whole
+from tilewright.runtime.threads import thread_count
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+
+STAGES: Final = ("graph", "computation", "kernel", "llvm", "asm")
+
+
+@click.command()
+@model_argument
+@click.option("-o", "--output", type=OUT, help="The artifact; default: MODEL with suffix .tw.")
+@click.option(
+    "--emit", type=click.Choice(STAGES), help="Print this stage instead (or write it to -o)."
+)
+@compile_options
+@json_option
+def command(
+    model: Path,
+    output: Path | None,
+    emit: str | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Compile MODEL (.onnx) to an artifact that runs without a compiler.
+
+    \b
+    Example:
+      tilewright compile model.onnx -o model.tw
+      tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
+    """
+    from tilewright.driver.compile import Options, build
+    from tilewright.runtime import bundle
+
+    graph = specialised(load_graph(model, options), options)
+    if emit is not None:
+        _emit(graph, emit, output, options, as_json)
+        return
+    target = output or model.with_suffix(ARTIFACT_SUFFIX)
+    start = time.perf_counter()
+    with progress(f"compiling {model.name}"):
+        # Not driver.compile: an artifact for another processor is made, but cannot run here.
+        made = build(graph, Options(**_keywords(options)))
+        seconds = time.perf_counter() - start
+        bundle.save(made, target)
+    facts: dict[str, Any] = {
+        "artifact": str(target),
+        "bytes": target.stat().st_size,
+        "compile_seconds": seconds,
+        "kernels": len(made.kernels),
+        "memory": made.memory(thread_count(options.threads)) + len(made.constants),
+        "requirements": dict(made.requirements),
+    }
+    if as_json:
+        dump(facts)
+        return
+    say(
+        f"{target}: {human_bytes(target.stat().st_size)}, {len(made.kernels)} kernels, compiled "
+        f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} of memory"
+    )
+
+
+def _emit(
+    graph: Graph, stage: str, output: Path | None, options: CompileOptions, as_json: bool
+) -> None:
+    from tilewright import driver
+
+    with progress(f"compiling to {stage}"):
+        text = driver.text(graph, stage, **_keywords(options))
+    if output is not None:
+        write_whole(output, lambda file: file.write(text.encode() + b"\n"))
+    elif as_json:
+        dump({"stage": stage, "text": text})
+    else:
+        say(text)
+
+
+def _keywords(options: CompileOptions) -> dict[str, Any]:
+    """Without the extents, which the graph has already."""
+    return {name: value for name, value in options.keywords().items() if name != "dims"}

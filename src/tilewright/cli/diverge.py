@@ -1,0 +1,122 @@
+"""A compiled model against the float64 reference, down to the first operator that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.cli.rounds import difference
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph, Operation, Value
+
+Array = np.ndarray[Any, Any]
+# Runs a graph natively: feeds in, outputs in the order of the graph.
+Native = Callable[[Graph, Mapping[str, Array]], Sequence[Any]]
+
+# Largest difference allowed, relative to the tensor's peak. Integers and truth values are exact.
+TOLERANCE: Final = {"float64": 1e-10, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
+_NARROW: Final = 0.15
+
+
+def tolerance(dtype: DType | None, asked: float | None = None) -> float:
+    """The largest difference to allow for values of that type, unless the caller asks for one."""
+    if asked is not None:
+        return asked
+    if dtype is None or not (dtype.is_float or dtype.is_complex):
+        return 0.0
+    if dtype.is_complex:
+        return TOLERANCE["float32"]
+    return TOLERANCE.get(dtype.name, _NARROW)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first operator whose result differs though its operands agree.
+
+    fused: it differs only when compiled together with its neighbours.
+    """
+
+    operation: Operation
+    value: Value
+    error: float
+    allowed: float
+    fused: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines."""
+        op, value = self.operation, self.value
+        return {
+            "node": op.label,
+            "operator": op.qualified,
+            "output": value.name,
+            "type": value.type_text,
+            "operands": [None if v is None else str(v) for v in op.inputs],
+            "difference": self.error,
+            "allowed": self.allowed,
+            "only_fused": self.fused,
+        }
+
+    def __str__(self) -> str:
+        op = self.operation
+        operands = ", ".join("-" if v is None else str(v) for v in op.inputs)
+        how = ", only when compiled together with its neighbours" if self.fused else ""
+        return (
+            f"node {op.label!r} ({op.qualified}) is the first that differs{how}: its output "
+            f"{self.value} is off by {self.error:.2g} of its peak, {self.allowed:.2g} allowed; "
+            f"operands: {operands or 'none'}"
+        )
+
+
+def first(
+    graph: Graph, feeds: Mapping[str, Array], native: Native, asked: float | None = None
+) -> Divergence | None:
+    """Where the native program leaves the reference; None if it cannot be reproduced.
+
+    Every intermediate value is compared at once; if all agree then, the fault lies in how operators
+    are compiled together, and shorter and shorter programs find it.
+    """
+    steps = [(op, v) for op in graph.operations for v in op.writes if v.kind == "tensor"]
+    whole = _ending_in(graph, [v for _, v in steps])
+    expected = dict(zip(whole.outputs, evaluate(whole, feeds, float64=True)))
+    found = dict(zip(whole.outputs, native(whole, feeds)))
+    for op, v in steps:
+        error, allowed = gap(found[v], expected[v]), tolerance(v.dtype, asked)
+        if not error <= allowed:
+            return Divergence(op, v, error, allowed, False)
+    low, high = 0, len(steps)
+    worst: Divergence | None = None
+    while low < high:
+        middle = (low + high) // 2
+        op, v = steps[middle]
+        [result] = native(_ending_in(graph, [v]), feeds)
+        error, allowed = gap(result, expected[v]), tolerance(v.dtype, asked)
+        if error <= allowed:
+            low = middle + 1
+        else:
+            high = middle
+            worst = Divergence(op, v, error, allowed, True)
+    return worst
+
+
+def gap(got: Any, expected: Any) -> float:
+    """The largest difference relative to the peak of what is expected; inf for another shape."""
+    try:
+        return difference([np.asarray(got)], [np.asarray(expected)])
+    except ValueError:
+        return float("inf")
+
+
+def _ending_in(graph: Graph, outputs: Sequence[Value]) -> Graph:
+    """The part of the graph that computes the values."""
+    needed = set(outputs)
+    kept: list[Operation] = []
+    for op in reversed(graph.operations):
+        if any(v in needed for v in op.writes):
+            needed.update(op.reads)
+            kept.append(op)
+    part = replace(graph, outputs=tuple(outputs))
+    return part.with_operations(kept[::-1])

@@ -1,0 +1,124 @@
+"""The model that a verb is given: an ONNX file that is compiled, or an artifact that is loaded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.text import listing
+from tilewright.cli import inputs
+from tilewright.cli.options import CompileOptions
+from tilewright.cli.output import progress
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+    from tilewright.runtime.executable import Executable
+
+ARTIFACT_SUFFIX = ".tw"
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether the path names a saved artifact, by its suffix."""
+    return path.suffix == ARTIFACT_SUFFIX
+
+
+def load_graph(path: Path, options: CompileOptions) -> Graph:
+    """The graph of an ONNX file. Raises ModelError, UnsupportedError, InputError for artifacts."""
+    from tilewright.frontends.onnx.load import load
+
+    if is_artifact(path):
+        raise InputError(
+            "an artifact holds machine code, not the model",
+            where=str(path),
+            hint="Give the ONNX file that it was compiled from",
+        )
+    with progress(f"reading {path.name}"):
+        return load(path, memory_limit=options.memory_limit)
+
+
+def specialised(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph with the extents of --dim. Raises InputError if symbolic ones are left."""
+    from tilewright.frontends.onnx.reference import OnnxFallback
+    from tilewright.graph.infer import specialise
+
+    if options.dims:
+        graph = specialise(graph, options.dims, fallback=OnnxFallback())
+    left = symbols(graph)
+    if left:
+        raise InputError(
+            f"its dimensions {listing(left)} have no values",
+            where=f"graph {graph.name!r}",
+            hint=f"Give them: {' '.join(f'--dim {name}=1' for name in left)}",
+        )
+    return graph
+
+
+def symbols(graph: Graph) -> list[str]:
+    """The names of symbolic extents of the inputs; `input.axis` where there is no name."""
+    found: dict[str, None] = {}
+    for value in graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int):
+                found[dim if dim is not None else f"{value.name}.{axis}"] = None
+    return list(found)
+
+
+def compile_model(source: Any, options: CompileOptions, title: str) -> Executable:
+    """`source` compiled, with a progress bar."""
+    from tilewright.driver import compile
+
+    with progress(f"compiling {title}"):
+        return compile(source, **options.keywords())
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model ready to run on data. seconds: of compiling or loading it."""
+
+    executable: Executable
+    feeds: dict[str, inputs.Array]
+    seconds: float
+    loaded: bool
+
+
+def prepare(
+    path: Path,
+    options: CompileOptions,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+) -> Prepared:
+    """Compile or load the model at `path`, and make its inputs.
+
+    The inputs come first: what is wrong with them is said before anything is compiled.
+    """
+    if is_artifact(path):
+        from tilewright.runtime.executable import load
+
+        if not path.exists():
+            raise ArtifactError("no such file", where=str(path), hint="Check the path")
+        start = time.perf_counter()
+        exe = load(path, threads=options.threads)
+        seconds = time.perf_counter() - start
+        feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
+        return Prepared(exe, feeds, seconds, True)
+    graph = load_graph(path, options)
+    feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
+    options = replace(options, dim=tuple(extents(graph, feeds).items()))
+    start = time.perf_counter()
+    exe = compile_model(graph, options, path.name)
+    return Prepared(exe, feeds, time.perf_counter() - start, False)
+
+
+def extents(graph: Graph, feeds: dict[str, inputs.Array]) -> dict[str, int]:
+    """Symbolic extents of the inputs as the arrays have them."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        if value.shape is not None and value.name in feeds:
+            for dim, extent in zip(value.shape, feeds[value.name].shape):
+                if isinstance(dim, str):
+                    found[dim] = extent
+    return found

@@ -1,0 +1,143 @@
+"""`tilewright run`: compile a model or load an artifact, run it, say what came out and how fast."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import numpy as np
+
+from tilewright.base.text import human_bytes, human_time
+from tilewright.cli.model import Prepared, prepare
+from tilewright.cli.options import (
+    OUT,
+    CompileOptions,
+    compile_options,
+    input_options,
+    json_option,
+    model_argument,
+)
+from tilewright.cli.output import dump, progress, say, table, write_whole
+
+Array = np.ndarray[Any, Any]
+
+
+@click.command()
+@model_argument
+@input_options
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Timed runs.")
+@click.option("--profile", "profiled", is_flag=True, help="Show the time of each kernel.")
+@click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
+@click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
+@compile_options
+@json_option
+def command(
+    model: Path,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+    repeat: int,
+    profiled: bool,
+    trace: Path | None,
+    output: Path | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Run MODEL (.onnx or .tw) on given or random inputs, and time it.
+
+    \b
+    Example:
+      tilewright run model.onnx --input image=cat.npy -o outputs.npz
+      tilewright run model.onnx --dim batch=8 --profile
+    """
+    prepared = prepare(model, options, files, archive, seed)
+    exe, feeds = prepared.executable, prepared.feeds
+    names = [tensor.name for tensor in exe.outputs]
+    with progress(f"running {model.name}"):
+        results = exe(feeds)
+        outputs = dict(zip(names, [results] if len(names) == 1 else results))
+        times = _time(prepared, repeat)
+        profile = exe.profile(feeds, repeat=repeat) if profiled or trace else None
+    if output is not None:
+        write_whole(output, lambda file: _save(file, outputs))
+    if trace is not None and profile is not None:
+        text = json.dumps(profile.chrome_trace())
+        write_whole(trace, lambda file: file.write(text.encode()))
+    if as_json:
+        shown = json.loads(profile.to_json()) if profiled and profile is not None else None
+        dump(_report(prepared, outputs, times) | {"profile": shown})
+        return
+    _show(prepared, outputs, times)
+    if profiled:
+        say(f"\n{profile}")
+
+
+def _time(prepared: Prepared, repeat: int) -> list[float]:
+    exe, feeds = prepared.executable, prepared.feeds
+    values = list(feeds.values())
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        exe(*values)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def _save(file: IO[bytes], outputs: dict[str, Any]) -> None:
+    np.savez(file, **{name: np.asarray(value) for name, value in outputs.items()})  # type: ignore[arg-type]
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Dtype, shape, least, greatest and mean of an array, and how much of it is not finite."""
+    if not isinstance(value, np.ndarray):
+        return {"type": type(value).__name__}
+    facts: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.size == 0 or value.dtype == object or value.dtype.kind == "c":
+        return facts
+    wide = value.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if finite.size:
+        facts |= {"min": finite.min(), "max": finite.max(), "mean": finite.mean()}
+    return facts | {"not_finite": wide.size - finite.size}
+
+
+def _report(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> dict[str, Any]:
+    exe = prepared.executable
+    return {
+        "outputs": {name: describe(value) for name, value in outputs.items()},
+        "load_seconds" if prepared.loaded else "compile_seconds": prepared.seconds,
+        "seconds": {
+            "median": statistics.median(times),
+            "min": min(times),
+            "p90": float(np.quantile(times, 0.9)),
+            "runs": len(times),
+        },
+        "threads": exe.threads,
+        "peak_bytes": exe.peak_bytes,
+    }
+
+
+def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> None:
+    rows = []
+    for name, value in outputs.items():
+        facts = describe(value)
+        if "dtype" not in facts:
+            rows.append([name, facts["type"]])
+            continue
+        numbers = [f"{facts[k]:.6g}" if k in facts else "-" for k in ("min", "max", "mean")]
+        shape = f"{facts['dtype']}[{', '.join(map(str, facts['shape']))}]"
+        bad = facts.get("not_finite")
+        rows.append([name, shape, *numbers, f"{bad} not finite" if bad else ""])
+    say(table(["output", "type", "min", "max", "mean", ""], rows, "<<>>><"))
+    exe = prepared.executable
+    verb = "loaded" if prepared.loaded else "compiled"
+    threads = f"{exe.threads} thread{'s' if exe.threads > 1 else ''}"
+    say(
+        f"\n{verb} in {human_time(prepared.seconds)}; a run takes "
+        f"{human_time(statistics.median(times))} (median of {len(times)}, least "
+        f"{human_time(min(times))}) on {threads}, {human_bytes(exe.peak_bytes)} of memory"
+    )

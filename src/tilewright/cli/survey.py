@@ -1,0 +1,139 @@
+"""What is known of a model before compiling: coverage, memory, arithmetic, dtype hazards."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.graph.lower import lower
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import OpCall, definition_of
+from tilewright.graph.passes.memory import Lifetime, plan
+from tilewright.graph.stages import HostCall
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A graph's facts. Sizes in bytes.
+
+    native, host: how often each operator runs natively, and by a reference kernel. symbolic: the
+    names of symbolic extents. activations: of the arena that a straightforward plan needs.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operations: int
+    native: dict[str, int]
+    host: dict[str, int]
+    host_nodes: tuple[str, ...]
+    symbolic: tuple[str, ...]
+    parameters: int
+    weights: int
+    activations: int
+    flops: int
+    uncounted: tuple[str, ...]
+    hazards: tuple[str, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of one running call, weights included."""
+        return self.weights + self.activations
+
+
+def survey(graph: Graph, symbolic: Iterable[str] = ()) -> Survey:
+    """The facts of a graph whose symbolic extents are known as far as they can be."""
+    lowered = lower(graph, channel_last=False)
+    hosted = [step.operation for step in lowered.steps if isinstance(step, HostCall)]
+    everything = lowered.graph.operations
+    counts = Counter(op.qualified for op in everything)
+    host = Counter(op.qualified for op in hosted)
+    flops, uncounted = _flops(graph)
+    return Survey(
+        inputs=tuple(map(str, graph.inputs)),
+        outputs=tuple(map(str, graph.outputs)),
+        operations=len(everything),
+        native=dict(sorted((counts - host).items())),
+        host=dict(sorted(host.items())),
+        host_nodes=tuple(f"{op.label} ({op.qualified}) on {_operands(op)}" for op in hosted),
+        symbolic=tuple(symbolic),
+        parameters=sum(a.size for a in graph.constants.values()),
+        weights=sum(a.nbytes for a in graph.constants.values()),
+        activations=_arena(graph),
+        flops=flops,
+        uncounted=uncounted,
+        hazards=tuple(_hazards(graph)),
+    )
+
+
+def _operands(op: Operation) -> str:
+    return ", ".join("-" if v is None else v.type_text for v in op.inputs) or "nothing"
+
+
+def _flops(graph: Graph) -> tuple[int, tuple[str, ...]]:
+    """Floating-point operations of a run, and the operators whose count is not known."""
+    total = 0
+    unknown: Counter[str] = Counter()
+    for op in graph.operations:
+        definition = definition_of(op)
+        if not all(v.static for v in (*op.reads, *op.writes)):
+            unknown[op.qualified] += 1
+        elif definition is not None and definition.flops is not None:
+            total += definition.flops(OpCall(op, graph.constants))
+    return total, tuple(sorted(unknown))
+
+
+def _arena(graph: Graph) -> int:
+    last: dict[Value, int] = {}
+    for number, op in enumerate(graph.operations):
+        last |= dict.fromkeys(op.reads, number)
+    lives = []
+    for number, op in enumerate(graph.operations):
+        for v in op.writes:
+            if v.static and v.dtype is not None:
+                end = len(graph.operations) if v in graph.outputs else last.get(v, number)
+                lives.append(Lifetime(math.prod(v.extents) * v.dtype.itemsize, number, end))
+    return plan(lives).total
+
+
+# A hazard of a dtype: whether it applies, and what follows for the user.
+_HAZARDS: Final[tuple[tuple[Callable[[DType], bool], str], ...]] = (
+    (lambda d: d.name == "float64", "has half the speed of float32 and twice its memory"),
+    (lambda d: d.is_float and d.bits == 16, "is computed in float32 and rounded when stored"),
+    (lambda d: d.is_float and d.bits <= 8, "is a storage type: converted on every use"),
+    (lambda d: d.is_sub_byte and not d.is_float, "is a storage type: one value per byte in memory"),
+    (lambda d: d.is_complex or d.is_string, "runs by reference kernels only"),
+)
+
+
+def _hazards(graph: Graph) -> list[str]:
+    uses: Counter[DType] = Counter()
+    for op in graph.operations:
+        uses.update({v.dtype for v in op.writes if v.dtype is not None})
+    found = []
+    for dtype, count in sorted(uses.items(), key=lambda item: item[0].name):
+        for applies, follows in _HAZARDS:
+            if applies(dtype):
+                found.append(f"{dtype} {follows} ({count} operators)")
+    return found + _bad_constants(graph.constants)
+
+
+def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]:
+    """Weights that are not finite, or so small that arithmetic on them is slow."""
+    found = []
+    for value, array in constants.items():
+        if array.dtype.kind != "f" or not array.size:
+            continue
+        bad = int(array.size - np.isfinite(array).sum())
+        if bad:
+            found.append(f"constant {value.name!r} holds {bad} values that are not finite")
+        tiny = np.finfo(array.dtype).tiny
+        small = int(((array != 0) & (np.abs(array) < tiny)).sum())
+        if small:
+            found.append(f"constant {value.name!r} holds {small} subnormal values")
+    return found

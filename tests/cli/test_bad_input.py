@@ -1,0 +1,303 @@
+"""Every kind of bad input that reaches a verb: exit code 1 or 2, one line, no partial output."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx.external_data_helper import convert_model_to_external_data
+
+from tests.cli.conftest import make, perceptron_model
+
+FLOAT = TensorProto.FLOAT
+VERBS = ("run", "compile", "bench", "verify", "check")
+
+
+def refused(found, *texts, code=1):
+    """One line on stderr that holds the texts, nothing on stdout."""
+    assert found.code == code, found.out + found.err
+    lines = [line for line in found.err.splitlines() if "warning:" not in line]
+    assert len(lines) == 1, found.err
+    for text in texts:
+        assert text in lines[0]
+    assert "Traceback" not in found.err and "internal error" not in found.err
+    assert found.out == ""
+
+
+@pytest.fixture(params=VERBS)
+def verb(request, command, tmp_path):
+    """Each verb that takes a model; it must leave no artifact behind."""
+    before = time.perf_counter()
+    yield lambda path, *more: command(request.param, path, *more)
+    assert not list(tmp_path.glob("*.tw")) and not list(tmp_path.glob(".writing*"))
+    assert time.perf_counter() - before < 20
+
+
+def save(tmp_path, model):
+    path = tmp_path / "bad.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def test_missing_file(verb, tmp_path):
+    refused(verb(tmp_path / "absent.onnx"), "absent.onnx", "no such file")
+
+
+def test_a_folder(verb, tmp_path):
+    refused(verb(tmp_path), "folder")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff" * 500, b"not a model", b"\x08\x08"])
+def test_bytes_that_are_no_model(verb, tmp_path, content):
+    path = tmp_path / "noise.onnx"
+    path.write_bytes(content)
+    refused(verb(path), "noise.onnx", "no ONNX model")
+
+
+def test_truncated_model(verb, perceptron, tmp_path):
+    path = tmp_path / "short.onnx"
+    path.write_bytes(perceptron.read_bytes()[:-100])
+    refused(verb(path), "short.onnx")
+
+
+def test_unsupported_operators_all_at_once(verb, tmp_path):
+    nodes = [
+        helper.make_node("Foo", ["x"], ["a"], "blk.3/foo", domain="com.acme"),
+        helper.make_node("Foo", ["a"], ["b"], "blk.4/foo", domain="com.acme"),
+        helper.make_node("Bar", ["b"], ["y"], "last", domain="com.acme"),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 3)]
+    table = {"x": (FLOAT, [1, 3])}, {"y": (FLOAT, [1, 3])}
+    found = verb(save(tmp_path, make(nodes, *table, opsets=opsets)))
+    refused(found, "com.acme::Foo", "com.acme::Bar", "opset 3", "2 nodes", "blk.3/foo",
+            "float32[1, 3]", "register")  # fmt: skip
+
+
+def external(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    model = perceptron_model()
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    onnx.save(model, folder / "bad.onnx")
+    model = onnx.load(folder / "bad.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    (folder / "bad.onnx").write_bytes(model.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin"])
+def test_external_data_outside_the_folder(verb, tmp_path, location):
+    (tmp_path / "secret.bin").write_bytes(bytes(4096))
+    refused(verb(external(tmp_path, location) / "bad.onnx"), "bad.onnx", "external data")
+
+
+def test_external_data_behind_a_link(verb, tmp_path):
+    (tmp_path / "secret.bin").write_bytes(bytes(4096))
+    folder = external(tmp_path, "link.bin")
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    refused(verb(folder / "bad.onnx"), "outside the model's folder")
+
+
+def test_external_data_missing_or_short(verb, tmp_path):
+    folder = external(tmp_path, "gone.bin")
+    refused(verb(folder / "bad.onnx"), "gone.bin", "does not exist")
+    (folder / "gone.bin").write_bytes(bytes(10))
+    refused(verb(folder / "bad.onnx"), "gone.bin")
+
+
+def cyclic():
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    return make(nodes, {"x": (FLOAT, [2])}, {"b": (FLOAT, [2])})
+
+
+def dangling():
+    return make([helper.make_node("Relu", ["nowhere"], ["y"], "r")], {}, {"y": (FLOAT, [2])})
+
+
+def dangling_output():
+    return make([helper.make_node("Relu", ["x"], ["a"])], {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])})
+
+
+def duplicate():
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], "r1"),
+        helper.make_node("Abs", ["x"], ["y"], "r2"),
+    ]
+    return make(nodes, {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])})
+
+
+def mismatched():
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["y"], "product")]
+    return make(nodes, {"x": (FLOAT, [2, 3])}, {"y": (FLOAT, [2, 3])})
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [(cyclic, "cycl"), (dangling, "nowhere"), (dangling_output, "'y'"), (duplicate, "'y'"),
+     (mismatched, "product")],
+    ids=lambda v: getattr(v, "__name__", ""),
+)  # fmt: skip
+def test_broken_graphs(verb, tmp_path, build, text):
+    refused(verb(save(tmp_path, build())), "bad.onnx", text)
+
+
+def test_absurd_sizes_are_refused_before_allocation(verb, tmp_path):
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["y"], "huge")]
+    model = make(nodes, {"x": (FLOAT, [1])}, {"y": (FLOAT, None)},
+                 {"shape": np.array([10**6, 10**6])})  # fmt: skip
+    refused(verb(save(tmp_path, model)), "huge", "memory limit")
+
+
+def test_absurd_input_sizes(verb, tmp_path):
+    model = make([helper.make_node("Relu", ["x"], ["y"])], {"x": (FLOAT, [10**6, 10**6])},
+                 {"y": (FLOAT, [10**6, 10**6])})  # fmt: skip
+    refused(verb(save(tmp_path, model)), "'x'", "memory limit")
+
+
+def test_the_limit_is_the_callers(verb, perceptron):
+    found = verb(perceptron, "--memory-limit", "64")
+    refused(found, "memory limit")
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        (["--input", "z={x}"], "no input 'z'"),
+        (["--input", "x={wide}"], "expected float32[2, 8], got float64[2, 8]"),
+        (["--input", "x={tall}"], "expected float32[2, 8], got float32[3, 8]"),
+        (["--input", "x={gone}"], "gone.npy"),
+        (["--inputs", "{gone}"], "gone.npy"),
+    ],
+)
+@pytest.mark.parametrize("name", ["run", "bench", "verify"])
+def test_wrong_inputs(command, perceptron, tmp_path, name, option, text):
+    files = {"x": np.ones((2, 8), np.float32), "wide": np.ones((2, 8)),
+             "tall": np.ones((3, 8), np.float32)}  # fmt: skip
+    for key, array in files.items():
+        np.save(tmp_path / f"{key}.npy", array)
+    places = {key: tmp_path / f"{key}.npy" for key in (*files, "gone")}
+    refused(command(name, perceptron, *[o.format(**places) for o in option]), text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--input", "x"], ["--dim", "batch"], ["--dim", "n=-1"], ["--dim", "n=x"], ["--threads", "0"],
+     ["--threads", "x"], ["--memory-limit", "much"], ["--math", "sloppy"], ["--no-such-option"],
+     ["--repeat", "0"], ["--seed", "-1"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_usage_is_2(command, perceptron, arguments):
+    found = command("run", perceptron, *arguments)
+    assert found.code == 2 and "Error: " in found.err and found.out == ""
+    assert command("run").code == 2
+
+
+def test_unknown_target_and_processor(command, perceptron):
+    refused(command("run", perceptron, "--target", "abacus"), "abacus")
+    refused(command("run", perceptron, "--mcpu", "i286"), "i286")
+
+
+def test_bad_flag(command, perceptron, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "many")
+    refused(command("run", perceptron), "TILEWRIGHT_NUM_THREADS='many'")
+
+
+@pytest.fixture
+def artifact(command, perceptron, tmp_path):
+    path = tmp_path / "keep" / "m.tw"
+    path.parent.mkdir()
+    assert command("compile", perceptron, "-o", path).code == 0
+    return path
+
+
+def test_corrupted_artifacts(command, artifact):
+    whole = artifact.read_bytes()
+    places = np.linspace(0, len(whole) - 1, 12).astype(int)
+    for place in places:
+        artifact.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        found = command("run", artifact)
+        # A bit that means nothing, such as a time stamp, may change; nothing may crash.
+        assert found.code == 0 or "m.tw" in found.err, found.err
+        assert "internal error" not in found.err
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        artifact.write_bytes(whole[:size])
+        refused(command("run", artifact), "m.tw")
+
+
+def test_artifacts_where_a_model_is_needed(command, artifact):
+    for name in ("compile", "bench", "verify", "check"):
+        refused(command(name, artifact), "m.tw", ".onnx" if name == "bench" else "ONNX")
+
+
+def test_missing_artifact(command, tmp_path):
+    refused(command("run", tmp_path / "absent.tw"), "absent.tw", "no such file")
+
+
+def test_a_corrupted_cache_repairs_itself(command, perceptron, tmp_path):
+    assert command("run", perceptron).code == 0
+    entries = [p for p in (tmp_path / "cache").rglob("*") if p.is_file() and p.name[0] != "."]
+    assert entries
+    for path in entries:
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(bytes(data))
+    with pytest.warns() as _:
+        found = command("run", perceptron)
+    assert found.code == 0
+
+
+def test_the_output_cannot_be_written(command, perceptron, tmp_path):
+    found = command("run", perceptron, "-o", tmp_path / "no" / "such" / "y.npz")
+    assert found.code == 1 and "no" in found.err
+    found = command("compile", perceptron, "-o", tmp_path / "no" / "such" / "m.tw")
+    assert found.code == 1 and "internal error" not in found.err
+
+
+def test_an_index_out_of_range_is_an_error(command, tmp_path):
+    nodes = [helper.make_node("Gather", ["table", "i"], ["y"], "lookup")]
+    model = make(nodes, {"i": (TensorProto.INT64, [3])}, {"y": (FLOAT, [3, 2])},
+                 {"table": np.ones((4, 2), np.float32)})  # fmt: skip
+    path = save(tmp_path, model)
+    np.save(tmp_path / "i.npy", np.array([0, 4, 10**12]))
+    found = command("run", path, "--input", f"i={tmp_path / 'i.npy'}")
+    refused(found, "lookup")
+
+
+def test_not_a_number_flows_through(command, perceptron, tmp_path):
+    x = np.ones((2, 8), np.float32)
+    x[0, 0], x[1, 1] = np.nan, np.inf
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "y.npz"
+    assert command("run", perceptron, "--input", f"x={tmp_path / 'x.npy'}", "-o", out).code == 0
+    with np.load(out) as archive:
+        assert np.isnan(archive["y"][0]).all()
+
+
+def test_interrupting_leaves_nothing(perceptron, tmp_path):
+    """Ctrl-C while the compiler is being loaded and run: one line, status 1, no artifact."""
+    target = tmp_path / "m.tw"
+    arguments = [sys.executable, "-m", "tilewright", "compile", str(perceptron), "-o", str(target)]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "TILEWRIGHT_CACHE": "off"})  # fmt: skip
+    time.sleep(0.6)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("it was done before the interrupt came")
+    assert process.returncode == 1 and "interrupted" in err and "Traceback" not in err
+    assert not target.exists() and not list(tmp_path.glob(".*"))
+
+
+def test_errors_as_json(command, tmp_path):
+    found = command("run", tmp_path / "absent.onnx", "--json")
+    assert found.code == 1
+    assert found.json["error"]["code"] == "TW-MODEL"
+    assert "absent.onnx" in found.json["error"]["where"]

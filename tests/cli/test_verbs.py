@@ -1,0 +1,194 @@
+"""run, compile, bench, verify, check: what they print, write and return on small models."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cli.conftest import make
+
+
+def expected(path, x):
+    """What ONNX's reference says."""
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(onnx.load(path)).run(None, {"x": x})[0]
+
+
+@pytest.fixture
+def x(tmp_path):
+    array = np.random.default_rng(1).standard_normal((2, 8), dtype=np.float32)
+    np.save(tmp_path / "x.npy", array)
+    return array
+
+
+def test_run_writes_the_outputs(command, perceptron, x, tmp_path):
+    out = tmp_path / "y.npz"
+    found = command("run", perceptron, "--input", f"x={tmp_path / 'x.npy'}", "-o", out)
+    assert found.code == 0, found.err
+    assert "float32[2, 4]" in found.out and "compiled in" in found.out
+    with np.load(out) as archive:
+        np.testing.assert_allclose(archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5)
+
+
+def test_run_on_random_inputs_as_json(command, perceptron):
+    found = command("run", perceptron, "--repeat", 2, "--profile", "--json")
+    assert found.code == 0, found.err
+    assert found.json["outputs"]["y"]["shape"] == [2, 4]
+    assert found.json["seconds"]["runs"] == 2
+    assert found.json["profile"]["rows"]
+
+
+def test_run_profiles_and_traces(command, perceptron, tmp_path):
+    trace = tmp_path / "trace.json"
+    found = command("run", perceptron, "--profile", "--trace", trace, "--threads", 1)
+    assert found.code == 0, found.err
+    assert "GFLOP/s" in found.out
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(event.get("cat") == "Kernel" for event in events)
+
+
+def test_symbolic_dimensions_come_from_the_option_or_the_data(command, symbolic, x, tmp_path):
+    found = command("run", symbolic, "--dim", "batch=3", "--json")
+    assert found.code == 0, found.err
+    assert found.json["outputs"]["y"]["shape"] == [3, 4]
+    found = command("run", symbolic, "--input", f"x={tmp_path / 'x.npy'}", "--json")
+    assert found.json["outputs"]["y"]["shape"] == [2, 4]
+    found = command("run", symbolic, "--json")
+    assert found.json["outputs"]["y"]["shape"] == [1, 4]
+    assert "'batch' is not given: taken as 1" in found.err
+
+
+def test_compile_then_run_the_artifact(command, perceptron, x, tmp_path):
+    artifact, out = tmp_path / "m.tw", tmp_path / "y.npz"
+    found = command("compile", perceptron, "-o", artifact)
+    assert found.code == 0, found.err
+    assert "kernels, compiled in" in found.out
+    found = command("run", artifact, "--input", f"x={tmp_path / 'x.npy'}", "-o", out)
+    assert found.code == 0, found.err
+    assert "loaded in" in found.out
+    with np.load(out) as archive:
+        np.testing.assert_allclose(archive["y"], expected(perceptron, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [("graph", "graph "), ("computation", "add"), ("kernel", "for "), ("llvm", "define "), ("asm", "ret")],
+)  # fmt: skip
+def test_compile_emits_each_stage(command, perceptron, stage, text, tmp_path):
+    found = command("compile", perceptron, "--emit", stage)
+    assert found.code == 0, found.err
+    assert text in found.out
+    target = tmp_path / "stage.txt"
+    assert command("compile", perceptron, "--emit", stage, "-o", target).code == 0
+    assert target.read_text() == found.out
+
+
+def test_compile_for_another_processor(command, perceptron, tmp_path):
+    artifact = tmp_path / "arm.tw"
+    found = command("compile", perceptron, "-o", artifact, "--mcpu", "aarch64", "--json")
+    assert found.code == 0, found.err
+    assert found.json["requirements"]["arch"] == "aarch64"
+    found = command("run", artifact)
+    assert found.code == 1 and "aarch64" in found.err
+
+
+def test_compile_needs_every_symbolic_dimension(command, symbolic, tmp_path):
+    found = command("compile", symbolic, "-o", tmp_path / "m.tw")
+    assert found.code == 1 and "--dim batch=1" in found.err
+    assert not (tmp_path / "m.tw").exists()
+    assert command("compile", symbolic, "-o", tmp_path / "m.tw", "--dim", "batch=2").code == 0
+
+
+def test_bench_compares_and_checks(command, perceptron):
+    pytest.importorskip("onnxruntime")
+    found = command("bench", perceptron, "--rounds", 2, "--seconds", 0.01, "--threads", 1, "--json")
+    assert found.code == 0, found.err
+    assert found.json["speed"]["onnxruntime"] > 0
+    assert found.json["error"]["tilewright"] < 1e-5
+    assert [len(t) for t in found.json["times"].values()] == [2, 2]
+
+
+def test_bench_says_which_engine_is_missing(command, perceptron):
+    pytest.importorskip("onnxruntime")
+    found = command("bench", perceptron, "--against", "torch,onnxruntime", "--rounds", 1,
+                    "--seconds", 0.01, "--threads", 1)  # fmt: skip
+    assert found.code == 0, found.err
+    assert "torch is left out: PyTorch reads no ONNX files" in found.err
+    assert "our speed" in found.out and "onnxruntime" in found.out
+    assert command("bench", perceptron, "--against", "nobody").code == 2
+
+
+def test_verify_agrees(command, perceptron):
+    found = command("verify", perceptron)
+    assert found.code == 0, found.err + found.out
+    assert "ok" in found.out
+    assert command("verify", perceptron, "--json").json["ok"] is True
+
+
+def test_verify_names_the_first_operator_that_diverges(command, perceptron, monkeypatch):
+    """A kernel that is wrong on purpose: the rectifier lets everything through."""
+    from dataclasses import replace
+
+    from tilewright.compute.build import map_
+    from tilewright.graph.ops import registry
+
+    definition = registry.lookup("Relu", "", 14)
+
+    def wrong(call, inputs, outputs):
+        return [map_("relu", outputs[0], lambda *i: inputs[0][i])]
+
+    broken = replace(definition, compute=wrong)
+    monkeypatch.setitem(registry._definitions, ("", "Relu"), [broken])
+    found = command("verify", perceptron)
+    assert found.code == 1
+    assert "node 'rectify' (Relu) is the first that differs" in found.out
+    divergence = command("verify", perceptron, "--json").json["divergence"]
+    assert divergence["node"] == "rectify" and divergence["difference"] > 0.01
+
+
+def test_verify_tolerance_is_the_callers(command, perceptron):
+    assert command("verify", perceptron, "--tolerance", "0").code == 1
+
+
+def test_check_counts(command, perceptron):
+    found = command("check", perceptron, "--json")
+    assert found.code == 0, found.err
+    assert found.json["native"] and not found.json["host"]
+    assert found.json["parameters"] == 8 * 16 + 16 + 16 * 4
+    assert found.json["flops"] >= 2 * 2 * (8 * 16 + 16 * 4)
+    assert found.json["symbolic"] == []
+    text = command("check", perceptron).out
+    assert "operators" in text and "by reference kernels" in text
+
+
+def test_check_names_symbolic_dimensions(command, symbolic):
+    assert command("check", symbolic, "--json").json["symbolic"] == ["batch"]
+    assert "batch (taken as 1)" in command("check", symbolic).out
+    assert "batch=8" in command("check", symbolic, "--dim", "batch=8").out
+
+
+def test_check_sees_hazards_and_reference_kernels(command, tmp_path):
+    path = tmp_path / "hazards.onnx"
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["d"]),
+        helper.make_node("Cast", ["n"], ["s"], "to-text", to=TensorProto.STRING),
+    ]
+    weights = {"w": np.array([1.0, np.nan])}
+    inputs = {"x": (TensorProto.DOUBLE, [2]), "n": (TensorProto.FLOAT, [2])}
+    outputs = {"d": (TensorProto.DOUBLE, [2]), "s": (TensorProto.STRING, [2])}
+    onnx.save(make(nodes, inputs, outputs, weights), path)
+    found = command("check", path)
+    assert found.code == 0, found.err
+    assert "hazard: float64 has half the speed" in found.out
+    assert "'w' holds 1 values that are not finite" in found.out
+    assert "reference kernel: to-text (Cast)" in found.out
+    strict = command("check", path, "--strict")
+    assert strict.code == 1 and "no native code: Cast" in strict.out
+
+
+def test_check_knows_the_memory_limit(command, perceptron):
+    found = command("check", perceptron, "--memory-limit", "2KiB")
+    assert found.code == 1 and "memory limit" in found.out + found.err
