@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
+from tilewright.compute import isl
 from tilewright.compute.reducer import reducer
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Expr, Lt, Min, Var, const, var
@@ -26,6 +27,7 @@ from tilewright.loops.dependence import (
 )
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.loops.places import Access
+from tilewright.loops.verify import verify
 
 F = d.float32
 ADD = reducer("add", F)
@@ -235,3 +237,13 @@ def test_an_unknown_loop_is_named() -> None:
 
 def test_verdicts_are_true_when_legal() -> None:
     assert Verdict("legal", "") and not Verdict("unknown", "")
+
+
+def test_within_the_operation_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isl, "MAX_OPERATIONS", 1)
+    verdict = can_reorder(stencil(), ["i", "j"])
+    assert verdict.kind == "unknown" and "operation limit" in verdict.reason
+    x, i = Buffer("x", (8,), F), var("i")
+    odd = loop(i, 9, If((i % 2).eq(1), Store(x, (i,), ZERO), None))
+    with pytest.raises(VerifyError, match=r"not proven inside 0\.\.7 within the operation limit"):
+        verify(Kernel("k", (x,), (x,), odd))

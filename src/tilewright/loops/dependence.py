@@ -157,7 +157,8 @@ def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
     """
     outer = a.loops[: a.loops.index(band[0])]
     vary = {loop.var for loop in band}
-    same: set[Expr] = {loop.var for loop in outer}
+    once = [loop for loop in band if loop.trips is not None and loop.trips <= 1]
+    same: set[Expr] = {loop.var for loop in (*outer, *once)}
     equations = list(zip(_forms(a, b), _forms(b, a), strict=True))
     while True:
         before = len(same)
