@@ -133,7 +133,9 @@ def run_operation(
     definition = definition_of(op)
     if definition is not None and definition.reference is not None:
         with np.errstate(all="ignore"):
-            return list(definition.reference(OpCall(op), *arrays))
+            found = definition.reference(OpCall(op), *arrays)
+        if found is not None:
+            return list(found)
     return None if fallback is None else fallback.run(op, arrays)
 
 

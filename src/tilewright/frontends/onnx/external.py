@@ -116,7 +116,7 @@ def read(
         return np.zeros(0, np.uint8)
     data = np.memmap(path, np.uint8, "r", offset, (size,))
     checksum = info.get("checksum")
-    if checksum and hashlib.sha1(memoryview(data)).hexdigest() != checksum.lower():
+    if checksum and hashlib.sha1(np.asarray(data).data).hexdigest() != checksum.lower():
         raise ModelError(
             f"external data file {path.name!r} does not have the checksum that the model states",
             where=where,

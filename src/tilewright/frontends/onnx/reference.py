@@ -147,18 +147,23 @@ def _operation(node: Any, model: Any, version: int) -> Operation:
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None where left out) to the list of outputs."""
     definition = lookup(op.op_type, op.domain, op.version)
-    if definition is not None and definition.reference is not None:
-        reference = definition.reference
-        call = OpCall(op)
+    if definition is None or definition.reference is None:
+        return _onnx_kernel(model, op)
+    reference = definition.reference
+    call = OpCall(op)
 
-        def ours(arrays: Sequence[Any]) -> list[Any]:
-            with np.errstate(all="ignore"):
-                return list(reference(call, *arrays))
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            found = reference(call, *arrays)
+        return _onnx_kernel(model, op)(arrays) if found is None else list(found)
 
-        return ours
-    names = list(model.graph.node[0].input) + [
-        i.name for i in model.graph.input if i.name not in set(model.graph.node[0].input)
-    ]
+    return run
+
+
+def _onnx_kernel(model: Any, op: Operation) -> Kernel:
+    own = set(model.graph.node[0].input)
+    names = list(model.graph.node[0].input)
+    names += [i.name for i in model.graph.input if i.name not in own]
     wanted = [o.name for o in model.graph.output]
     where = f"node {op.label!r} ({op.qualified})"
     evaluator = _evaluator(model, where)

@@ -166,7 +166,8 @@ class OpDef:
     static input shapes; it may use constant inputs (`call.need`).
     compute: the native form, reading and writing the given buffers; None, or a result of None:
     there is none for these attributes and dtypes. Buffers of operands left out are None.
-    reference: NumPy arrays in (None for what is left out), list of arrays out.
+    reference: NumPy arrays in (None for what is left out), list of arrays out; None where it
+    does not know these types.
     flops: floating-point operations of one run (a multiply-add is two); 0 where not given.
     decompose: the same in terms of other operators, used where there is no native form.
     static_value: the results where types alone decide them (Shape, Size), else None.
@@ -178,7 +179,7 @@ class OpDef:
     since: int = 1
     until: int | None = None
     compute: Compute | None = None
-    reference: Callable[..., Sequence[Any]] | None = None
+    reference: Callable[..., Sequence[Any] | None] | None = None
     flops: Callable[[OpCall], int] | None = None
     decompose: Callable[[OpCall, Fragment], Sequence[Value] | None] | None = None
     static_value: Callable[[OpCall], Sequence[Array] | None] | None = None
@@ -242,7 +243,7 @@ def program_of(
 ) -> Program | None:
     """The native form of `operation` on the given buffers; None if it has none.
 
-    Operands of types without native code (strings, sequences, sub-byte storage) have none.
+    Operands of types without native code (strings, complex numbers, sequences) have none.
     """
     definition = definition_of(operation)
     if definition is None or definition.compute is None:
@@ -259,7 +260,7 @@ def program_of(
 
 def native_dtype(dtype: DType | None) -> bool:
     """Whether kernels can hold values of this type in memory."""
-    return dtype is not None and not (dtype.is_string or dtype.is_sub_byte or dtype.is_complex)
+    return dtype is not None and not (dtype.is_string or dtype.is_complex)
 
 
 def _load_families() -> None:

@@ -1,0 +1,275 @@
+"""Operators of two or more operands, element by element, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import (
+    And,
+    Buffer,
+    Const,
+    Div,
+    Eq,
+    Expr,
+    Le,
+    Lt,
+    Max,
+    Min,
+    Mod,
+    Or,
+    Rem,
+    Select,
+    Shl,
+    Shr,
+    Xor,
+    call,
+    const,
+)
+from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+Scalar = Callable[..., Expr]
+OnArrays = Callable[..., Any]
+
+
+def nary(
+    name: str,
+    scalar: Scalar,
+    arrays: OnArrays,
+    *,
+    result: DType | None = None,
+    like: int = 0,
+    cost: int = 1,
+    since: int = 7,
+) -> None:
+    """Register an operator on broadcast operands.
+
+    scalar, arrays: the call, then one argument per operand. result: its dtype; else that of
+    operand `like`.
+    """
+
+    def infer(op: OpCall) -> Sequence[Type]:
+        given = [i for i in range(op.arity) if op.has(i)]
+        return [(result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))]
+
+    def compute(
+        op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+    ) -> list[Computation]:
+        out = outputs[0]
+
+        def at(*i: Any) -> Expr:
+            args = [wide(operand(op, inputs, n, i)) for n in range(op.arity)]
+            return cast(scalar(op, *args), out.dtype)
+
+        return [map_(op.name, out, at)]
+
+    def reference(op: OpCall, *operands: Array) -> list[Any]:
+        dtype = operands[like].dtype if result is None else result.numpy
+        found = arrays(op, *(widened(a) for a in operands))
+        shape = np.broadcast_shapes(*(a.shape for a in operands))
+        return [np.broadcast_to(np.asarray(found).astype(dtype), shape)]
+
+    register(
+        OpDef(
+            name,
+            infer,
+            since=since,
+            compute=compute,
+            reference=reference,
+            flops=lambda op: cost * op.size_out(0),
+        )
+    )
+
+
+def _folded(node: Callable[[Expr, Expr], Expr]) -> Scalar:
+    return lambda _, *args: reduce(node, args)
+
+
+def _divide_arrays(_: OpCall, a: Array, b: Array) -> Any:
+    if a.dtype.kind in "iu":
+        quotient = np.floor_divide(a, np.where(b == 0, 1, b))
+        remainder = a - quotient * np.where(b == 0, 1, b)
+        toward_zero = quotient + ((remainder != 0) & ((a < 0) != (b < 0)))
+        return np.where(b == 0, 0, toward_zero)
+    return a / b
+
+
+def _mod(op: OpCall, a: Expr, b: Expr) -> Expr:
+    return Rem(a, b) if op.attr("fmod", 0) else Mod(a, b)
+
+
+def _power(_: OpCall, base: Expr, exponent: Expr) -> Expr:
+    """base ** exponent in the base's dtype; integers through float64 (exact below 2**53)."""
+    known = float(exponent.value.real) if isinstance(exponent, Const) else None
+    if known in (1.0, 2.0, 3.0):
+        return reduce(lambda a, b: a * b, [base] * int(known))
+    if base.dtype.is_float:
+        if known == 0.5:
+            return call("sqrt", base)
+        if known == -1.0:
+            return 1.0 / base
+        return call("pow", base, cast(exponent, base.dtype))
+    whole = call("pow", cast(base, dtypes.float64), cast(exponent, dtypes.float64))
+    return cast(whole, base.dtype)
+
+
+def _shift(op: OpCall, a: Expr, b: Expr) -> Expr:
+    return Shl(a, b) if op.attr("direction") == "LEFT" else Shr(a, b)
+
+
+def _shift_arrays(op: OpCall, a: Array, b: Array) -> Any:
+    f = np.left_shift if op.attr("direction") == "LEFT" else np.right_shift
+    return f(a, b)
+
+
+def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
+    if base.dtype.kind in "iu":
+        return np.power(base.astype(np.float64), exponent.astype(np.float64))
+    return np.power(base, exponent.astype(base.dtype))
+
+
+nary("Add", lambda _, a, b: a + b, lambda _, a, b: a + b)
+nary("Sub", lambda _, a, b: a - b, lambda _, a, b: a - b)
+nary("Mul", lambda _, a, b: a * b, lambda _, a, b: a * b)
+nary("Div", lambda _, a, b: Div(a, b), _divide_arrays)
+nary("Pow", _power, _power_arrays, cost=8)
+nary(
+    "Mod",
+    _mod,
+    lambda op, a, b: np.fmod(a, b) if op.attr("fmod", 0) else np.mod(a, b),
+    since=10,
+)
+nary(
+    "PRelu",
+    lambda _, x, slope: Select(x < 0, slope * x, x),
+    lambda _, x, slope: np.where(x < 0, slope * x, x),
+)
+nary("Max", _folded(Max), lambda _, *a: reduce(np.maximum, a), since=6)
+nary("Min", _folded(Min), lambda _, *a: reduce(np.minimum, a), since=6)
+nary("Sum", _folded(lambda a, b: a + b), lambda _, *a: reduce(np.add, a), since=6)
+nary(
+    "Mean",
+    lambda _, *args: reduce(lambda a, b: a + b, args) / len(args),
+    lambda _, *a: reduce(np.add, a) / len(a),
+    since=6,
+)
+
+_COMPARISONS: tuple[tuple[str, Callable[[Expr, Expr], Expr], Any], ...] = (
+    ("Equal", Eq, np.equal),
+    ("Less", Lt, np.less),
+    ("LessOrEqual", Le, np.less_equal),
+    ("Greater", lambda a, b: Lt(b, a), np.greater),
+    ("GreaterOrEqual", lambda a, b: Le(b, a), np.greater_equal),
+)
+for _name, _node, _arrays in _COMPARISONS:
+    nary(
+        _name,
+        lambda _, a, b, node=_node: node(a, b),
+        lambda _, a, b, f=_arrays: f(a, b),
+        result=dtypes.bool_,
+    )
+
+_LOGIC: tuple[tuple[str, Callable[[Expr, Expr], Expr], Any], ...] = (
+    ("And", And, np.logical_and),
+    ("Or", Or, np.logical_or),
+    ("Xor", Xor, np.logical_xor),
+    ("BitwiseAnd", And, np.bitwise_and),
+    ("BitwiseOr", Or, np.bitwise_or),
+    ("BitwiseXor", Xor, np.bitwise_xor),
+)
+for _name, _node, _arrays in _LOGIC:
+    nary(
+        _name,
+        lambda _, a, b, node=_node: node(a, b),
+        lambda _, a, b, f=_arrays: f(a, b),
+    )
+nary("BitShift", _shift, _shift_arrays, since=11)
+
+
+def _where(_: OpCall, condition: Expr, a: Expr, b: Expr) -> Expr:
+    return Select(condition, a, b)
+
+
+nary("Where", _where, lambda _, c, a, b: np.where(c, a, b), like=1, since=9)
+
+
+def _bounds(op: OpCall) -> tuple[float | None, float | None]:
+    """The bounds of Clip 6, which are attributes."""
+    return op.attr("min"), op.attr("max")
+
+
+def _clip_6(op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+    low, high = _bounds(op)
+
+    def at(*i: Any) -> Expr:
+        value = wide(x[i])
+        if low is not None:
+            value = Max(value, const(low, value.dtype))
+        if high is not None:
+            value = Min(value, const(high, value.dtype))
+        return cast(value, out.dtype)
+
+    return [map_(op.name, out, at)]
+
+
+def _clip_6_arrays(op: OpCall, x: Array) -> list[Any]:
+    low, high = _bounds(op)
+    found = x if low is None else np.maximum(x, np.asarray(low, x.dtype))
+    return [found if high is None else np.minimum(found, np.asarray(high, x.dtype))]
+
+
+def _clip(op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+
+    def at(*i: Any) -> Expr:
+        value = wide(x[i])
+        if op.has(1):
+            value = Max(value, wide(operand(op, inputs, 1, i)))
+        if op.has(2):
+            value = Min(value, wide(operand(op, inputs, 2, i)))
+        return cast(value, out.dtype)
+
+    return [map_(op.name, out, at)]
+
+
+def _clip_arrays(
+    _: OpCall, x: Array, low: Array | None = None, high: Array | None = None
+) -> list[Any]:
+    found = x if low is None else np.maximum(x, low)
+    return [found if high is None else np.minimum(found, high)]
+
+
+def _same(op: OpCall) -> Sequence[Type]:
+    return [(op.dtype(0), op.shape(0))]
+
+
+register(
+    OpDef(
+        "Clip",
+        _same,
+        since=6,
+        until=10,
+        compute=_clip_6,
+        reference=_clip_6_arrays,
+        flops=lambda op: 2 * op.size(0),
+    )
+)
+register(
+    OpDef(
+        "Clip",
+        _same,
+        since=11,
+        compute=_clip,
+        reference=_clip_arrays,
+        flops=lambda op: 2 * op.size(0),
+    )
+)

@@ -1,0 +1,52 @@
+"""Reading operands the way NumPy broadcasts them, and shapes that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compute.build import cast
+from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.graph.ops.registry import OpCall
+
+
+def broadcast(call: OpCall, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """The common shape. Raises ModelError where there is none."""
+    try:
+        return tuple(int(d) for d in np.broadcast_shapes(*(tuple(s) for s in shapes)))
+    except ValueError:
+        shown = " and ".join(str(list(s)) for s in shapes)
+        raise call.error(f"shapes {shown} do not broadcast") from None
+
+
+def element(x: Buffer, point: Sequence[Any]) -> Expr:
+    """`x` at the point of a shape that it broadcasts to."""
+    last = point[len(point) - len(x.shape) :]
+    return x[tuple(const(0) if n == 1 else i for i, n in zip(last, x.shape, strict=True))]
+
+
+def operand(call: OpCall, inputs: Sequence[Buffer], i: int, point: Sequence[Any]) -> Expr:
+    """Input `i` at a point of the broadcast shape; a known scalar as a constant."""
+    known = call.constant(i)
+    if known is not None and known.size == 1:
+        return const(known.reshape(-1)[0], inputs[i].dtype)
+    return element(inputs[i], point)
+
+
+def wide(x: Expr) -> Expr:
+    """`x` in the dtype to compute in: float32 for narrower floats, else its own."""
+    return cast(x, wide_dtype(x.dtype))
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """float32 for floats narrower than that, else the dtype itself."""
+    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As `wide`, for arrays."""
+    return array.astype(wide_dtype(dtypes.dtype_of(array.dtype)).numpy, copy=False)

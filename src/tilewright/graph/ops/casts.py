@@ -1,0 +1,138 @@
+"""Changes of element type: Cast, CastLike, BitCast; Dropout and its kin at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, bool_, dtype_of, float32
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, const
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+# TensorProto.DataType, which the attribute `to` holds; the file format fixes the numbers.
+ONNX_DTYPES = dict(
+    enumerate(
+        "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 "
+        "complex64 complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
+        "uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2 float6_e2m3fn float6_e3m2fn".split(),
+        start=1,
+    )
+)
+
+
+def dtype_attribute(call: OpCall, name: str, default: DType | None = None) -> DType:
+    """The dtype that an attribute names by its number."""
+    number = call.attr(name)
+    if number is None and default is not None:
+        return default
+    if number not in ONNX_DTYPES:
+        raise call.error(f"{name}={number} names no element type")
+    return dtype_of(ONNX_DTYPES[number])
+
+
+def _target(call: OpCall) -> DType:
+    if call.operation.op_type == "CastLike":
+        return call.dtype(1)
+    return dtype_attribute(call, "to")
+
+
+def _saturates(call: OpCall, source: DType, target: DType) -> bool:
+    """Whether values beyond the range become the largest: narrow floats unless told otherwise."""
+    narrow = target.is_float and target.bits <= 8
+    return narrow and not source.is_int and bool(call.attr("saturate", 1))
+
+
+def converted(x: Expr, target: DType, saturate: bool) -> Expr:
+    """`x` in another dtype, clamped to its range first if asked."""
+    if saturate:
+        x = cast(x, float32)
+        x = Max(Min(x, const(target.max, float32)), const(target.min, float32))
+    return cast(x, target)
+
+
+def _cast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    x, out = inputs[0], outputs[0]
+    if "float8_e8m0fnu" in (x.dtype.name, out.dtype.name):
+        return None  # has rounding modes of its own
+    clamp = _saturates(call, x.dtype, out.dtype)
+    return [map_(call.name, out, lambda *i: converted(x[i], out.dtype, clamp))]
+
+
+def _exotic(dtype: DType) -> bool:
+    """Types whose conversions have rules of their own: narrow ones, complex numbers, strings."""
+    narrow = dtype.is_sub_byte or (dtype.is_float and dtype.bits <= 8)
+    return narrow or dtype.is_string or dtype.is_complex
+
+
+def _cast_arrays(call: OpCall, x: Array, *_: Array) -> list[Array] | None:
+    source, target = dtype_of(x.dtype), _target(call)
+    if any(_exotic(t) for t in (source, target)):
+        return None
+    if target.is_int and source.is_float:
+        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0)
+        low, high = float(target.min), float(target.max)
+        inside = np.clip(whole, low, high)
+        found = inside.astype(target.numpy)
+        return [np.where(inside >= high, np.array(target.max, target.numpy), found)]
+    return [x.astype(target.numpy)]
+
+
+for _name, _since in (("Cast", 6), ("CastLike", 15)):
+    register(
+        OpDef(
+            _name,
+            lambda call: [(_target(call), call.shape(0))],
+            since=_since,
+            compute=_cast,
+            reference=_cast_arrays,
+        )
+    )
+
+
+def _bitcast_type(call: OpCall) -> Sequence[Type]:
+    return [(dtype_attribute(call, "to"), call.shape(0))]
+
+
+def _bitcast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    x, out = inputs[0], outputs[0]
+    if x.dtype.bits != out.dtype.bits or x.dtype.is_bool or out.dtype.is_bool:
+        return None
+    return [map_(call.name, out, lambda *i: Bitcast(x[i], out.dtype))]
+
+
+register(OpDef("BitCast", _bitcast_type, since=26, compute=_bitcast))
+
+
+def _dropout_types(call: OpCall) -> Sequence[Type]:
+    mask = bool_ if call.version >= 10 else call.dtype(0)
+    return [(call.dtype(0), call.shape(0)), (mask, call.shape(0))]
+
+
+def _trains(call: OpCall) -> bool | None:
+    """Whether it drops anything; None if that is not known."""
+    if call.version < 12 or not call.has(2):
+        return False
+    training = call.constant(2)
+    if training is None:
+        return None
+    ratio = call.constant(1)
+    return bool(training.reshape(-1)[0]) and (ratio is None or float(ratio.reshape(-1)[0]) != 0)
+
+
+def _dropout(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    if _trains(call) is not False:
+        return None
+    x = inputs[0]
+    found = [map_(call.name, outputs[0], lambda *i: x[i])]
+    if call.wants(1):
+        keep = const(1, outputs[1].dtype)
+        found.append(map_(f"{call.name}_mask", outputs[1], lambda *i: keep))
+    return found
+
+
+register(OpDef("Dropout", _dropout_types, since=7, compute=_dropout))

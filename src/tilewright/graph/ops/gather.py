@@ -1,0 +1,95 @@
+"""Reads at computed positions: Gather and its kin. An index is checked where it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+
+def wrapped(index: Expr, extent: int) -> Expr:
+    """An index of a tensor as int64, negative ones counted from the end."""
+    i = cast(index, INDEX)
+    return Select(i < 0, i + extent, i) if index.dtype.is_signed else i
+
+
+def _gather_type(call: OpCall) -> Sequence[Type]:
+    data, indices = call.shape(0), call.shape(1)
+    axis = call.axis(call.attr("axis", 0), len(data))
+    return [(call.dtype(0), (*data[:axis], *indices, *data[axis + 1 :]))]
+
+
+def _gather(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    data, indices = inputs
+    axis = call.axis(call.attr("axis", 0), len(data.shape))
+    rank = len(indices.shape)
+    known = call.constant(1)
+    extent = data.shape[axis]
+
+    def at(*i: Any) -> Expr:
+        chosen: Expr
+        if known is not None and known.size == 1:
+            chosen = const(_checked(call, int(known.reshape(-1)[0]), extent))
+        else:
+            chosen = wrapped(indices[i[axis : axis + rank]], extent)
+        return data[(*i[:axis], chosen, *i[axis + rank :])]
+
+    return [map_(call.name, outputs[0], at)]
+
+
+def _checked(call: OpCall, index: int, extent: int) -> int:
+    if not -extent <= index < extent:
+        raise call.error(f"index {index} is out of range for an extent of {extent}")
+    return index % extent
+
+
+def _gather_arrays(call: OpCall, data: Array, indices: Array) -> list[Array]:
+    axis = call.attr("axis", 0)
+    extent = data.shape[axis]
+    if indices.size and not (-extent <= indices.min() and indices.max() < extent):
+        raise ExecutionError(
+            f"index out of range for an extent of {extent}",
+            where=f"node {call.operation.label!r} (Gather)",
+        )
+    return [np.take(data, indices, axis)]
+
+
+register(OpDef("Gather", _gather_type, compute=_gather, reference=_gather_arrays))
+
+
+def _gather_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    data, indices = inputs
+    axis = call.axis(call.attr("axis", 0), len(data.shape))
+
+    def at(*i: Any) -> Expr:
+        chosen = wrapped(indices[i], data.shape[axis])
+        return data[(*i[:axis], chosen, *i[axis + 1 :])]
+
+    return [map_(call.name, outputs[0], at)]
+
+
+register(
+    OpDef(
+        "GatherElements",
+        lambda call: [(call.dtype(0), call.shape(1))],
+        since=11,
+        compute=_gather_elements,
+        reference=lambda call, data, indices: [_take_along(call, data, indices)],
+    )
+)
+
+
+def _take_along(call: OpCall, data: Array, indices: Array) -> Array:
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
+    grid[call.attr("axis", 0)] = indices
+    found: Array = data[tuple(grid)]
+    return found
