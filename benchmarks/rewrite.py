@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, Var, const, va
 from tilewright.expr.rules import ALGEBRA
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
-from tilewright.ir.rewrite import normalize
+from tilewright.ir.rewrite import normalize, tracing
 
 
 def program(nodes: int) -> tuple[list[Expr], int]:
@@ -57,7 +57,7 @@ def main() -> None:
         results = [normalize(root, ALGEBRA, memo=memo) for root in roots]
         best = min(best, time.process_time() - start)
     gc.enable()
-    with record() as events:
+    with record() as events, tracing():
         memo = {}
         for root in roots:
             normalize(root, ALGEBRA, memo=memo)

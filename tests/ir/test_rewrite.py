@@ -8,7 +8,7 @@ from tilewright.base.events import record
 from tilewright.expr.nodes import Max, Min, Mul, const, var
 from tilewright.expr.patterns import FAMILY, IDX, INT, divides, holes
 from tilewright.ir.node import postorder
-from tilewright.ir.rewrite import RewriteLoopError, Rule, RuleSet, normalize
+from tilewright.ir.rewrite import RewriteLoopError, Rule, RuleSet, normalize, tracing
 from tilewright.ir.strategy import (
     at_children,
     attempt,
@@ -138,8 +138,11 @@ def test_tables_add_up():
     assert normalize(i * 1 + 0, more) is i
 
 
-def test_each_rewrite_is_an_event_when_somebody_listens():
+def test_each_rewrite_is_an_event_where_that_is_asked_for():
     with record() as events:
+        normalize((i + 0) * 2 * 3, SMALL)
+    assert events == []
+    with record() as events, tracing():
         normalize((i + 0) * 2 * 3, SMALL)
     fired = [(e.fields["rule"], e.fields["before"], e.fields["after"]) for e in events]
     assert fired == [("add-zero", "i + 0", "i"), ("mul-mul", "i * 2 * 3", "i * 6")]

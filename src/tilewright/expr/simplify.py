@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import islice
 from math import gcd
 from typing import Any
 
@@ -11,32 +11,40 @@ from tilewright.expr.nodes import (
     INDEX,
     Compare,
     Const,
+    Div,
     Expr,
     FloorDiv,
     Max,
     Min,
     Mod,
     Mul,
+    Rem,
+    Select,
     Sub,
-    Var,
     const,
 )
 from tilewright.expr.patterns import BOOL, is_index
 from tilewright.expr.rules import ALGEBRA
 from tilewright.expr.sums import Terms, sum_of, terms_of
+from tilewright.ir.node import postorder
 from tilewright.ir.rewrite import Rewrite, normalize
 
 # Normal forms without bounds, for the process; dropped as a whole when it has grown large.
 _memo: dict[Any, Any] = {}
 _MEMO_LIMIT = 200_000
+# Arms of selects are simplified by their condition to this depth and up to this many nodes: each
+# select looks at its arms again, which must not add up in a long chain of selects.
+_NESTING = 3
+_ARM_NODES = 200
 
 
-def simplify(e: Expr, env: Mapping[Var, tuple[int, int]] | None = None) -> Expr:
+def simplify(e: Expr, env: interval.Env | None = None) -> Expr:
     """An expression equal to `e` for all values of its variables, in normal form (`expr.rules`).
 
-    env: inclusive bounds of variables; with them `min max % //` and comparisons that the bounds
-    decide are dropped, and the result is equal to `e` within those bounds only. int64 arithmetic
-    on variables is taken not to overflow, as in `expr.bounds`. Works on terms of any depth.
+    env: inclusive bounds of variables (or more, see `expr.bounds`); with them `min max % //`,
+    comparisons and selects that the bounds decide are dropped, arms of selects are simplified by
+    what their condition says, and the result is equal to `e` within those bounds only. int64
+    arithmetic on variables is taken not to overflow, as in `expr.bounds`. Any depth will do.
     """
     if env is None:
         if len(_memo) > _MEMO_LIMIT:
@@ -45,10 +53,12 @@ def simplify(e: Expr, env: Mapping[Var, tuple[int, int]] | None = None) -> Expr:
     return normalize(e, ALGEBRA, decide=_decider(env))  # type: ignore[no-any-return]
 
 
-def _decider(env: Mapping[Var, tuple[int, int]]) -> Rewrite:
+def _decider(env: interval.Env, nesting: int = 0) -> Rewrite:
     """What bounds decide about one node in normal form: its replacement, or None."""
 
     def decide(e: Any) -> Expr | None:
+        if isinstance(e, Select):
+            return _select(e, env, nesting) if nesting < _NESTING else None
         rule = _DECISIONS.get(type(e))
         if rule is None and isinstance(e, Compare):
             rule = _compare
@@ -59,6 +69,22 @@ def _decider(env: Mapping[Var, tuple[int, int]]) -> Rewrite:
         return rule(e, env)
 
     return decide
+
+
+def _select(e: Select, env: interval.Env, nesting: int) -> Expr | None:
+    """Each arm, knowing the condition; an arm that is never chosen is dropped."""
+    if not is_index(e.condition) or sum(1 for _ in islice(postorder(e), _ARM_NODES)) == _ARM_NODES:
+        return None
+    inside, outside = interval.refine(env, e.condition), interval.refine(env, e.condition, False)
+    if interval.is_empty(inside):
+        return e.otherwise
+    if interval.is_empty(outside):
+        return e.then
+    then = normalize(e.then, ALGEBRA, decide=_decider(inside, nesting + 1))
+    otherwise = normalize(e.otherwise, ALGEBRA, decide=_decider(outside, nesting + 1))
+    if then is e.then and otherwise is e.otherwise:
+        return None
+    return Select(e.condition, then, otherwise)
 
 
 def _compare(e: Any, env: interval.Env) -> Expr | None:
@@ -122,4 +148,21 @@ def _over(term: Expr, g: int) -> Expr:
     return Mul(term.lhs, factor) if isinstance(term, Mul) else factor
 
 
-_DECISIONS = {Min: _extreme, Max: _extreme, FloorDiv: _division, Mod: _division}
+def _truncating(e: Any, env: interval.Env) -> Expr | None:
+    """C's division and remainder round down where nothing is negative."""
+    if e.dtype is not INDEX or not isinstance(e.rhs, Const) or int(e.rhs.value.real) <= 0:
+        return None
+    lo, _ = interval.bounds(e.lhs, env)
+    if lo is None or lo < 0:
+        return None
+    return (FloorDiv if isinstance(e, Div) else Mod)(e.lhs, e.rhs)
+
+
+_DECISIONS = {
+    Min: _extreme,
+    Max: _extreme,
+    FloorDiv: _division,
+    Mod: _division,
+    Div: _truncating,
+    Rem: _truncating,
+}

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import linecache
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 from tilewright.base.errors import TilewrightError
-from tilewright.base.events import emit, listening
+from tilewright.base.events import emit
 from tilewright.base.text import columns
 from tilewright.ir.node import Node
 
@@ -134,6 +135,24 @@ class RuleSet:
         return None if function is None else function(node)
 
 
+_tracing = False
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Inside the block every rewrite is an event `rule` (set, rule, before, after) with its text.
+
+    A compile rewrites hundreds of thousands of times, so this is asked for; a listener that wants
+    to know about passes only does not pay for it.
+    """
+    global _tracing
+    before, _tracing = _tracing, True
+    try:
+        yield
+    finally:
+        _tracing = before
+
+
 def normalize(
     root: Any,
     rules: RuleSet,
@@ -149,7 +168,7 @@ def normalize(
     RewriteLoopError names the rules that fire.
     """
     done: dict[Any, Any] = {} if memo is None else memo
-    functions = _observed(rules) if listening() else rules.functions
+    functions = _observed(rules) if _tracing else rules.functions
     # (node, generation, None): to be normalised; (node, _, other): its result is that of other.
     stack: list[tuple[Any, int, Any]] = [(root, 0, None)]
     push, known = stack.append, done.__getitem__
