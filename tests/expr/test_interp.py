@@ -118,6 +118,26 @@ def test_narrow_floats_round_once_per_operation(t: d.DType) -> None:
     np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("gamma", 5.0, 24.0),
+        ("gamma", -0.0, -math.inf),
+        ("gamma", -1.0, math.nan),
+        ("gamma", 200.0, math.inf),
+        ("lgamma", 0.0, math.inf),
+        ("lgamma", -3.0, math.inf),
+        ("erf", math.inf, 1.0),
+        ("sigmoid", -1e4, 0.0),
+        ("sigmoid", math.nan, math.nan),
+        ("round_even", 2.5, 2.0),
+    ],
+)
+def test_functions_at_their_edges(name: str, x: float, expected: float) -> None:
+    found = evaluate(Call(name, (const(x, d.float64),)), {})
+    np.testing.assert_array_equal(found, np.float64(expected))
+
+
 def test_min_max_propagate_nan() -> None:
     nan, one = const(math.nan, d.float32), const(1.0, d.float32)
     for node in (n.Min, n.Max):

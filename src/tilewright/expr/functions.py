@@ -6,6 +6,7 @@ float32 and rounded once, by the interpreter).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,17 +34,33 @@ def _numpy(name: str) -> Callable[..., Any]:
     return reference
 
 
-def _elementwise(name: str) -> Callable[..., Any]:
-    """A function of Python's `math`, mapped over the elements in float64."""
+def _elementwise(f: Callable[[float], float]) -> Callable[..., Any]:
+    """A function of one Python float, mapped over the elements in float64."""
 
     def reference(x: Any) -> Any:
-        import math
-
         import numpy as np
 
-        return np.vectorize(getattr(math, name), otypes=[np.float64])(x).astype(x.dtype)
+        return np.vectorize(f, otypes=[np.float64])(x).astype(x.dtype)
 
     return reference
+
+
+def _gamma(x: float) -> float:
+    """C's tgamma: infinite at 0, NaN at the other poles."""
+    try:
+        return math.gamma(x)
+    except ValueError:
+        return math.copysign(math.inf, x) if x == 0 else math.nan
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
+def _lgamma(x: float) -> float:
+    """C's lgamma: infinite at the poles."""
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 def _sigmoid(x: Any) -> Any:
@@ -63,7 +80,10 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 def _popcount(x: Any) -> Any:
     import numpy as np
 
-    return np.bitwise_count(x).astype(x.dtype)
+    bits = 8 * x.dtype.itemsize
+    unsigned = np.asarray(x).astype(f"uint{bits}")
+    t = unsigned.dtype.type
+    return sum((unsigned >> t(n)) & t(1) for n in range(bits)).astype(x.dtype)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -77,9 +97,9 @@ FUNCTIONS: dict[str, Function] = {
             ).split()
         ),
         Function("round_even", 1, None, _numpy("rint")),
-        Function("erf", 1, None, _elementwise("erf")),
-        Function("gamma", 1, None, _elementwise("gamma")),
-        Function("lgamma", 1, None, _elementwise("lgamma")),
+        Function("erf", 1, None, _elementwise(math.erf)),
+        Function("gamma", 1, None, _elementwise(_gamma)),
+        Function("lgamma", 1, None, _elementwise(_lgamma)),
         Function("sigmoid", 1, None, _sigmoid),
         Function("pow", 2, None, _numpy("power")),
         Function("arctan2", 2, None, _numpy("arctan2")),

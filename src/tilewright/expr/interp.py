@@ -245,7 +245,7 @@ def _call(name: str, source: DType) -> Operation:
     unsigned = np.dtype(f"uint{max(8, source.bits)}")
 
     def popcount(x: Any) -> Any:
-        return np.bitwise_count(np.asarray(x).astype(unsigned) & unsigned.type(mask))
+        return FUNCTIONS[name].reference(np.asarray(x).astype(unsigned) & unsigned.type(mask))
 
     return popcount
 
