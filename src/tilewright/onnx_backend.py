@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.driver import compile
+from tilewright.driver.dynamic import DynamicExecutable
 from tilewright.frontends.onnx.author import (
     Backend,
     BackendRep,
@@ -28,7 +29,7 @@ _OPTIONS = ("threads", "strict", "math", "mcpu", "cache", "memory_limit", "dims"
 class TilewrightRep(BackendRep):
     """A compiled model."""
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: Executable | DynamicExecutable) -> None:
         self.executable = executable
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -72,7 +72,7 @@ def test_a_file_that_does_not_fit_is_refused(image, wanted, text):
 
 
 def test_unknown_name_is_refused(image):
-    with pytest.raises(InputError, match="no input 'imag'.*Did you mean 'image'"):
+    with pytest.raises(InputError, match=r"no input 'imag'.*Did you mean 'image'"):
         gather([IMAGE], [("imag", image)])
 
 
@@ -115,5 +115,5 @@ def test_what_cannot_be_drawn_must_be_given():
 
 
 def test_absurd_sizes_are_an_error_of_ours():
-    with pytest.raises(MemoryLimitError, match="3.55 PiB"):
+    with pytest.raises(MemoryLimitError, match=r"3\.55 PiB"):
         random_array("x", dtypes.float32, (10**9, 10**6), 0)

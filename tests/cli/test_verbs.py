@@ -75,7 +75,8 @@ def test_compile_then_run_the_artifact(command, perceptron, x, tmp_path):
 
 @pytest.mark.parametrize(
     ("stage", "text"),
-    [("graph", "graph "), ("computation", "add"), ("kernel", "for "), ("llvm", "define "), ("asm", "ret")],
+    [("graph", "graph "), ("computation", "add"), ("kernel", "for "), ("llvm", "define "),
+     ("asm", "ret")],
 )  # fmt: skip
 def test_compile_emits_each_stage(command, perceptron, stage, text, tmp_path):
     found = command("compile", perceptron, "--emit", stage)
@@ -190,5 +191,5 @@ def test_check_sees_hazards_and_reference_kernels(command, tmp_path):
 
 
 def test_check_knows_the_memory_limit(command, perceptron):
-    found = command("check", perceptron, "--memory-limit", "2KiB")
+    found = command("check", perceptron, "--memory-limit", "1000")
     assert found.code == 1 and "memory limit" in found.out + found.err

@@ -15,6 +15,7 @@ Runner = Callable[[Feeds], list[Array]]
 
 def tilewright(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
     """Compiles an ONNX file, or loads a .tw artifact, with Tilewright."""
+    exe: Callable[..., Any]
     if path.suffix == ".tw":
         from tilewright.runtime.executable import load
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from tilewright.base.text import listing
 from tilewright.cli import inputs
 from tilewright.cli.options import CompileOptions
 from tilewright.cli.output import progress
+from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -66,12 +68,18 @@ def symbols(graph: Graph) -> list[str]:
     return list(found)
 
 
-def compile_model(source: Any, options: CompileOptions, title: str) -> Executable:
-    """`source` compiled, with a progress bar."""
+def compile_model(
+    source: Any, options: CompileOptions, title: str, feeds: Mapping[str, Any] | None = None
+) -> Executable:
+    """`source` compiled for the shapes of `feeds`, with a progress bar."""
     from tilewright.driver import compile
+    from tilewright.runtime.executable import Executable
 
+    # A bad count of threads is said before the work, not after it.
+    thread_count(options.threads)
     with progress(f"compiling {title}"):
-        return compile(source, **options.keywords())
+        made = compile(source, **options.keywords())
+        return made if isinstance(made, Executable) else made.specialised(feeds or {})
 
 
 @dataclass(frozen=True)
@@ -109,11 +117,11 @@ def prepare(
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()
-    exe = compile_model(graph, options, path.name)
+    exe = compile_model(graph, options, path.name, feeds)
     return Prepared(exe, feeds, time.perf_counter() - start, False)
 
 
-def extents(graph: Graph, feeds: dict[str, inputs.Array]) -> dict[str, int]:
+def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:
     """Symbolic extents of the inputs as the arrays have them."""
     found: dict[str, int] = {}
     for value in graph.inputs:

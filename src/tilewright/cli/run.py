@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -23,7 +23,8 @@ from tilewright.cli.options import (
 )
 from tilewright.cli.output import dump, progress, say, table, write_whole
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from tilewright.runtime.profile import Profile
 
 
 @click.command()
@@ -31,6 +32,7 @@ Array = np.ndarray[Any, Any]
 @input_options
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Timed runs.")
 @click.option("--profile", "profiled", is_flag=True, help="Show the time of each kernel.")
+@click.option("--roofline", is_flag=True, help="With --profile: shares of this machine's peaks.")
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
 @compile_options
@@ -42,6 +44,7 @@ def command(
     seed: int,
     repeat: int,
     profiled: bool,
+    roofline: bool,
     trace: Path | None,
     output: Path | None,
     options: CompileOptions,
@@ -61,7 +64,7 @@ def command(
         results = exe(feeds)
         outputs = dict(zip(names, [results] if len(names) == 1 else results))
         times = _time(prepared, repeat)
-        profile = exe.profile(feeds, repeat=repeat) if profiled or trace else None
+        profile = _profile(prepared, repeat, roofline) if profiled or trace else None
     if output is not None:
         write_whole(output, lambda file: _save(file, outputs))
     if trace is not None and profile is not None:
@@ -74,6 +77,16 @@ def command(
     _show(prepared, outputs, times)
     if profiled:
         say(f"\n{profile}")
+
+
+def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
+    exe = prepared.executable
+    if not roofline:
+        return exe.profile(prepared.feeds, repeat=repeat)
+    from tilewright.cli import roofline as machine
+
+    peaks = machine.measure(exe.threads)
+    return exe.profile(prepared.feeds, repeat=repeat, peak_gflops=peaks.gflops, peak_gbs=peaks.gbs)
 
 
 def _time(prepared: Prepared, repeat: int) -> list[float]:

@@ -57,7 +57,7 @@ def command(
     graph = specialise(graph, extents=extents(graph, feeds))
 
     def native(part: Graph, data: Mapping[str, Any]) -> Sequence[Any]:
-        exe = compile_model(part, replace(options, dim=()), model.name)
+        exe = compile_model(part, replace(options, dim=()), model.name, data)
         results = exe({name: data[name] for name in (t.name for t in exe.inputs)})
         return [results] if len(part.outputs) == 1 else list(results)
 
