@@ -113,3 +113,28 @@ def test_reduction_in_blocks(check_same):
     s.cache_read("A", ko, "stack")
     assert ki == "mm.k.i"
     check_same(kernel, s)
+
+
+def test_wide_accumulators_of_a_narrow_product(check_same):
+    """float16 results from float32 sums: the scalar accumulator becomes a register tile."""
+    f16 = dtypes.float16
+    a, b = Buffer("A", (13, 6), f32), Buffer("B", (6, 20), f32)
+    c, d = Buffer("C", (13, 20), f16), Buffer("D", (13, 20), f16)
+    product = reduce_("mm", c, (6,), "add", lambda i, j, k: a[i, k] * b[k, j])
+    twice = map_("twice", d, lambda i, j: c[i, j] + c[i, j])
+    kernel = lower("narrow", [product, twice], [a, b, d], [d])
+    s = Schedule(kernel)
+    io, ii = s.split("twice.i", 4, tail="overlap")
+    jo, ji = s.split("twice.j", 8, tail="overlap")
+    s.reorder(jo, io, ii, ji)
+    s.parallel(jo)
+    s.compute_at("C", io, "register")
+    s.expand("C.acc", "mm.j")
+    s.expand("C.acc", "mm.i")
+    s.decompose_reduction("C.acc", "mm.i")
+    s.fission("mm.j", 1)
+    s.fission("mm.i", 1)
+    s.reorder("mm.k", "mm.i", "mm.j")
+    s.vectorize("mm.j")
+    check_same(kernel, s, exact=True)
+    assert "alloc C.acc: float32[4, 8, 1] in register" in repr(s.kernel)

@@ -159,7 +159,7 @@ def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
     vary = {loop.var for loop in band}
     once = [loop for loop in band if loop.trips is not None and loop.trips <= 1]
     same: set[Expr] = {loop.var for loop in (*outer, *once)}
-    equations = list(zip(_forms(a, b), _forms(b, a), strict=True))
+    equations = list(zip(_forms(a, b, vary), _forms(b, a, vary), strict=True))
     while True:
         before = len(same)
         for i, j in equations:
@@ -187,15 +187,17 @@ def _completed(same: set[Expr]) -> list[Expr]:
     return found
 
 
-def _forms(a: Access, other: Access) -> list[Affine]:
+def _forms(a: Access, other: Access, vary: set[Var]) -> list[Affine]:
     ideal = a.reducer is None and other.reducer is None
-    return [_unclamped(affine(i)) if ideal else affine(i) for i in a.index]
+    return [_unclamped(affine(i), vary) if ideal else affine(i) for i in a.index]
 
 
-def _unclamped(form: Affine) -> Affine:
+def _unclamped(form: Affine, vary: set[Var]) -> Affine:
+    """Without the clamps of overlapping tiles, where the tiles are those of the loops asked for."""
     total = Affine((), form.const)
     for atom, c in form.terms:
         clamp = isinstance(atom, Min) and isinstance(atom.rhs, Const) and not reads_memory(atom)
+        clamp = clamp and any(v in vary for v in variables(atom))
         term = affine(atom.lhs).scaled(c) if clamp else Affine(((atom, c),), 0)  # type: ignore[attr-defined]
         total = total + term
     return total
@@ -276,7 +278,8 @@ def ask_isl(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Ve
     outer = a.loops[: a.loops.index(band[0])]
     shared: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
     one, two = (_iteration(domain, x, shared) for x in (a, b))
-    for i, j in zip(_forms(a, b), _forms(b, a), strict=True):
+    vary = {loop.var for loop in band}
+    for i, j in zip(_forms(a, b, vary), _forms(b, a, vary), strict=True):
         domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
     p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
     place = show_place(a.buffer, a.index)

@@ -22,8 +22,16 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var
 from tilewright.loops.dependence import Verdict, can_parallelize
 from tilewright.loops.nodes import Kernel, Stmt
-from tilewright.schedule.region import uncovered, variables
-from tilewright.schedule.tree import Access, Env, accesses, allocated, environment, find_loop
+from tilewright.schedule.region import uncovered
+from tilewright.schedule.tree import (
+    Access,
+    Env,
+    accesses,
+    allocated,
+    environment,
+    find_loop,
+    variables,
+)
 
 
 class _Equation(NamedTuple):
@@ -66,11 +74,15 @@ def _plain(e: Expr, loops: Collection[Var], ideal: bool) -> Affine:
         return form
     total = Affine((), form.const)
     for atom, c in form.terms:
-        if isinstance(atom, Min) and isinstance(atom.rhs, Const) and _over(atom, loops):
+        if isinstance(atom, Min) and isinstance(atom.rhs, Const) and _moves(atom, loops):
             total = total + affine(atom.lhs).scaled(c)
         else:
             total = total + Affine(((atom, c),), 0)
     return total
+
+
+def _moves(atom: Expr, loops: Collection[Var]) -> bool:
+    return any(v in loops for v in variables(atom))
 
 
 def _over(atom: Expr, loops: Collection[Var]) -> bool:

@@ -9,21 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Min, Var, const
-from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, If, Stmt, While
-from tilewright.schedule.tree import Access, Env, Index, accesses
-
-
-@lru_cache(maxsize=1 << 14)
-def variables(e: Expr) -> frozenset[Expr]:
-    """The variables an expression depends on; a load in it counts as one (contents may change)."""
-    return frozenset(n for n in postorder(e) if isinstance(n, Var | Load))
+from tilewright.schedule.tree import Access, Env, Index, accesses, variables
 
 
 @dataclass(frozen=True, slots=True)

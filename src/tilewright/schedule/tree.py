@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer
-from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, FloorDiv, Load, Mod, Var
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.ir.node import Node, postorder
+from tilewright.ir.node import Node, postorder, substitute
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -202,6 +202,12 @@ def with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 @lru_cache(maxsize=1 << 14)
+def variables(e: Expr) -> frozenset[Expr]:
+    """The variables an expression depends on; a load in it counts as one (contents may change)."""
+    return frozenset(n for n in postorder(e) if isinstance(n, Var | Load))
+
+
+@lru_cache(maxsize=1 << 14)
 def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in an expression, those in indices included."""
     return tuple(n for n in postorder(e) if isinstance(n, Load))
@@ -232,13 +238,11 @@ def tidy(e: Expr, env: Env) -> Expr:
 
     Divisions in it are simplified under `env`.
     """
-    form = affine(e)
-    once = [(a, c) for a, c in form.terms if env.get(a) == (0, 0)]
-    if once:
-        form = form - Affine(tuple(once), 0)
+    once: dict[Any, Any] = {v: const(0) for v in variables(e) if env.get(v) == (0, 0)}
+    form = affine(substitute(e, once))
     linear = to_expr(form)
-    if any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
-        return simplify(linear, env)
+    if once or any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
+        return linear if all(isinstance(a, Var) for a, _ in form.terms) else simplify(linear, env)
     return linear
 
 

@@ -9,7 +9,6 @@ from tilewright.expr.nodes import Buffer, Load, Var, const
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.region import variables
 from tilewright.schedule.staging import after_writes, guarded, sweep
 from tilewright.schedule.table import primitive
 
@@ -66,7 +65,8 @@ def pack(
     new = Buffer(tree.fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
     def stage(point: tree.Index) -> Stmt:
-        values: dict[Any, Any] = dict(zip(vars_, point, strict=True))
+        values: dict[Any, Any] = {v: const(0) for i in load.index for v in tree.variables(i)}
+        values |= dict(zip(vars_, point, strict=True))
         read = tree.rewrite(load, env, values)
         return guarded(read.index, old, env, Store(new, point, read))
 
@@ -88,7 +88,7 @@ def _check_single(
             "cache_read stages several reads in the order of the buffer",
         )
     load = next(iter(found))
-    used = {v for i in load.index for v in variables(i)}
+    used = {v for i in load.index for v in tree.variables(i)}
     moving = {v for v in (*used, *vars_) if env.get(v) != (0, 0)}
     if used & moving != set(vars_) & moving:
         extra = sorted(repr(v) for v in used - set(vars_))

@@ -6,7 +6,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.region import Region, region, variables
+from tilewright.schedule.region import Region, region
 from tilewright.schedule.staging import sweep
 from tilewright.schedule.table import primitive
 
@@ -36,7 +36,7 @@ def rfactor(
         raise refuse(
             "rfactor", name, f"{update.reducer} does not commute", "keep the reduction in order"
         )
-    if any(f.var in variables(i) for i in update.index):
+    if any(f.var in tree.variables(i) for i in update.index):
         raise refuse(
             "rfactor",
             name,
@@ -86,7 +86,7 @@ def _top(f: For, place: tree.Place, update: Update) -> tuple[For, tuple[Stmt, ..
     top, above = f, place.above
     while above and isinstance(above[-1], For):
         outer = above[-1]
-        if outer.kind != "serial" or any(outer.var in variables(i) for i in update.index):
+        if outer.kind != "serial" or any(outer.var in tree.variables(i) for i in update.index):
             break
         top, above = outer, above[:-1]
     return top, above

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
@@ -166,25 +166,26 @@ def _restricted(
         if tree.is_zero(base) and size == extent:
             continue
         for a in found:
-            v = a.index[d]
-            if isinstance(v, Const):
+            form = affine(a.index[d])
+            f = next((x for x in a.loops if form.coefficient(x.var) == 1), None)
+            alone = f is not None and len(form.terms) == 1
+            offset = form - affine(base)
+            if form.is_const and offset.is_const and 0 <= offset.const < size:
                 continue
-            f = next((x for x in a.loops if x.var is v), None)
-            if f is None or sum(i is v for i in a.index) > 1:
+            if f is None or not alone or sum(f.var in tree.variables(i) for i in a.index) > 1:
                 raise _error(
                     "compute_at",
                     buffer.name,
                     f"dimension {d} of {a} is not one loop, so it cannot be restricted to a part",
                     "place it at a loop that needs the whole dimension",
                 )
-            assert isinstance(v, Var)
-            if v in values:
+            if f.var in values:
                 continue
             _check_separate(buffer, f, env)
-            at = to_expr(affine(base) + Affine(((v, 1),), 0))
-            values[v] = at
-            env[v] = (0, size - 1)
-            fors[v] = _shrunk(size, inside(at, tree.trips(f, "compute_at"), env))
+            at = to_expr(affine(base) + Affine(((f.var, 1),), -form.const))
+            values[f.var] = at
+            env[f.var] = (0, size - 1)
+            fors[f.var] = _shrunk(size, inside(at, tree.trips(f, "compute_at"), env))
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
     result: Stmt = tree.rewrite(nest, env, values, {buffer: local}, fors)
     return result
