@@ -32,10 +32,9 @@ from tilewright.ir.rewrite import Rewrite, normalize
 # Normal forms without bounds, for the process; dropped as a whole when it has grown large.
 _memo: dict[Any, Any] = {}
 _MEMO_LIMIT = 200_000
-# Arms of selects are simplified by their condition to this depth and up to this many nodes: each
-# select looks at its arms again, which must not add up in a long chain of selects.
-_NESTING = 3
-_ARM_NODES = 200
+# Arms of selects up to this many nodes are simplified by what the condition says: each select looks
+# at its arms again, which must not add up in a long chain of selects.
+_ARM_NODES = 100
 
 
 def simplify(e: Expr, env: interval.Env | None = None) -> Expr:
@@ -53,12 +52,12 @@ def simplify(e: Expr, env: interval.Env | None = None) -> Expr:
     return normalize(e, ALGEBRA, decide=_decider(env))  # type: ignore[no-any-return]
 
 
-def _decider(env: interval.Env, nesting: int = 0) -> Rewrite:
+def _decider(env: interval.Env, arms: bool = True) -> Rewrite:
     """What bounds decide about one node in normal form: its replacement, or None."""
 
     def decide(e: Any) -> Expr | None:
         if isinstance(e, Select):
-            return _select(e, env, nesting) if nesting < _NESTING else None
+            return _select(e, env) if arms else None
         rule = _DECISIONS.get(type(e))
         if rule is None and isinstance(e, Compare):
             rule = _compare
@@ -71,7 +70,7 @@ def _decider(env: interval.Env, nesting: int = 0) -> Rewrite:
     return decide
 
 
-def _select(e: Select, env: interval.Env, nesting: int) -> Expr | None:
+def _select(e: Select, env: interval.Env) -> Expr | None:
     """Each arm, knowing the condition; an arm that is never chosen is dropped."""
     if not is_index(e.condition) or sum(1 for _ in islice(postorder(e), _ARM_NODES)) == _ARM_NODES:
         return None
@@ -80,8 +79,8 @@ def _select(e: Select, env: interval.Env, nesting: int) -> Expr | None:
         return e.otherwise
     if interval.is_empty(outside):
         return e.then
-    then = normalize(e.then, ALGEBRA, decide=_decider(inside, nesting + 1))
-    otherwise = normalize(e.otherwise, ALGEBRA, decide=_decider(outside, nesting + 1))
+    then = normalize(e.then, ALGEBRA, decide=_decider(inside, arms=False))
+    otherwise = normalize(e.otherwise, ALGEBRA, decide=_decider(outside, arms=False))
     if then is e.then and otherwise is e.otherwise:
         return None
     return Select(e.condition, then, otherwise)
