@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Bitcast, Buffer, Call, Cast, Expr, Select, Var
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel, Store, block, loop
 from tilewright.targets.cpu.expansions import register_expansion
+from tilewright.targets.cpu.machine import host, machine
 
 FLOATS = [d for d in dtypes.ALL if d.is_float and d.name != "float8_e8m0fnu"]
 INTEGERS = [d for d in dtypes.ALL if d.is_int]
@@ -102,6 +103,20 @@ def test_binary(dtype: DType) -> None:
     check(results, {a: samples(dtype, 1), b: samples(dtype, 2)})
 
 
+@pytest.mark.skipif(host().arch != "x86_64", reason="the levels are of x86-64")
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.int8], ids=str)
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_lower_levels(level: str, dtype: DType) -> None:
+    """Older processors lack instructions, not operations."""
+    a, b, c = (var(n, dtype) for n in "abc")
+    results: list[Expr] = [k(a, b) for k in (*ARITHMETIC, *COMPARES, *DIVISION)]
+    if dtype.is_float:
+        results += [call(n, a) for n in ("floor", "round_even", "sqrt")]
+    if dtype is dtypes.float32:
+        results += [Cast(a, t) for t in EVERY]
+    check(results, {v: samples(dtype, n) for n, v in enumerate((a, b, c))}, machine=machine(level))
+
+
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_constant_divisors(dtype: DType) -> None:
     a = var("a", dtype)
@@ -172,6 +187,11 @@ def test_fma() -> None:
     x, y = (rng.normal(size=64).astype(np.float32) for _ in range(2))
     # The sum cancels, so that only the rounding error of the product is left.
     check([call("fma", a, b, c)], {a: x, b: y, c: -(x * y)})
+    if host().arch == "x86_64":
+        z = (rng.normal(size=64) * 10.0 ** rng.integers(-9, 9, 64)).astype(np.float32)
+        old = machine("x86-64-v2")
+        check([call("fma", a, b, c)], {a: x, b: y, c: -(x * y)}, machine=old)
+        check([call("fma", a, b, c)], {a: x, b: y, c: z}, machine=old)
     double, n = dtypes.float64, 64
     p, q, r, out = (Buffer(name, (n,), double) for name in ("p", "q", "r", "out"))
     i = var("i")

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, For, Kernel
 from tilewright.runtime.abi import CTX_PARALLEL, CTX_THREADS
 from tilewright.targets.cpu.emit_fmod import fmod_function
-from tilewright.targets.cpu.emit_plan import Plan, plan_memory
+from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
 from tilewright.targets.cpu.emit_stmt import Statements
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
 from tilewright.targets.cpu.machine import Machine
@@ -104,7 +103,7 @@ class Function(Statements):
         if self.region:
             self.serial(s, integer(0), self.value(s.extent), s.trips is not None)
             return
-        changed = writes(s)
+        changed = written(s)
         self.changed(changed)
         variables, buffers = self._captured(s)
         number = self.module.regions

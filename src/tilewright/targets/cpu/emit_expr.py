@@ -26,8 +26,8 @@ from tilewright.expr.nodes import (
     Select,
     Var,
 )
+from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory
-from tilewright.targets.cpu.emit_ops import NATIVE
 from tilewright.targets.cpu.emit_text import Value, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant
 from tilewright.targets.cpu.expansions import expansion
@@ -75,17 +75,15 @@ class Expressions(Memory):
 
     def _binary(self, e: Binary) -> Value:
         a, b = self.together(e.lhs, e.rhs)
-        natural = (
-            isinstance(e, _DIVISIONS)
-            and e.lhs.dtype is INDEX
-            and self._is_natural(e.lhs)
-            and self._is_natural(e.rhs)
-        )
-        return self.ops.binary(type(e), a, b, e.lhs.dtype, natural)
+        limit = self._limit(e) if isinstance(e, _DIVISIONS) and e.lhs.dtype is INDEX else None
+        return self.ops.binary(type(e), a, b, e.lhs.dtype, limit)
 
-    def _is_natural(self, e: Expr) -> bool:
-        low = bounds(e, self.ranges)[0]
-        return low is not None and low >= 0
+    def _limit(self, e: Binary) -> int | None:
+        """The greatest value of both operands, if they are known not to be negative."""
+        (low, high), (least, most) = (bounds(x, self.ranges) for x in (e.lhs, e.rhs))
+        if low is None or least is None or low < 0 or least < 0:
+            return None
+        return max(high, most) if high is not None and most is not None else 1 << 63
 
     def _select(self, e: Select) -> Value:
         condition = self.value(e.condition)

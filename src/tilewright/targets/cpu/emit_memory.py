@@ -260,7 +260,7 @@ class Memory(Scopes):
         holds = self.value(ok)
         bad = self.ops.invert(holds, dtypes.bool_)
         if self.guard is not None:
-            bad = self.ops.binary(And, bad, self.value(self.guard), dtypes.bool_, False)
+            bad = self.ops.binary(And, bad, self.value(self.guard), dtypes.bool_)
         bad = self.any(bad)
         if bad.const is False:
             return bad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
@@ -44,8 +44,10 @@ class Operations:
 
     # -- binary
 
-    def binary(self, kind: type[Expr], a: Value, b: Value, dtype: DType, natural: bool) -> Value:
-        """`kind(a, b)` on operands of `dtype`; natural: both are known not to be negative."""
+    def binary(
+        self, kind: type[Expr], a: Value, b: Value, dtype: DType, limit: int | None = None
+    ) -> Value:
+        """`kind(a, b)` on operands of `dtype`; limit: integers known to be in `0 .. limit`."""
         folded = fold(kind, a, b, dtype)
         if folded is not None:
             return folded
@@ -55,7 +57,7 @@ class Operations:
             return self.formats.settle(self._float(kind, a, b, dtype), dtype)
         if dtype.is_bool:
             return self._bool(kind, a, b)
-        return self.formats.settle(self._integer(kind, a, b, dtype, natural), dtype)
+        return self.formats.settle(self._integer(kind, a, b, dtype, limit), dtype)
 
     def _compare(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
         integer_op, float_op = {**_ORDERS, **_EXACT}[kind]
@@ -91,7 +93,9 @@ class Operations:
             raise _unsupported(kind.__name__, dtypes.bool_)
         return self.w.binary(op, a, b)
 
-    def _integer(self, kind: type[Expr], a: Value, b: Value, dtype: DType, natural: bool) -> Value:
+    def _integer(
+        self, kind: type[Expr], a: Value, b: Value, dtype: DType, limit: int | None
+    ) -> Value:
         if kind in _INTEGER_OPS:
             return self.w.binary(_INTEGER_OPS[kind], a, b)
         if kind in (nodes.Min, nodes.Max):
@@ -99,7 +103,9 @@ class Operations:
             return self.w.pair(("s" if dtype.is_signed else "u") + stem, a, b)
         if kind in (nodes.Shl, nodes.Shr):
             return self._shift(kind, a, b, dtype)
-        if natural or not dtype.is_signed:
+        if limit is not None and limit < 1 << 32 and a.type == "i64":
+            return self._short_division(kind, a, b)
+        if limit is not None or not dtype.is_signed:
             return self._unsigned_division(kind, a, b)
         return self._signed_division(kind, a, b)
 
@@ -123,6 +129,16 @@ class Operations:
         empty = w.compare("icmp eq", b, integer(0, b.type))
         result = w.binary(op, a, w.select(empty, integer(1, b.type), b))
         return w.select(empty, integer(0, a.type), result)
+
+    def _short_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        """Division of 64-bit operands that fit 32 bits, where it is several times faster."""
+        x, y = (
+            integer(v.const, "i32")
+            if isinstance(v.const, int)
+            else self.w.convert("trunc", v, "i32")
+            for v in (a, b)
+        )
+        return self.w.convert("zext", self._unsigned_division(kind, x, y), "i64")
 
     def _signed_division(self, kind: type[Expr], a: Value, b: Value) -> Value:
         """Division that never traps: x / 0 is 0, and the least integer / -1 wraps to itself."""
@@ -213,12 +229,12 @@ class Operations:
             return self.w.ins(f"fneg {v.typed}", v.type, v.lanes)
         if dtype.is_bool:
             raise _unsupported("Neg", dtype)
-        return self.binary(nodes.Sub, integer(0, v.type), v, dtype, False)
+        return self.binary(nodes.Sub, integer(0, v.type), v, dtype)
 
     def invert(self, v: Value, dtype: DType) -> Value:
         """`~v`, logical on bool."""
         ones = integer(-1, v.type) if not dtype.is_bool else integer(1, "i1")
-        return self.binary(nodes.Xor, v, ones, dtype, False)
+        return self.binary(nodes.Xor, v, ones, dtype)
 
     def bitcast(self, v: Value, source: DType, target: DType) -> Value:
         """The bits of `v` in memory read as another dtype of the same width."""
@@ -285,104 +301,6 @@ class Operations:
         low, high = integer(int(target.min), type), integer(int(target.max), type)
         sign = "s" if target.is_signed else "u"
         return self.w.pair(f"{sign}max", self.w.pair(f"{sign}min", whole, high), low)
-
-
-# -- functions that are one or two instructions
-
-Native = Callable[[Operations, list[Value], DType], Value]
-
-
-def _intrinsic(name: str) -> Native:
-    def lower(ops: Operations, args: list[Value], dtype: DType) -> Value:
-        if not dtype.is_float:
-            return args[0]
-        return ops.formats.settle(ops.w.unary(name, args[0]), dtype)
-
-    return lower
-
-
-def _abs(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    (v,) = args
-    if dtype.is_float:
-        return ops.w.unary("fabs", v)
-    if not dtype.is_signed or dtype.is_bool:
-        return v
-    name = f"abs.{mangle(v.type, v.lanes)}"
-    result = ops.w.call(name, v.type, v.lanes, v, integer(0, "i1"))
-    return ops.formats.settle(result, dtype)
-
-
-def _popcount(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    (v,) = args
-    if dtype.is_sub_byte:
-        v = ops.w.binary("and", v, integer((1 << dtype.bits) - 1, v.type))
-    return ops.formats.settle(ops.w.unary("ctpop", v), dtype)
-
-
-def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    return ops.formats.settle(ops.w.pair("copysign", args[0], args[1]), dtype)
-
-
-def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    (v,) = args
-    return ops.w.compare("fcmp uno", v, v) if dtype.is_float else integer(0, "i1")
-
-
-def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    (v,) = args
-    if not dtype.is_float:
-        return integer(0, "i1")
-    return ops.w.compare("fcmp oeq", ops.w.unary("fabs", v), real(float("inf"), v.type))
-
-
-def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    """One rounding. Without the instruction, float32 goes through float64 rounded to odd."""
-    w = ops.w
-    a, b, c = w.match(*args)
-    if dtype.is_float and dtype.bits < 32:
-        product = w.binary("fmul", w.convert("fpext", a, "double"), w.convert("fpext", b, "double"))
-        total = w.binary("fadd", product, w.convert("fpext", c, "double"))
-        return ops.formats.settle(ops.formats.narrow_double(total), dtype)
-    if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
-        return w.call(f"fma.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, c)
-    if a.type == "double":
-        raise UnsupportedError(
-            "fma on float64 needs a processor with the instruction",
-            code="TW-FMA",
-            hint="compile for x86-64-v3 or later",
-        )
-    x, y, z = (w.convert("fpext", v, "double") for v in (a, b, c))
-    product = w.binary("fmul", x, y)
-    total = w.binary("fadd", product, z)
-    # Knuth's exact error of the sum decides the sticky bit.
-    part = w.binary("fsub", total, product)
-    error = w.binary(
-        "fadd", w.binary("fsub", product, w.binary("fsub", total, part)), w.binary("fsub", z, part)
-    )
-    bits = w.convert("bitcast", total, "i64")
-    even = w.compare("icmp eq", w.binary("and", bits, integer(1)), integer(0))
-    inexact = w.binary("and", w.compare("fcmp one", error, real(0.0, "double")), even)
-    outward = w.compare(
-        "icmp sge", w.binary("xor", bits, w.convert("bitcast", error, "i64")), integer(0)
-    )
-    step = w.select(outward, integer(1), integer(-1))
-    odd = w.select(inexact, w.binary("add", bits, step), bits)
-    return w.convert("fptrunc", w.convert("bitcast", odd, "double"), "float")
-
-
-NATIVE: Mapping[str, Native] = {
-    "floor": _intrinsic("floor"),
-    "ceil": _intrinsic("ceil"),
-    "trunc": _intrinsic("trunc"),
-    "round_even": _intrinsic("roundeven"),
-    "sqrt": _intrinsic("sqrt"),
-    "abs": _abs,
-    "popcount": _popcount,
-    "copysign": _copysign,
-    "isnan": _isnan,
-    "isinf": _isinf,
-    "fma": _fma,
-}
 
 
 def _number(v: Value, dtype: DType) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.expr.bounds import Interval, bounds
 from tilewright.expr.nodes import Expr, Load, Var
-from tilewright.ir.node import postorder
+from tilewright.ir.node import Node
 from tilewright.targets.cpu.emit_text import Chunk, Value, Writer
 from tilewright.targets.cpu.machine import Machine
 
@@ -63,7 +63,7 @@ class Scopes(Writer):
         self.machine = machine
         self.scopes: list[Scope] = [Scope()]
         self.ranges: dict[object, Interval] = {}
-        self._infos: dict[Expr, Info] = {}
+        self._infos: dict[Node, Info] = {}
         self._readers: dict[object, list[tuple[dict[Hashable, Value], Hashable]]] = {}
 
     # -- what expressions depend on
@@ -71,20 +71,25 @@ class Scopes(Writer):
     def info(self, e: Expr) -> Info:
         """Dependences of an expression; remembered, because variables are bound only once."""
         found = self._infos.get(e)
-        if found is None:
-            for node in postorder(e):
-                if node not in self._infos and isinstance(node, Expr):
-                    self._infos[node] = self._info(node)
-            found = self._infos[e]
-        return found
+        if found is not None:
+            return found
+        waiting: list[Node] = [e]
+        while waiting:
+            node = waiting[-1]
+            unknown = [c for c in node.children() if c not in self._infos]
+            if unknown:
+                waiting += unknown
+            else:
+                waiting.pop()
+                self._infos[node] = self._info(node)
+        return self._infos[e]
 
-    def _info(self, e: Expr) -> Info:
+    def _info(self, e: Node) -> Info:
         if isinstance(e, Var):
             return Info(frozenset((e,)))
         total = PURE
         for child in e.children():
-            if isinstance(child, Expr):
-                total = total | self._infos[child]
+            total = total | self._infos[child]
         if isinstance(e, Load):
             total = total | Info(reads=frozenset((e.buffer,)), risky=not self.proven(e))
         return total

@@ -19,8 +19,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
-from tilewright.ir.node import Node, postorder, substitute
-from tilewright.loops.access import writes
+from tilewright.ir.node import Node, substitute
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -35,7 +34,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_memory import MAX_LANES
-from tilewright.targets.cpu.emit_plan import has_vector_loop
+from tilewright.targets.cpu.emit_plan import has_vector_loop, same_control_flow, written
 from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Chunk, Value, int_vector, integer
 from tilewright.targets.cpu.emit_types import constant
@@ -81,7 +80,7 @@ class Statements(Expressions):
     def _vector_kind(self, s: For) -> str:
         """How a vector loop is run: as vectors, in strips of them, unrolled, or serially."""
         trips = s.trips
-        if trips is None or self.vector is not None or not _is_vectorisable(s):
+        if trips is None or self.vector is not None or not same_control_flow(s):
             return "serial"
         if has_vector_loop(s.body):
             return "unroll" if trips <= MAX_LANES else "serial"
@@ -90,7 +89,7 @@ class Statements(Expressions):
     def serial(self, s: For, start: Value, end: Value, certain: bool) -> None:
         """A loop over `start .. end-1`, tested at its end; certain: it runs at least once."""
         high = bounds(s.extent, self.ranges)[1]
-        changed = frozenset(writes(s.body))
+        changed = written(s.body)
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
@@ -119,7 +118,7 @@ class Statements(Expressions):
     def _vector(self, s: For) -> None:
         lanes = s.trips
         assert lanes is not None
-        changed = frozenset(writes(s.body))
+        changed = written(s.body)
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
@@ -131,7 +130,7 @@ class Statements(Expressions):
         self.scopes.pop()
 
     def _while(self, s: While) -> None:
-        changed = frozenset(writes(s.body))
+        changed = written(s.body)
         self.changed(changed)
         pre: Chunk = []
         self.out.append(pre)
@@ -184,7 +183,7 @@ class Statements(Expressions):
             masks.append(self.ops.invert(condition, dtypes.bool_))
         if outer is not None:
             held = self.value(outer)
-            masks = [self.ops.binary(And, m, held, dtypes.bool_, False) for m in masks]
+            masks = [self.ops.binary(And, m, held, dtypes.bool_) for m in masks]
         for mask, body in zip(masks, (s.then, s.otherwise), strict=False):
             assert body is not None
             self.guard = Var("mask", dtypes.bool_)
@@ -216,7 +215,7 @@ class Statements(Expressions):
                 safe = self.clamped(part, extent)
                 assert isinstance(safe, Select)
                 ok = self.value(safe.condition)
-                mask = ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_, False)
+                mask = ok if mask is None else self.ops.binary(And, mask, ok, dtypes.bool_)
                 part = safe
             parts.append(part)
         return tuple(parts), mask
@@ -348,19 +347,6 @@ def _in_strips(s: For, lanes: int) -> Stmt:
         tail = substitute(s.body, {s.var: Add(last, const(count * lanes))})
         parts.append(loop(last, rest, tail, "vector"))
     return block(*parts)
-
-
-def _is_vectorisable(s: For) -> bool:
-    """Whether the control flow inside is the same for all lanes, but for branches."""
-    own = {s.var} | {n.buffer for n in postorder(s.body) if isinstance(n, Alloc)}
-    for node in postorder(s.body):
-        if isinstance(node, While):
-            return False
-        if isinstance(node, For):
-            for part in postorder(node.extent):
-                if part in own or (isinstance(part, Load) and part.buffer in own):
-                    return False
-    return True
 
 
 def _halves(lanes: int, commutative: bool) -> tuple[list[int], list[int]]:

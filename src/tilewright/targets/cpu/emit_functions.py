@@ -1,0 +1,105 @@
+"""Functions that are one instruction or a few: `floor`, `fma`, `isnan` and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
+from tilewright.targets.cpu.emit_ops import Operations
+from tilewright.targets.cpu.emit_text import Value, integer, mangle, real
+
+Native = Callable[[Operations, list[Value], DType], Value]
+
+
+def _intrinsic(name: str) -> Native:
+    def lower(ops: Operations, args: list[Value], dtype: DType) -> Value:
+        if not dtype.is_float:
+            return args[0]
+        return ops.formats.settle(ops.w.unary(name, args[0]), dtype)
+
+    return lower
+
+
+def _abs(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if dtype.is_float:
+        return ops.w.unary("fabs", v)
+    if not dtype.is_signed or dtype.is_bool:
+        return v
+    name = f"abs.{mangle(v.type, v.lanes)}"
+    result = ops.w.call(name, v.type, v.lanes, v, integer(0, "i1"))
+    return ops.formats.settle(result, dtype)
+
+
+def _popcount(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if dtype.is_sub_byte:
+        v = ops.w.binary("and", v, integer((1 << dtype.bits) - 1, v.type))
+    return ops.formats.settle(ops.w.unary("ctpop", v), dtype)
+
+
+def _copysign(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    return ops.formats.settle(ops.w.pair("copysign", args[0], args[1]), dtype)
+
+
+def _isnan(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    return ops.w.compare("fcmp uno", v, v) if dtype.is_float else integer(0, "i1")
+
+
+def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    (v,) = args
+    if not dtype.is_float:
+        return integer(0, "i1")
+    return ops.w.compare("fcmp oeq", ops.w.unary("fabs", v), real(float("inf"), v.type))
+
+
+def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    """One rounding. Without the instruction, float32 goes through float64 rounded to odd."""
+    w = ops.w
+    a, b, c = w.match(*args)
+    if dtype.is_float and dtype.bits < 32:
+        product = w.binary("fmul", w.convert("fpext", a, "double"), w.convert("fpext", b, "double"))
+        total = w.binary("fadd", product, w.convert("fpext", c, "double"))
+        return ops.formats.settle(ops.formats.narrow_double(total), dtype)
+    if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
+        return w.call(f"fma.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, c)
+    if a.type == "double":
+        raise UnsupportedError(
+            "fma on float64 needs a processor with the instruction",
+            code="TW-FMA",
+            hint="compile for x86-64-v3 or later",
+        )
+    x, y, z = (w.convert("fpext", v, "double") for v in (a, b, c))
+    product = w.binary("fmul", x, y)
+    total = w.binary("fadd", product, z)
+    # Knuth's exact error of the sum decides the sticky bit.
+    part = w.binary("fsub", total, product)
+    error = w.binary(
+        "fadd", w.binary("fsub", product, w.binary("fsub", total, part)), w.binary("fsub", z, part)
+    )
+    bits = w.convert("bitcast", total, "i64")
+    even = w.compare("icmp eq", w.binary("and", bits, integer(1)), integer(0))
+    inexact = w.binary("and", w.compare("fcmp one", error, real(0.0, "double")), even)
+    outward = w.compare(
+        "icmp sge", w.binary("xor", bits, w.convert("bitcast", error, "i64")), integer(0)
+    )
+    step = w.select(outward, integer(1), integer(-1))
+    odd = w.select(inexact, w.binary("add", bits, step), bits)
+    return w.convert("fptrunc", w.convert("bitcast", odd, "double"), "float")
+
+
+NATIVE: Mapping[str, Native] = {
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "trunc": _intrinsic("trunc"),
+    "round_even": _intrinsic("roundeven"),
+    "sqrt": _intrinsic("sqrt"),
+    "abs": _abs,
+    "popcount": _popcount,
+    "copysign": _copysign,
+    "isnan": _isnan,
+    "isinf": _isinf,
+    "fma": _fma,
+}
