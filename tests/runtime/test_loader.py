@@ -43,7 +43,7 @@ DATA = """
 @numbers = constant [4 x i64] [i64 2, i64 3, i64 5, i64 7]
 @counter = global i64 40
 @zeros = internal global [1000 x i64] zeroinitializer
-@places = constant [2 x ptr] [ptr @counter, ptr getelementptr ([4 x i64], ptr @numbers, i64 0, i64 3)]
+@places = constant [2 x ptr] [ptr @counter, ptr getelementptr (i64, ptr @numbers, i64 3)]
 """
 USER = """
 @numbers = external constant [4 x i64]
@@ -115,7 +115,12 @@ def test_code_and_constants_cannot_be_written():
 
 
 def test_nothing_outside_is_found():
-    libc = "declare i64 @strlen(ptr)\ndefine i64 @f(ptr %p) {\n %r = call i64 @strlen(ptr %p)\n ret i64 %r\n}"
+    libc = """
+    declare i64 @strlen(ptr)
+    define i64 @f(ptr %p) {
+      %r = call i64 @strlen(ptr %p)
+      ret i64 %r
+    }"""
     with pytest.raises(ArtifactError, match=r"kernels needs the symbol 'strlen'"):
         link([assemble(libc)], ["kernels"])
 
@@ -132,13 +137,17 @@ def test_two_definitions_are_refused_unless_weak():
 def test_position_dependent_code_is_refused_by_relocation():
     place = "getelementptr [9 x i32], ptr @x, i64 0, i64 %n"
     zeros = "@x = internal global [9 x i32] zeroinitializer"
-    text = f"{zeros}\ndefine i32 @f(i64 %n) {{\n %p = {place}\n %v = load i32, ptr %p\n ret i32 %v\n}}"
-    with pytest.raises(ArtifactError, match="R_X86_64_32S? in .text: not position independent"):
+    text = (
+        f"{zeros}\ndefine i32 @f(i64 %n) {{\n %p = {place}\n %v = load i32, ptr %p\n ret i32 %v\n}}"
+    )
+    with pytest.raises(ArtifactError, match=r"R_X86_64_32S? in .text: not position independent"):
         link([assemble(text, reloc="static")])
 
 
 def test_thread_local_data_is_refused():
-    text = "@x = thread_local global i32 1\ndefine i32 @f() {\n %v = load i32, ptr @x\n ret i32 %v\n}"
+    text = (
+        "@x = thread_local global i32 1\ndefine i32 @f() {\n %v = load i32, ptr @x\n ret i32 %v\n}"
+    )
     with pytest.raises(ArtifactError, match="thread-local"):
         link([assemble(text)])
 

@@ -149,9 +149,10 @@ def _all_integers(array: NDArray[Any]) -> bool:
 
 
 def _strings(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    if array.dtype.kind not in "OUST":
-        raise InputError(f"expected {tensor.layout}, got {array.dtype}", code="TW-DTYPE")
-    return array.astype(object)
+    array = array.astype(object) if array.dtype.kind in "OUST" else array
+    if array.dtype != object or not all(isinstance(v, (str, bytes)) for v in array.flat):
+        raise InputError(f"expected {tensor.layout}, got other values", code="TW-DTYPE")
+    return array
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...] | None) -> bool:

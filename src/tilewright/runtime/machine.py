@@ -18,21 +18,24 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 _KERNEL_NAMES: Final[Mapping[str, str]] = {
     "64bit": "lm",
     "bmi": "bmi1",
-    "cmpccxadd": "cmpccxadd",
     "crc32": "sse42",
     "evex512": "avx512f",
-    "fsgsbase": "fsgsbase",
     "lzcnt": "abm",
     "pclmul": "pclmulqdq",
-    "pku": "ospke",
     "prfchw": "3dnowprefetch",
-    "rdrnd": "rdrand",
     "sahf": "lahflm",
-    "sgx": "sgx",
     "sha": "shani",
     "sse3": "pni",
     "x87": "fpu",
 }
+
+# Features that the processor reports and the kernel may hide, or the other way round: system
+# instructions, of which no model's code contains any.
+_SYSTEM: Final = frozenset(
+    "cldemote clflushopt clwb clzero enqcmd fsgsbase hreset invpcid kl lwp mwaitx pconfig pku "
+    "prefetchi ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx shstk tbm tsxldtrk uintr "
+    "usermsr waitpkg wbnoinvd widekl xsave xsavec xsaveopt xsaves".split()
+)
 _PUNCTUATION: Final = str.maketrans("", "", "._-")
 
 _SYS_ARCH_PRCTL: Final = 158
@@ -61,9 +64,11 @@ def cpu_flags() -> frozenset[str]:
 
 
 def missing_features(features: Iterable[str]) -> tuple[str, ...]:
-    """Those of LLVM's feature names that this machine lacks, in order."""
+    """Those of LLVM's feature names that this machine lacks, in order; system ones do not count."""
     have = cpu_flags()
-    wanted = [(f, _KERNEL_NAMES.get(f, f.translate(_PUNCTUATION))) for f in features]
+    wanted = [
+        (f, _KERNEL_NAMES.get(f, f.translate(_PUNCTUATION))) for f in features if f not in _SYSTEM
+    ]
     missing = [name for name, flag in wanted if flag not in have]
     tiles = [name for name, _ in wanted if name.startswith("amx")]
     if tiles and not missing and not _request_tiles():

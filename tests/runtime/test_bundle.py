@@ -1,0 +1,294 @@
+"""Artifacts: the same model comes back; anything else in the file is refused by name."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.runtime import native
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import bundle, manifest
+from tilewright.runtime.executable import Executable, load
+from tilewright.runtime.model import OBJECT, CompiledModel, CopyStep, HostStep, Slot, Tensor
+
+X = np.linspace(-1, 1, 100).astype(np.float32)
+
+
+def hosted_model():
+    anything = Tensor("list", OBJECT, None)
+    some = Tensor("a/b:0", "bfloat16", (None, 3))
+    return dataclasses.replace(
+        native.model(),
+        steps=(
+            *native.model().steps,
+            HostStep(
+                "test",
+                "Op",
+                {
+                    "axis": -1,
+                    "mode": "x",
+                    "alpha": float("nan"),
+                    "raw": b"\0\xff",
+                    "none": None,
+                    "nested": {"list": [1, 2.5, True]},
+                },
+                (Slot("object", 0, anything), None),
+                (None, Slot("object", 1, some)),
+                "block/node",
+            ),
+            CopyStep(Slot("object", 0, anything), Slot("object", 1, anything)),
+        ),
+        object_slots=2,
+    )
+
+
+def same(one, two):
+    assert np.array_equal(one.constants, two.constants)
+    none = np.empty(0, np.uint8)
+    left, right = (dataclasses.replace(m, constants=none) for m in (one, two))
+    return repr(left) == repr(right)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    path = tmp_path_factory.mktemp("artifact") / "model.tw"
+    bundle.save(native.model(), path)
+    return path
+
+
+def test_round_trip(artifact, tmp_path):
+    exe = load(artifact, threads=1)
+    np.testing.assert_array_equal(exe(X), native.expected(X))
+    assert same(exe.model, native.model())
+    bundle.save(hosted_model(), tmp_path / "hosted.tw")
+    assert same(bundle.load(tmp_path / "hosted.tw", verify=True), hosted_model())
+
+
+def test_the_same_model_makes_the_same_bytes(artifact, tmp_path):
+    load(artifact).save(tmp_path / "again.tw")
+    assert (tmp_path / "again.tw").read_bytes() == artifact.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["again.tw"]
+
+
+def test_constants_are_mapped_and_cannot_be_written(artifact):
+    constants = bundle.load(artifact).constants
+    assert not constants.flags.writeable and constants.ctypes.data % 64 == 0
+    with open("/proc/self/maps") as file:
+        assert any(str(artifact) in line for line in file)
+
+
+def test_an_artifact_can_be_replaced_while_it_is_loaded(tmp_path):
+    path = tmp_path / "model.tw"
+    bundle.save(native.model(), path)
+    exe = load(path)
+    bundle.save(native.model(50), path)
+    np.testing.assert_array_equal(exe(X), native.expected(X))
+    assert load(path).inputs[0].shape == (50,)
+
+
+def test_attributes_come_back():
+    values = {
+        "f": [0.1, float("inf"), -0.0],
+        "i": np.int64(7),
+        "a": np.arange(6, dtype=np.int16).reshape(2, 3),
+        "b": np.ones((2, 0), ml_dtypes.bfloat16),
+        "s": np.array([["x", "é"]], object),
+        "q": (np.float32(1.5),),
+    }
+    back = manifest.decode_value(json.loads(json.dumps(manifest.encode_value(values))))
+    assert back["f"] == values["f"] and back["i"] == 7
+    for name in "abs":
+        assert back[name].dtype == values[name].dtype
+        np.testing.assert_array_equal(back[name], values[name])
+    assert back["q"][0] == 1.5
+
+
+@pytest.mark.parametrize("value", [object(), {"$float": 1}, {1: 2}, {1, 2}])
+def test_an_attribute_that_cannot_be_stored(value, tmp_path):
+    model = dataclasses.replace(native.model(), meta={"x": value})
+    with pytest.raises(ArtifactError, match="the model cannot be saved"):
+        bundle.save(model, tmp_path / "model.tw")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_it_cannot_be_written(tmp_path):
+    with pytest.raises(ArtifactError, match="cannot be written: No such file"):
+        bundle.save(native.model(), tmp_path / "no" / "model.tw")
+
+
+# ---------------------------------------------------------------------------------- bad input
+
+
+def rewrite(source, path, change=None, comment=None, compress=False):
+    """The artifact with its manifest changed, and its checksum made right again."""
+    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", kind) as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if info.filename == "manifest.json":
+                head = json.loads(data)
+                (change or (lambda _: None))(head)
+                data = json.dumps(head).encode()
+            if compress:
+                info = info.filename
+            new.writestr(info, data)
+        mark = b"tilewright-artifact " + hashlib.sha256(data).hexdigest().encode()
+        new.comment = mark if comment is None else comment
+    return path
+
+
+def set_(*path, to):
+    def change(head):
+        *way, last = path
+        for step in way:
+            head = head[step]
+        head[last] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_("format", to=2), "has format 2, this version reads 1. Load it with the version"),
+        (set_("abi", to=9), "calling convention 9, this version has 1. Compile the model again"),
+        (set_("steps", 0, "kind", to="magic"), "unknown step 'magic'"),
+        (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),
+        (set_("steps", 0, "values", 0, 1, to=5), "outside the model's 1"),
+        (set_("steps", 0, "values", 0, 1, to=-5), "expected a count, got -5"),
+        (set_("inputs", 0, 1, to="float31"), "'float31' is no dtype"),
+        (set_("arena_bytes", to="many"), "expected a count, got 'many'"),
+        (set_("steps", to={}), "expected list, got dict"),
+        (set_("members", "extra.o", to={}), "other members than its manifest lists"),
+        (set_("members", "objects/0.o", "sha256", to="0"), "objects/0.o that does not match"),
+        (set_("members", "constants.bin", "sha256", to="0"), "constants that do not match"),
+        (set_("members", "constants.bin", "size", to=1), "has a constants.bin of 400 bytes"),
+        (set_("constants_offset", to=64), "constants at another place"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(artifact, tmp_path, change, message):
+    path = rewrite(artifact, tmp_path / "model.tw", change)
+    with pytest.raises(ArtifactError, match=message) as error:
+        load(path)
+    assert str(path) in str(error.value)
+
+
+def test_another_machine(artifact, tmp_path):
+    features = set_("requirements", "features", to=["sse2", "avx1024"])
+    path = rewrite(artifact, tmp_path / "model.tw", features)
+    with pytest.raises(ArtifactError, match="processor lacks what the artifact needs: avx1024"):
+        load(path)
+    path = rewrite(artifact, tmp_path / "model.tw", set_("requirements", "arch", to="aarch64"))
+    with pytest.raises(ArtifactError, match="is for aarch64, this machine is x86_64"):
+        load(path)
+
+
+def test_what_is_no_artifact(artifact, tmp_path):
+    path = tmp_path / "model.tw"
+    with pytest.raises(ArtifactError, match="cannot be read: No such file"):
+        load(path)
+    with pytest.raises(ArtifactError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+    for content in (b"", b"random bytes" * 100, artifact.read_bytes()[:-100]):
+        path.write_bytes(content)
+        with pytest.raises(ArtifactError, match="is no artifact, or is damaged"):
+            load(path)
+    with pytest.raises(ArtifactError, match="is a zip file, but no artifact"):
+        load(rewrite(artifact, path, comment=b""))
+    with pytest.raises(ArtifactError, match="manifest that does not match its checksum"):
+        load(rewrite(artifact, path, comment=b"tilewright-artifact 00"))
+    with pytest.raises(ArtifactError, match="compressed or encrypted member"):
+        load(rewrite(artifact, path, compress=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3))
+def test_flipped_bytes_are_refused_or_harmless(artifact, tmp_path_factory, flips):
+    data = bytearray(artifact.read_bytes())
+    for at, mask in flips:
+        data[at % len(data)] ^= mask
+    check_damaged(bytes(data), tmp_path_factory)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 1 << 20))
+def test_truncated_files_are_refused(artifact, tmp_path_factory, length):
+    data = artifact.read_bytes()
+    check_damaged(data[: length % len(data)], tmp_path_factory)
+
+
+def check_damaged(data, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "damaged.tw"
+    path.write_bytes(data)
+    try:
+        model = bundle.load(path)
+    except ArtifactError:
+        return
+    assert same(model, native.model())
+
+
+def test_every_byte_that_matters(artifact, tmp_path):
+    """Every single byte outside the padding, one after another."""
+    data = artifact.read_bytes()
+    path = tmp_path / "damaged.tw"
+    harmless = 0
+    meaning = [n for n in range(len(data)) if any(data[max(0, n - 8) : n + 8])]
+    for at in meaning[:: max(1, len(meaning) // 600)]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
+        try:
+            assert same(bundle.load(path), native.model())
+            harmless += 1
+        except ArtifactError:
+            pass
+    assert harmless < len(meaning) // 10
+
+
+# ------------------------------------------------------------------------------ in deployment
+
+
+def test_large_constants_are_verified_when_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle, "_VERIFY_LIMIT", 100)
+    path = tmp_path / "model.tw"
+    bundle.save(native.model(), path)
+    data = path.read_bytes()
+    path.write_bytes(data[:4100] + b"\1" + data[4101:])
+    assert not same_constants(bundle.load(path))
+    with pytest.raises(ArtifactError, match="constants that do not match"):
+        load(path, verify=True)
+
+
+def same_constants(model):
+    return np.array_equal(model.constants, native.model().constants)
+
+
+def test_a_model_without_constants_or_code(tmp_path):
+    x = Tensor("x", "float32", (3,))
+    model = CompiledModel((x,), (x,), (CopyStep(Slot("input", 0, x), Slot("output", 0, x)),))
+    Executable(model).save(tmp_path / "m.tw")
+    np.testing.assert_array_equal(load(tmp_path / "m.tw")([1, 2, 3]), [1, 2, 3])
+
+
+def test_loading_needs_no_compiler(artifact):
+    code = f"""
+import sys
+import numpy as np
+from tilewright.runtime.executable import load
+exe = load({str(artifact)!r})
+exe(np.ones(100, np.float32))
+heavy = {{"llvmlite", "onnx", "torch", "islpy", "rich", "click", "ml_dtypes", "ctypes.util"}}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
