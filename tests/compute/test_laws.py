@@ -1,0 +1,123 @@
+"""The laws of Computations keep their meaning: inlining, following, splitting, merging, layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.interp import evaluate
+from tilewright.compute.laws import follow, inline, order_dims, relayout, split_digits
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Max, Var, const
+
+
+def buffer(name: str, *shape: int) -> Buffer:
+    return Buffer(name, shape, float32)
+
+
+def values(*buffers: Buffer) -> dict[Buffer, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {b: rng.standard_normal(b.shape).astype(np.float32) for b in buffers}
+
+
+def plain_reads(c: Computation) -> bool:
+    """Whether every index is a variable or a sum without `//` and `%`."""
+    return all("//" not in repr(i) and "%" not in repr(i) for a in c.accesses for i in a.index)
+
+
+def test_reshape_and_transpose_vanish_into_a_matrix_product() -> None:
+    x, split, heads = buffer("x", 6, 12), buffer("split", 6, 3, 4), buffer("heads", 3, 6, 4)
+    w, out = buffer("w", 3, 4, 5), buffer("out", 3, 6, 5)
+    reshape = map_("reshape", split, lambda s, h, d: x[(s * 12 + h * 4 + d) // 12, h * 4 + d])
+    transpose = map_("transpose", heads, lambda h, s, d: split[s, h, d])
+    product = reduce_("mm", out, (4,), "add", lambda h, i, j, k: heads[h, i, k] * w[h, k, j])
+    moved = inline(reshape, transpose)
+    assert moved is not None
+    fused = inline(moved, product)
+    assert fused is not None
+    assert plain_reads(fused)
+    data = values(x, w)
+    expected = evaluate([reshape, transpose, product], data)[out]
+    np.testing.assert_allclose(evaluate([fused], data)[out], expected, rtol=1e-5)
+
+
+def test_a_reduction_is_not_inlined() -> None:
+    x, total, out = buffer("x", 4, 5), buffer("total", 4), buffer("out", 4)
+    s = reduce_("sum", total, (5,), "add", lambda i, k: x[i, k])
+    assert inline(s, map_("use", out, lambda i: total[i] * 2.0)) is None
+
+
+def test_a_map_follows_the_product_through_transpose_and_reshape() -> None:
+    a, b, c = buffer("a", 3, 6, 5), buffer("b", 3, 5, 4), buffer("c", 3, 6, 4)
+    out = buffer("out", 6, 12)
+    product = reduce_("mm", c, (5,), "add", lambda h, i, j, k: a[h, i, k] * b[h, k, j])
+    merge = map_("merge", out, lambda s, x: Max(c[x // 4, s, x % 4], const(0, float32)))
+    epilogue = follow(product, merge)
+    assert epilogue is not None
+    assert {d.var for d in epilogue.dims} == {d.var for d in product.dims if d.combine == "cc"}
+    data = values(a, b)
+    expected = evaluate([product, merge], data)[out]
+    got = evaluate([product, epilogue], data)[out]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_map_that_reads_two_places_does_not_follow(shift: int) -> None:
+    a, t, out = buffer("a", 8, 5), buffer("t", 8), buffer("out", 7)
+    s = reduce_("sum", t, (5,), "add", lambda i, k: a[i, k])
+    both = map_("both", out, lambda i: t[i] + t[i + max(shift, 0)])
+    assert follow(s, both) is None
+
+
+def test_digits_become_dimensions() -> None:
+    x, out = buffer("x", 3, 4), buffer("out", 12)
+    c = split_digits(map_("m", out, lambda i: x[i // 4, i % 4]))
+    assert [d.extent for d in c.dims] == [3, 4]
+    assert plain_reads(c)
+    data = values(x)
+    np.testing.assert_array_equal(evaluate([c], data)[out], data[x].reshape(12))
+
+
+def test_relayout_moves_storage_and_order_dims_follows_it() -> None:
+    x, y = buffer("x", 2, 3, 4, 5), buffer("y", 2, 3, 4, 5)
+    stored = buffer("y", 2, 4, 5, 3)
+    c = relayout(map_("copy", y, lambda n, c, h, w: x[n, c, h, w]), {y: (stored, (0, 2, 3, 1))})
+    c = order_dims(c)
+    assert [d.var.name for d in c.dims] == ["n", "h", "w", "c"]
+    data = values(x)
+    np.testing.assert_array_equal(evaluate([c], data)[stored], data[x].transpose(0, 2, 3, 1))
+
+
+shapes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes, st.data())
+def test_merged_dimensions_mean_the_same(shape: list[int], data: st.DataObject) -> None:
+    kept = [data.draw(st.booleans()) for _ in shape]
+    small = [n if k else 1 for n, k in zip(shape, kept, strict=True)]
+    x, y, out = buffer("x", *shape), buffer("y", *small), buffer("out", *shape)
+
+    def add(*i: Var) -> object:
+        return x[i] + y[tuple(v if k else 0 for v, k in zip(i, kept, strict=True))]
+
+    c = map_("add", out, add)
+    merged, views = merge_dims([c])
+    assert len(merged[0].dims) <= len([n for n in shape if n > 1])
+    given_ = values(x, y)
+    shown = {views.get(b, b): a.reshape(views.get(b, b).shape) for b, a in given_.items()}
+    expected = evaluate([c], given_)[out]
+    got = evaluate(merged, shown)[views.get(out, out)]
+    np.testing.assert_array_equal(got.reshape(out.shape), expected)
+
+
+def test_padding_keeps_its_dimensions_apart() -> None:
+    x, out = buffer("x", 5, 5), buffer("out", 5, 5)
+    c = map_("shift", out, lambda h, w: padded(x, (h - 1, w), 0.0))
+    merged, _ = merge_dims([c])
+    assert len(merged[0].dims) == 2

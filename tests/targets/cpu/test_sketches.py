@@ -1,0 +1,183 @@
+"""The default schedules: every sketch applies to its kind of kernel and keeps the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tilewright.base import events
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.laws import follow, order_dims
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Max, call, const
+from tilewright.loops import interp
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.schedule import replay
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.schedules import default
+from tilewright.targets.cpu.schedules.classify import classify
+from tilewright.targets.cpu.schedules.tiles import choose
+
+
+def buffer(name: str, *shape: int) -> Buffer:
+    return Buffer(name, shape, float32)
+
+
+Case = tuple[list[Computation], list[Buffer], Buffer, list[Buffer]]
+
+
+def matmul(m: int, n: int, k: int, epilogue: bool = True) -> Case:
+    a, b, c = buffer("a", m, k), buffer("b", k, n), buffer("c", n)
+    t, out = buffer("t", m, n), buffer("out", m, n)
+    product = reduce_("mm", t, (k,), "add", lambda i, j, r: a[i, r] * b[r, j])
+    if not epilogue:
+        return [product], [a, b], t, [b]
+    relu = follow(product, map_("relu", out, lambda i, j: Max(t[i, j] + c[j], const(0, float32))))
+    assert relu is not None
+    return [product, relu], [a, b, c], out, [b, c]
+
+
+def conv(size: int, cin: int, cout: int, kernel: int, stride: int) -> Case:
+    pad = kernel // 2
+    o = (size + 2 * pad - kernel) // stride + 1
+    x, w, y = (
+        buffer("x", 1, size, size, cin),
+        buffer("w", cout, cin, kernel, kernel),
+        buffer("y", 1, o, o, cout),
+    )
+    c = reduce_(
+        "conv",
+        y,
+        (cin, kernel, kernel),
+        "add",
+        lambda n, h, v, q, c, i, j: (
+            padded(x, (n, h * stride + i - pad, v * stride + j - pad, c), 0.0) * w[q, c, i, j]
+        ),
+    )
+    return [c], [x, w], y, [w]
+
+
+def depthwise() -> Case:
+    x, w, y = buffer("x", 1, 6, 6, 40), buffer("w", 40, 1, 3, 3), buffer("y", 1, 6, 6, 40)
+    c = reduce_(
+        "dw",
+        y,
+        (3, 3),
+        "add",
+        lambda n, h, v, q, i, j: padded(x, (n, h + i - 1, v + j - 1, q), 0.0) * w[q, 0, i, j],
+    )
+    return [c], [x, w], y, [w]
+
+
+def max_pool() -> Case:
+    x, y = buffer("x", 1, 7, 7, 40), buffer("y", 1, 4, 4, 40)
+    c = reduce_(
+        "pool",
+        y,
+        (3, 3),
+        "max",
+        lambda n, h, v, q, i, j: padded(x, (n, 2 * h + i - 1, 2 * v + j - 1, q), float("-inf")),
+    )
+    return [c], [x], y, []
+
+
+def softmax(rows: int, columns: int) -> Case:
+    x, m, s, y = (
+        buffer("x", rows, columns),
+        buffer("m", rows),
+        buffer("s", rows),
+        buffer("y", rows, columns),
+    )
+    return (
+        [
+            reduce_("max", m, (columns,), "max", lambda i, k: x[i, k]),
+            reduce_("sum", s, (columns,), "add", lambda i, k: call("exp", x[i, k] - m[i])),
+            map_("div", y, lambda i, j: call("exp", x[i, j] - m[i]) / s[i]),
+        ],
+        [x],
+        y,
+        [],
+    )
+
+
+def transposed() -> Case:
+    x, y = buffer("x", 5, 33), buffer("y", 33, 5)
+    return [map_("t", y, lambda i, j: x[j, i])], [x], y, []
+
+
+CASES: dict[str, tuple[str, Callable[[], Case]]] = {
+    "matmul": ("tiled", lambda: matmul(20, 100, 9)),
+    "matmul smaller than a tile": ("tiled", lambda: matmul(3, 10, 7)),
+    "matmul of one row": ("tiled", lambda: matmul(1, 70, 11)),
+    "matmul without epilogue": ("tiled", lambda: matmul(15, 50, 6, epilogue=False)),
+    "conv 3x3": ("tiled", lambda: conv(9, 6, 40, 3, 1)),
+    "conv stride 2": ("tiled", lambda: conv(9, 5, 20, 3, 2)),
+    "conv 1x1": ("tiled", lambda: conv(6, 8, 33, 1, 1)),
+    "depthwise": ("tiled", depthwise),
+    "max pool": ("tiled", max_pool),
+    "softmax": ("rows", lambda: softmax(5, 150)),
+    "softmax of a short row": ("rows", lambda: softmax(4, 10)),
+    "transpose": ("map", transposed),
+}
+
+
+def results(kernel: Kernel, out: Buffer) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    data = {
+        b: np.zeros(b.shape, np.float32)
+        if b is out
+        else rng.standard_normal(b.shape).astype(np.float32)
+        for b in kernel.params
+    }
+    interp.run(kernel, data)
+    return data[out]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_sketch_applies_and_keeps_the_result(name: str, level: str) -> None:
+    kind, build = CASES[name]
+    computations, inputs, out, weights = build()
+    group, views = merge_dims([order_dims(c) for c in computations])
+    assert classify(group).name == kind
+    seen: Sequence[Buffer] = [views.get(b, b) for b in (*inputs, out)]
+    plain = lower("k", group, seen, seen[-1:])
+    with events.record() as log:
+        s = default(plain, group, machine(level), {views.get(b, b) for b in weights})
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    verify(s.kernel)
+    expected = results(plain, seen[-1])
+    np.testing.assert_allclose(results(s.kernel, seen[-1]), expected, rtol=1e-4, atol=1e-5)
+    assert str(replay(plain, s.trace)) == str(s.kernel)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"),
+    [
+        ((56, 56), 64, ((1, 14), 2)),
+        ((7, 7), 512, ((1, 7), 3)),
+        ((), 1000, ((), 8)),
+    ],
+)
+def test_tiles_divide_the_usual_shapes(
+    rows: tuple[int, ...], columns: int, expected: tuple[tuple[int, ...], int]
+) -> None:
+    tile = choose(rows, columns, 16, 32)
+    assert (tile.rows, tile.vectors) == expected
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_tile_fits_the_registers(registers: int) -> None:
+    for rows in [(), (1,), (3, 5), (197,), (56, 56)]:
+        for columns in (1, 7, 16, 33, 1000):
+            tile = choose(rows, columns, 8, registers)
+            accumulators = tile.vectors
+            for n in tile.rows:
+                accumulators *= n
+            assert accumulators + tile.vectors + 1 < registers
