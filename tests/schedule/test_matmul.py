@@ -138,3 +138,28 @@ def test_wide_accumulators_of_a_narrow_product(check_same):
     s.vectorize("mm.j")
     check_same(kernel, s, exact=True)
     assert "alloc C.acc: float32[4, 8, 1] in register" in repr(s.kernel)
+
+
+def test_three_fused_loops_in_parallel(check_same, monkeypatch):
+    """Batch, row tiles and column tiles as one parallel loop, proven without isl."""
+    a, b, c = (
+        Buffer("A", (3, 13, 6), f32),
+        Buffer("B", (3, 6, 20), f32),
+        Buffer("C", (3, 13, 20), f32),
+    )
+    product = reduce_("mm", c, (6,), "add", lambda n, i, j, k: a[n, i, k] * b[n, k, j])
+    kernel = lower("batched", [product], [a, b, c], [c])
+    s = Schedule(kernel)
+    acc = s.cache_write("C", name="acc")
+    io, _ = s.split("acc.w1", 4, tail="overlap")
+    jo, _ = s.split("acc.w2", 8, tail="overlap")
+    s.reorder("acc.w0", io, jo, "acc.w1.i")
+    s.compute_at(acc, jo, "register")
+    top = s.fuse(s.fuse("acc.w0", io), jo)
+
+    def no_isl(*_):
+        raise AssertionError("the lemma decides this")
+
+    monkeypatch.setattr("tilewright.schedule.legality.can_parallelize", no_isl)
+    s.parallel(top)
+    check_same(kernel, s, exact=True)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var, const
 from tilewright.loops.dependence import Verdict, can_parallelize
 from tilewright.loops.nodes import Kernel, Stmt
 from tilewright.schedule.region import uncovered
@@ -134,11 +134,16 @@ def _solve(e: _Equation, zero: set[Expr]) -> bool:
 
 
 def _digits(zero: set[Expr], loops: Collection[Var], env: Env) -> Iterator[_Equation]:
-    """Where `x // n` and `x % n` both agree, so does `x`."""
+    """Where `x // n` and `x % n` both agree, so does `x` (`y // (m*n)` is a `// n` of `y // m`)."""
     for atom in list(zero):
-        if isinstance(atom, FloorDiv) and Mod(atom.lhs, atom.rhs) in zero:
-            form = affine(atom.lhs)
-            e = _equation(form, form, loops, set(loops), env)
+        if not isinstance(atom, Mod) or not isinstance(atom.rhs, Const):
+            continue
+        x, quotients = atom.lhs, [FloorDiv(atom.lhs, atom.rhs)]
+        if isinstance(x, FloorDiv) and isinstance(x.rhs, Const):
+            whole = int(x.rhs.value.real) * int(atom.rhs.value.real)
+            quotients.append(FloorDiv(x.lhs, const(whole)))
+        if x not in zero and any(q in zero for q in quotients):
+            e = _equation(affine(x), affine(x), loops, set(loops), env)
             if e is not None:
                 _solve(e, zero)
                 yield e
