@@ -223,7 +223,8 @@ class ExprFamily:
             found = self.build(template, places)
             assert found is not None
             return found[1]
-        args: list[Any] = [self._computed(c, places) for c in template.children()]  # type: ignore[arg-type]
+        operands: Any = template.children()
+        args = [self._computed(c, places) for c in operands]
         return f"compute({type(template).__name__}, {', '.join(args)})"
 
 

@@ -87,10 +87,12 @@ def collector(pairs: RuleSet) -> Callable[[Any], Expr | None]:
 
 def _quotient(term: Expr, d: int) -> Expr | None:
     """`term / d` where the term is a multiple of d by its constant factor."""
-    if isinstance(term, Mul) and isinstance(term.rhs, Const) and term.rhs.value % d == 0:  # type: ignore[operator]
-        factor = int(term.rhs.value) // d  # type: ignore[arg-type]
-        return term.lhs if factor == 1 else Mul(term.lhs, Const(factor, term.dtype))
-    return None
+    if not (isinstance(term, Mul) and isinstance(term.rhs, Const)):
+        return None
+    factor, left_over = divmod(int(term.rhs.value.real), d)
+    if left_over:
+        return None
+    return term.lhs if factor == 1 else Mul(term.lhs, Const(factor, term.dtype))
 
 
 def split(e: Expr, d: int) -> tuple[Terms, Terms]:

@@ -232,9 +232,10 @@ def _z3_variable(name: str, kind: str) -> Any:
 
 def _to_z3(root: Any, variables: Mapping[Any, Any], types: Mapping[DType, str]) -> Any:
     done: dict[Any, Any] = dict(variables)
+    e: Any
     for e in postorder(root):
         if e not in done:
-            operand = e.lhs.dtype if isinstance(e, nodes.Binary) else e.dtype  # type: ignore[attr-defined]
+            operand = e.lhs.dtype if isinstance(e, nodes.Binary) else e.dtype
             args = [done[c] for c in e.children()]
             done[e] = _z3_node(e, types.get(operand, "unbounded"), args)
     return done[root]
