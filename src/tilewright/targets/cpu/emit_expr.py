@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.base import dtypes
 from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.expr import nodes
+from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
@@ -28,7 +29,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory
-from tilewright.targets.cpu.emit_text import Value, real, splat_constant
+from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant
 from tilewright.targets.cpu.expansions import expansion
 
@@ -85,6 +86,30 @@ class Expressions(Memory):
             return None
         return max(high, most) if high is not None and most is not None else 1 << 63
 
+    def _compare(self, e: Binary) -> Value:
+        """A comparison; of lane numbers with something uniform, in 32 bits (masks of tails).
+
+        `lhs < rhs` is `rest < -c * lane` where lhs - rhs = c * lane + rest; to saturate `rest`
+        keeps the order.
+        """
+        if self.vector is None or e.lhs.dtype is not INDEX:
+            return self._binary(e)
+        lane, lanes = self.vector
+        form = affine(e.lhs) - affine(e.rhs)
+        c = form.coefficient(lane)
+        rest = form - Affine(((lane, c),), 0)
+        if not c or abs(c) > 1 << 16 or any(lane in self.info(a).vars for a, _ in rest.terms):
+            return self._binary(e)
+        uniform = self.value(to_expr(rest))
+        if uniform.lanes > 1:
+            return self._binary(e)
+        edge = 1 << 30
+        uniform = self.pair("smin", self.pair("smax", uniform, integer(-edge)), integer(edge))
+        low = self.splat(self.convert("trunc", uniform, "i32"), lanes)
+        op = "slt" if isinstance(e, nodes.Lt) else "sle"
+        bound = int_vector([-c * n for n in range(lanes)], "i32")
+        return self.compare(f"icmp {op}", low, bound)
+
     def _select(self, e: Select) -> Value:
         condition = self.value(e.condition)
         if condition.const is not None:
@@ -139,11 +164,13 @@ _ZEROS = {"0", "false", real(0.0).text}
 _BINARY: tuple[type[Expr], ...] = (
     *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Rem),
     *(nodes.Min, nodes.Max, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr),
-    *(nodes.Lt, nodes.Le, nodes.Eq, nodes.Ne),
+    *(nodes.Eq, nodes.Ne),
 )
 
 _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
     **dict.fromkeys(_BINARY, Expressions._binary),
+    nodes.Lt: Expressions._compare,
+    nodes.Le: Expressions._compare,
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
     Cast: lambda x, e: x.ops.cast(x.value(e.value), e.value.dtype, e.dtype),
