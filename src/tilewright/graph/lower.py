@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.compute.laws import order_dims, relayout
+from tilewright.compute.laws import follow, order_dims, relayout
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -23,6 +23,10 @@ from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, p
 from tilewright.graph.passes import layout
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
+
+
+# Where a logical tensor is stored, and the order of its axes there.
+Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
 
 
 @dataclass(eq=False, slots=True)
@@ -142,7 +146,7 @@ def lower(graph: Graph, channel_last: bool = True) -> Lowered:
         if program is None or any(isinstance(p, Kernel) for p in program)
     }
     orders = layout.choose(graph, fixed) if channel_last else {}
-    stored: dict[Buffer, tuple[Buffer, tuple[int, ...]]] = {}
+    stored: Layouts = {}
     for v, b in logical.items():
         order = orders.get(v)
         if order is not None:
@@ -165,13 +169,14 @@ def lower(graph: Graph, channel_last: bool = True) -> Lowered:
 def _stages(
     op: Operation,
     program: Sequence[Computation | Kernel],
-    stored: dict[Buffer, tuple[Buffer, tuple[int, ...]]],
+    stored: Layouts,
     names: _Names,
     graph: Graph,
 ) -> Iterable[Stage]:
     definition = definition_of(op)
     counter = definition.flops if definition is not None else None
     flops = counter(OpCall(op, graph.constants)) if counter is not None else 0
+    stored = stored | _scratch_layouts(program, stored)
     group: list[Computation] = []
     found: list[Stage] = []
 
@@ -187,9 +192,23 @@ def _stages(
             name = names.fresh(op.name or item.name)
             found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
         elif any(o.tensor.size for o in item.outputs):
-            group.append(order_dims(relayout(item, stored)))
+            c = order_dims(relayout(item, stored))
+            aligned = follow(group[-1], c) if group and not group[-1].is_map else None
+            group.append(c if aligned is None else aligned)
     close()
     return found
+
+
+def _scratch_layouts(program: Sequence[Computation | Kernel], stored: Layouts) -> Layouts:
+    """An operator's own intermediates are stored as the results of their shape are."""
+    items = [c for c in program if isinstance(c, Computation)]
+    written = dict.fromkeys(o.tensor for c in items for o in c.outputs)
+    orders = {b.shape: stored[b][1] for b in written if b in stored}
+    return {
+        b: (Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order)
+        for b in written
+        if b not in stored and (order := orders.get(b.shape)) is not None
+    }
 
 
 def _independent(group: Sequence[Computation]) -> list[list[Computation]]:

@@ -189,6 +189,9 @@ def _epilogue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
         combined = inline(last, consumer.computations[0])
         if combined is None or not _small(combined):
             return None
+        before = producer.computations[-2]
+        if not before.is_map:
+            combined = follow(before, combined) or combined
         return merge(producer, consumer, (*producer.computations[:-1], combined))
     return merge(producer, consumer, (*producer.computations, new))
 
