@@ -142,12 +142,12 @@ def _beside(
 
 def _alone(exe: Executable, path: Path, count: int, tell: Any) -> dict[str, Any]:
     """Against the float64 reference, timed by itself."""
+    from tilewright.cli.diverge import reference
     from tilewright.frontends.onnx.load import load
-    from tilewright.graph.interp import evaluate
 
     image = resnet.image()
     with progress("computing the float64 reference"):
-        expected = evaluate(load(path), {"image": image}, float64=True)
+        expected = reference(load(path), {"image": image})
     error = rounds.difference([np.asarray(exe(image))], [np.asarray(expected[0])])
     times = []
     for _ in range(max(3, count)):

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.cli.rounds import difference
+from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Operation, Value
 
@@ -81,7 +82,7 @@ def first(
     """
     steps = [(op, v) for op in graph.operations for v in op.writes if v.kind == "tensor"]
     whole = _ending_in(graph, [v for _, v in steps])
-    expected = dict(zip(whole.outputs, evaluate(whole, feeds, float64=True)))
+    expected = dict(zip(whole.outputs, reference(whole, feeds)))
     found = dict(zip(whole.outputs, native(whole, feeds)))
     for op, v in steps:
         error, allowed = gap(found[v], expected[v]), tolerance(v.dtype, asked)
@@ -100,6 +101,11 @@ def first(
             high = middle
             worst = Divergence(op, v, error, allowed, True)
     return worst
+
+
+def reference(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
+    """The outputs in float64."""
+    return evaluate(graph, feeds, float64=True, fallback=OnnxFallback())
 
 
 def gap(got: Any, expected: Any) -> float:

@@ -49,12 +49,12 @@ def command(
       tilewright verify model.onnx --inputs samples.npz --tolerance 1e-5
     """
     from tilewright.cli import diverge
+    from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
-    from tilewright.graph.interp import evaluate
 
     graph = load_graph(model, options)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
-    graph = specialise(graph, extents=extents(graph, feeds))
+    graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
 
     def native(part: Graph, data: Mapping[str, Any]) -> Sequence[Any]:
         exe = compile_model(part, replace(options, dim=()), model.name, data)
@@ -63,7 +63,7 @@ def command(
 
     got = native(graph, feeds)
     with progress("computing the reference"):
-        expected = evaluate(graph, feeds, float64=True)
+        expected = diverge.reference(graph, feeds)
     rows: list[dict[str, Any]] = []
     for value, ours, reference in zip(graph.outputs, got, expected):
         error, allowed = diverge.gap(ours, reference), diverge.tolerance(value.dtype, tolerance)
