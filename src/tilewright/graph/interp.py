@@ -1,24 +1,30 @@
-"""The graph interpreter: operators run one by one by their NumPy references.
+"""Running a graph in NumPy, operator by operator: the judge of whole models.
 
-It is the judge of what a model means. In float64 it is the judge of how exact a compiled model is:
-every float of 16 bits or more is kept, and computed, in float64.
+An operator runs by its definition's reference, else by the fallback that a frontend supplies, else
+by interpreting its Computations (slow). `as_float64` gives the same graph in double precision, to
+measure how far a float32 result is from the truth.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import InputError, TilewrightError, UnsupportedError
-from tilewright.base.text import did_you_mean
-from tilewright.graph.infer import Fallback, run_operation
+from tilewright.base import dtypes
+from tilewright.base.errors import ExecutionError, InputError, TilewrightError
+from tilewright.compute import interp as computations
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.infer import Fallback, run_operation, specialise
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import Array, Program, program_of
+from tilewright.loops import interp as kernels
 
-_CASTS = ("Cast", "CastLike")
+FLOAT64 = 11  # its number in TensorProto.DataType, as the attribute `to` gives it
+FLOAT32 = 1
 
 
 def evaluate(
@@ -27,83 +33,157 @@ def evaluate(
     *,
     float64: bool = False,
     fallback: Fallback | None = None,
-) -> list[Any]:
-    """The outputs of `graph`, in order.
+    keep: Callable[[Value], bool] | None = None,
+) -> dict[str, Any]:
+    """The outputs of `graph` by name, and every inner value that `keep` asks for.
 
-    inputs: arrays by name. float64: compute and return floats in float64; integers stay what they
-    are. fallback: runs operators whose definition has no reference. Raises InputError for a wrong
-    name, UnsupportedError for an operator that nothing can run.
+    inputs: an array per graph input. float64: compute what the model says in float32 in float64.
+    Raises InputError for a missing input, ExecutionError where an operator cannot be run.
     """
-    by_name = {v.name: v for v in graph.inputs}
-    for name in inputs:
-        if name not in by_name:
-            raise InputError(
-                f"the model has no input {name!r}", hint=did_you_mean(name, list(by_name))
-            )
-    missing = [name for name in by_name if name not in inputs]
-    if missing:
-        raise InputError(f"the inputs {', '.join(missing)} are missing")
-    widen = _wide if float64 else _same
-    known: dict[Value, Any] = {v: widen(a) for v, a in graph.constants.items()}
-    known |= {v: widen(inputs[name]) for name, v in by_name.items()}
-    uses = Counter(v for op in graph.operations for v in op.reads)
-    uses.update(graph.outputs)
+    found: dict[str, Any] = {}
+    if float64:
+        graph = as_float64(graph, fallback)
+        inputs = {n: _double(a) for n, a in inputs.items()}
+    wanted = set(graph.outputs)
+    for value, array in steps(graph, inputs, fallback):
+        if value in wanted or (keep is not None and keep(value)):
+            found[value.name] = array
+    return {**{v.name: found[v.name] for v in graph.outputs}, **found}
+
+
+def steps(
+    graph: Graph, inputs: Mapping[str, Any], fallback: Fallback | None = None
+) -> Iterator[tuple[Value, Any]]:
+    """Every value of the graph with its array, in the order of computation.
+
+    An array is dropped after its last use.
+    """
+    values: dict[Value, Any] = dict(graph.constants)
+    for v in graph.inputs:
+        if v.name not in inputs:
+            raise InputError(f"input {v.name!r} is missing", where=f"graph {graph.name!r}")
+        values[v] = inputs[v.name]
+    yield from list(values.items())
+    last = {v: op for op in graph.operations for v in op.reads}
     for op in graph.operations:
-        results = _run(op, known, float64, fallback)
-        known |= {v: widen(r) for v, r in zip(op.outputs, results) if v is not None}
+        for v, array in zip(op.outputs, run(op, values, fallback), strict=False):
+            if v is not None:
+                values[v] = array
+                yield v, array
         for v in op.reads:
-            uses[v] -= 1
-            if not uses[v]:
-                del known[v]
-    return [known[v] for v in graph.outputs]
+            if last[v] is op:
+                del values[v]
 
 
-def _run(
-    op: Operation, known: Mapping[Value, Any], float64: bool, fallback: Fallback | None
-) -> list[Any]:
-    operands = [*op.inputs, *(v for v in op.reads if v not in op.inputs)]
-    arrays = [None if v is None else known[v] for v in operands]
-    if float64 and op.op_type in _CASTS and not op.domain:
-        source = arrays[0]
-        if isinstance(source, np.ndarray) and source.dtype.kind in "fiub" and _to_float(op):
-            return [source.astype(np.float64)]
+def run(op: Operation, values: Mapping[Value, Any], fallback: Fallback | None) -> list[Any]:
+    """The results of one operation. Raises ExecutionError if nothing can run it."""
+    own = set(op.inputs)
+    operands = [None if v is None else values[v] for v in op.inputs]
+    operands += [values[v] for v in op.reads if v not in own]
+    where = f"node {op.label!r} ({op.qualified})"
     try:
-        results = run_operation(op, arrays, fallback)
-    except (TilewrightError, TypeError, ValueError, KeyError):
-        if not float64:
-            raise
-        # Some operators take their declared types only.
-        results = run_operation(op, _declared(operands, arrays), fallback)
-    if results is None:
-        raise UnsupportedError(
-            f"{op.qualified} has no reference", where=f"node {op.label!r}", items=[op.qualified]
+        found = run_operation(op, operands, fallback)
+    except TilewrightError as error:
+        raise error if error.where else error.at(where) from None
+    except (ValueError, IndexError, TypeError) as error:
+        raise ExecutionError(f"its reference failed: {error}", where=where) from error
+    if found is None:
+        found = run_natively(op, operands)
+    if found is None:
+        raise ExecutionError("there is neither a reference nor a native form", where=where)
+    return found
+
+
+def run_natively(
+    op: Operation, operands: Sequence[Any], known: Mapping[Value, Array] | None = None
+) -> list[Any] | None:
+    """The results by interpreting the operator's Computations; None if it has none.
+
+    known: the inputs that its definition may see as constants (default: all of them).
+    """
+    arrays = {v: np.asarray(a) for v, a in zip(op.inputs, operands, strict=False) if v is not None}
+    buffers = {v: Buffer(v.name, v.extents, _dtype(v)) for v in arrays if v.static}
+    outputs = [
+        Buffer(v.name, v.extents, _dtype(v)) if v is not None and v.static else None
+        for v in op.outputs
+    ]
+    program = program_of(
+        op,
+        arrays if known is None else known,
+        [None if v is None else buffers.get(v) for v in op.inputs],
+        outputs,
+    )
+    if program is None:
+        return None
+    results = _execute(program, {buffers[v]: a for v, a in arrays.items()})
+    return [None if b is None else results[b] for b in outputs]
+
+
+def _execute(program: Program, arrays: dict[Buffer, Any]) -> dict[Buffer, Any]:
+    for step in program:
+        if isinstance(step, Computation):
+            for tensor, part in computations.evaluate(step, arrays).items():
+                arrays[tensor] = part if tensor not in arrays else _joined(arrays[tensor], part)
+        else:
+            for b in step.outputs:
+                arrays[b] = np.zeros(b.shape, b.dtype.numpy)
+            kernels.run(step, arrays)
+    return arrays
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two parts of a tensor that several Computations define; each is 0 outside its own part."""
+    return np.where(second.astype(bool), second, first)
+
+
+def _dtype(value: Value) -> dtypes.DType:
+    assert value.dtype is not None
+    return value.dtype
+
+
+def as_float64(graph: Graph, fallback: Fallback | None = None) -> Graph:
+    """`graph` with float64 in place of float32, types inferred anew."""
+    env: dict[Value, Value] = {}
+
+    def wide(value: Value) -> Value:
+        if value not in env:
+            dtype = dtypes.float64 if value.dtype is dtypes.float32 else value.dtype
+            env[value] = replace(value, dtype=dtype)
+        return env[value]
+
+    return specialise(_widened(graph, wide), fallback=fallback)
+
+
+def _widened(graph: Graph, wide: Callable[[Value], Value]) -> Graph:
+    operations = [
+        replace(
+            op,
+            inputs=tuple(None if v is None else wide(v) for v in op.inputs),
+            outputs=tuple(None if v is None else wide(v) for v in op.outputs),
+            attributes={k: _attribute(op, k, a, wide) for k, a in op.attributes.items()},
         )
-    return results
+        for op in graph.operations
+    ]
+    return Graph(
+        graph.name,
+        tuple(map(wide, graph.inputs)),
+        tuple(map(wide, graph.outputs)),
+        tuple(operations),
+        {wide(v): _double(a) for v, a in graph.constants.items()},
+    )
 
 
-def _to_float(cast: Operation) -> bool:
-    """Whether a cast is to a float that is kept in float64 anyway."""
-    target = cast.outputs[0].dtype if cast.outputs[0] is not None else None
-    return target is not None and target.is_float and target.bits >= 16
-
-
-def _wide(value: Any) -> Any:
-    """Floats of 16 bits or more as float64; anything else as it is."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return value
-    array = np.asarray(value)
-    dtype = dtype_of(array.dtype)
-    return array.astype(np.float64) if dtype.is_float and dtype.bits >= 16 else array
-
-
-def _same(value: Any) -> Any:
+def _attribute(op: Operation, name: str, value: Any, wide: Callable[[Value], Value]) -> Any:
+    if isinstance(value, Graph):
+        return _widened(value, wide)
+    if isinstance(value, np.ndarray):
+        return _double(value)
+    if name in ("to", "dtype", "stash_type", "output_dtype") and value == FLOAT32:
+        return FLOAT64
     return value
 
 
-def _declared(operands: list[Value | None], arrays: list[Any]) -> list[Any]:
-    return [
-        a.astype(v.dtype.numpy)
-        if v is not None and v.dtype is not None and isinstance(a, np.ndarray) and v.dtype.is_float
-        else a
-        for v, a in zip(operands, arrays)
-    ]
+def _double(array: Any) -> Any:
+    if isinstance(array, np.ndarray) and array.dtype == np.float32:
+        return array.astype(np.float64)
+    return array

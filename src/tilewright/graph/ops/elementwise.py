@@ -127,7 +127,7 @@ def _elu(op: OpCall, x: Expr) -> Expr:
 
 def _selu(op: OpCall, x: Expr) -> Expr:
     alpha, gamma = op.attr("alpha", SELU_ALPHA), op.attr("gamma", SELU_GAMMA)
-    return _expm1_below(x, const(alpha, x.dtype)) * gamma
+    return _expm1_below(x, const(alpha, x.dtype)) * const(gamma, x.dtype)
 
 
 def _celu(op: OpCall, x: Expr) -> Expr:

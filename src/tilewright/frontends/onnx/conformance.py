@@ -1,0 +1,80 @@
+"""ONNX's own backend test cases, as plain data: models with inputs and expected outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test. data: (inputs, expected outputs) per data set, in the order of the model's own.
+
+    An input may be an array, a NumPy scalar, a list (sequence), None (optional) or a dict (map).
+    random: its outputs are not to be compared.
+    """
+
+    name: str
+    kind: str
+    model: Any
+    data: Sequence[tuple[Sequence[Any], Sequence[Any]]]
+    rtol: float
+    atol: float
+
+    @property
+    def random(self) -> bool:
+        """Whether the model draws random numbers."""
+        kinds = {node.op_type for node in self.model.graph.node}
+        return bool(kinds & {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"}) or (
+            bool(kinds & {"RandomNormalLike", "RandomUniformLike"})
+        )
+
+
+@cache
+def cases(kind: str) -> tuple[Case, ...]:
+    """The test cases of a kind (see KINDS); those of kind "real" have no data here."""
+    return tuple(_cases(kind))
+
+
+def _cases(kind: str) -> Iterator[Case]:
+    import onnx
+    from onnx.backend.test.loader import load_model_tests
+
+    for test in load_model_tests(kind=kind):
+        model, data = test.model, test.data_sets
+        if model is None and test.model_dir:
+            model = onnx.load(f"{test.model_dir}/model.onnx")
+            data = list(_data_sets(test.model_dir, model))
+        if model is not None:
+            yield Case(test.name, kind, model, data or (), test.rtol, test.atol)
+
+
+def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:
+    from pathlib import Path
+
+    for data in sorted(Path(folder).glob("test_data_set_*")):
+        yield (
+            _read_all(data, "input", model.graph.input),
+            _read_all(data, "output", model.graph.output),
+        )
+
+
+def _read_all(folder: Any, stem: str, infos: Sequence[Any]) -> list[Any]:
+    files = sorted(folder.glob(f"{stem}_*.pb"), key=lambda p: int(p.stem.rsplit("_", 1)[1]))
+    return [_read(path, info.type) for path, info in zip(files, infos, strict=False)]
+
+
+def _read(path: Any, proto_type: Any) -> Any:
+    import onnx
+
+    raw = path.read_bytes()
+    match proto_type.WhichOneof("value"):
+        case "sequence_type":
+            return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(raw))
+        case "optional_type":
+            return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(raw))
+    return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(raw))

@@ -1,0 +1,242 @@
+"""Convolutions: one Computation with guarded reads, and a map for the bias.
+
+Floats narrower than float32 accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
+from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.windows import Windows, windows
+
+Buffers = Sequence[Buffer]
+
+
+def geometry(call: OpCall) -> Windows:
+    """The windows of a Conv. Raises ModelError if the operands do not fit together."""
+    x, w = call.shape(0), call.shape(1)
+    group = call.attr("group", 1)
+    if len(x) != len(w) or len(x) < 2:
+        raise call.error(f"the input {list(x)} and weights {list(w)} differ in rank")
+    if group < 1 or x[1] != w[1] * group or w[0] % group:
+        raise call.error(
+            f"the input {list(x)}, weights {list(w)} and group={group} do not fit together"
+        )
+    asked = call.attr("kernel_shape")
+    if asked and tuple(asked) != w[2:]:
+        raise call.error(f"kernel_shape {asked} is not that of the weights, {list(w[2:])}")
+    return windows(call, x[2:], w[2:])
+
+
+def _type(call: OpCall) -> Sequence[Type]:
+    return [(call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *geometry(call).outputs))]
+
+
+def convolution(
+    name: str,
+    out: Buffer,
+    x: Buffer,
+    w: Buffer,
+    shape: Windows,
+    group: int,
+    offsets: tuple[Any, Any] | None = None,
+) -> Computation:
+    """out[n, m, o] = sum over c and k of x[n, c of m's group, window(o, k)] * w[m, c, k].
+
+    offsets: subtracted from x and w (zero points); padding then counts as the zero point.
+    """
+    rank = len(shape.kernel)
+    per_group = w.shape[0] // group
+    channels = w.shape[1]
+    accumulator = out.dtype if offsets else wide_dtype(out.dtype)
+
+    def value(*i: Any) -> Expr:
+        n, m, *rest = i
+        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        window = tuple(const(0) if e == 1 else v for v, e in zip(k, shape.kernel, strict=True))
+        place = shape.place(o, window)
+        channel = _channel(m, c, group, per_group, channels)
+        weight = w[(m, c if channels > 1 else const(0), *window)]
+        if offsets is None:
+            data = shape.read(x, (n, channel), place, 0)
+            return cast(data, accumulator) * cast(weight, accumulator)
+        zero_x, zero_w = offsets
+        data = shape.read(x, (n, channel), place, zero_x)
+        left = cast(data, accumulator) - const(zero_x, accumulator)
+        right: Expr = cast(weight, accumulator) - zero_w(m, accumulator)
+        return left * right
+
+    return reduce_(name, out, (channels, *shape.kernel), "add", value)
+
+
+def _channel(m: Any, c: Any, group: int, per_group: int, channels: int) -> Any:
+    if group == 1:
+        return c if channels > 1 else const(0)
+    first = m if per_group == 1 else m // per_group
+    return first if channels == 1 else first * channels + c
+
+
+def _conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    x, w, out = inputs[0], inputs[1], outputs[0]
+    shape, group = geometry(call), call.attr("group", 1)
+    if not call.has(2):
+        return [convolution(call.name, out, x, w, shape, group)]
+    bias = inputs[2]
+    total = Buffer(f"{call.name}_sum", out.shape, wide_dtype(out.dtype))
+    return [
+        convolution(call.name, total, x, w, shape, group),
+        _with_bias(call, out, total, bias),
+    ]
+
+
+def _with_bias(call: OpCall, out: Buffer, total: Buffer, bias: Buffer) -> Computation:
+    def biased(*i: Any) -> Expr:
+        return cast(total[i] + wide(bias[i[1]]), out.dtype)
+
+    return map_(f"{call.name}_bias", out, biased)
+
+
+def _flops(call: OpCall) -> int:
+    return 2 * call.size_out(0) * math.prod(call.shape(1)[1:])
+
+
+def _arrays(call: OpCall, x: Array, w: Array, b: Array | None = None) -> list[Array] | None:
+    """By one product per window position: fast enough to check whole networks with."""
+    group = call.attr("group", 1)
+    shape = windows(call, x.shape[2:], w.shape[2:])
+    found = correlate(widened(x), widened(w), shape, group)
+    if b is not None:
+        found = found + widened(b).reshape(1, -1, *(1,) * (x.ndim - 2))
+    return [found.astype(x.dtype)]
+
+
+def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
+    """The convolution of arrays in their own dtype, without bias."""
+    pads = [(max(b, 0), max(e, 0)) for b, e in zip(shape.begin, shape.end, strict=True)]
+    spans = [
+        (o - 1) * s + (k - 1) * d + 1
+        for o, s, k, d in zip(
+            shape.outputs, shape.strides, shape.kernel, shape.dilations, strict=True
+        )
+    ]
+    extra = [
+        (low, max(high, span - n - low))
+        for (low, high), span, n in zip(pads, spans, shape.inputs, strict=True)
+    ]
+    padded = np.pad(x, [(0, 0), (0, 0), *extra])
+    batch, per_group = x.shape[0], w.shape[0] // group
+    data_shape = (batch, group, w.shape[1])
+    out = np.zeros((batch, group, per_group, *shape.outputs), np.result_type(x, w))
+    weights = w.reshape(group, per_group, w.shape[1], *shape.kernel)
+    for k in np.ndindex(*shape.kernel):
+        cut = tuple(
+            slice(i * d, i * d + (o - 1) * s + 1, s)
+            for i, d, o, s in zip(k, shape.dilations, shape.outputs, shape.strides, strict=True)
+        )
+        part = padded[(slice(None), slice(None), *cut)].reshape(*data_shape, *shape.outputs)
+        flat = part.reshape(*data_shape, -1)
+        product = np.matmul(weights[(..., *k)], flat)
+        out += product.reshape(out.shape)
+    found: Array = out.reshape(batch, w.shape[0], *shape.outputs)
+    return found
+
+
+register(OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops))
+
+
+def _transposed_geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding in front and output extent per spatial axis of a ConvTranspose."""
+    x, w = call.shape(0), call.shape(1)
+    if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
+        raise call.error(f"the input {list(x)} and weights {list(w)} do not fit together")
+    rank = len(x) - 2
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    extra = call.attr("output_padding") or [0] * rank
+    pads = call.attr("pads") or [0] * 2 * rank
+    asked = call.attr("output_shape")
+    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    begin, outputs = [], []
+    for n in range(rank):
+        full = (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
+        if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
+            out = asked[len(asked) - rank + n] if asked else x[n + 2] * strides[n]
+            total = full - out
+            low = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            low = low if asked or total >= 0 else 0
+        else:
+            low = 0 if auto == "VALID" else pads[n]
+            out = full - low - (0 if auto == "VALID" else pads[n + rank])
+        if out < 0:
+            raise call.error("the padding is larger than the result")
+        begin.append(low)
+        outputs.append(out)
+    return tuple(begin), tuple(outputs)
+
+
+def _transposed_type(call: OpCall) -> Sequence[Type]:
+    channels = call.shape(1)[1] * call.attr("group", 1)
+    return [(call.dtype(0), (call.shape(0)[0], channels, *_transposed_geometry(call)[1]))]
+
+
+def _conv_transpose(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    """Each output element gathers the window positions whose stride reaches it."""
+    x, w, out = inputs[0], inputs[1], outputs[0]
+    rank = len(x.shape) - 2
+    group = call.attr("group", 1)
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    begin, _ = _transposed_geometry(call)
+    per_group = w.shape[1]
+    channels = x.shape[1] // group
+    accumulator = wide_dtype(out.dtype)
+
+    def value(*i: Any) -> Expr:
+        n, m, *rest = i
+        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        inside: Expr | None = None
+        place: list[Expr] = []
+        for a in range(rank):
+            at = o[a] + begin[a] - k[a] * dilations[a]
+            tests = [Le(const(0), at), Lt(at, const(x.shape[a + 2] * strides[a]))]
+            if strides[a] > 1:
+                tests.append((at % strides[a]).eq(0))
+                at = at // strides[a]
+            for t in tests:
+                inside = t if inside is None else inside & t
+            place.append(at)
+        channel = c if group == 1 else (m // per_group) * channels + c
+        load = cast(x[(n, channel, *place)], accumulator)
+        zero = const(0, accumulator)
+        data = load if inside is None else Select(inside, load, zero)
+        return data * cast(w[(channel, m if group == 1 else m % per_group, *k)], accumulator)
+
+    over = (channels, *w.shape[2:])
+    if not call.has(2):
+        return [reduce_(call.name, out, over, "add", value)]
+    bias = inputs[2]
+    total = Buffer(f"{call.name}_sum", out.shape, accumulator)
+
+    return [
+        reduce_(call.name, total, over, "add", value),
+        _with_bias(call, out, total, bias),
+    ]
+
+
+register(
+    OpDef(
+        "ConvTranspose",
+        _transposed_type,
+        compute=_conv_transpose,
+        flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
+    )
+)

@@ -1,0 +1,297 @@
+"""Reductions along axes: one row per operator, and ArgMax and ArgMin.
+
+Floats narrower than float32 accumulate in float32, integers in their own dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import arg_reducer
+from tilewright.expr.nodes import Buffer, Expr, Select, call, const
+from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
+from tilewright.graph.ops.registry import Array, Compute, OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A reduction: op over before(x), then after(sum, number of elements).
+
+    arrays: the whole on (array, axes); the result keeps its axes.
+    """
+
+    name: str
+    op: str
+    arrays: Callable[[Array, tuple[int, ...]], Any]
+    before: Callable[[Expr], Expr] = lambda x: x
+    after: Callable[[Expr, int], Expr] | None = None
+    axes_input: int = 18  # since this version the axes are an input
+
+
+def reduced_axes(op: OpCall, rank: int, axes_input: int) -> list[int]:
+    """The axes to reduce, sorted; every axis where none is named (unless that means nothing)."""
+    axes = op.ints(1) if op.version >= axes_input else op.attr("axes")
+    if not axes:
+        return [] if op.attr("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted({op.axis(a, rank) for a in axes})
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+    """The shape that is left, with extents of 1 if `keep`."""
+    return tuple(1 if n in axes else d for n, d in enumerate(shape) if keep or n not in axes)
+
+
+def point_of(axes: Sequence[int], rank: int, keep: bool, i: Sequence[Any]) -> tuple[Any, ...]:
+    """The point of the operand, from the point of the result followed by the reduced ones."""
+    free = iter(i[: rank if keep else rank - len(axes)])
+    bound = iter(i[rank if keep else rank - len(axes) :])
+    point = []
+    for n in range(rank):
+        if n in axes:
+            point.append(next(bound))
+            if keep:
+                next(free)
+        else:
+            point.append(next(free))
+    return tuple(point)
+
+
+def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
+    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+        x, out = inputs[0], outputs[0]
+        rank = len(x.shape)
+        axes = reduced_axes(op, rank, row.axes_input)
+        keep = bool(op.attr("keepdims", 1))
+        combine = {"max": "or", "min": "and"}[row.op] if x.dtype.is_bool else row.op
+
+        def value(*i: Any) -> Expr:
+            return row.before(wide(x[point_of(axes, rank, keep, i)]))
+
+        if not axes:
+            return [map_(op.name, out, lambda *i: cast(_after(row, value(*i), 1), out.dtype))]
+        over = [x.shape[a] for a in axes]
+        if row.after is None:
+            return [reduce_(op.name, out, over, combine, value)]
+        total = Buffer(f"{op.name}_total", out.shape, wide_dtype(x.dtype))
+        count = math.prod(over)
+        return [
+            reduce_(f"{op.name}_total", total, over, combine, value),
+            map_(op.name, out, lambda *i: cast(_after(row, total[i], count), out.dtype)),
+        ]
+
+    return compute
+
+
+def _after(row: Row, total: Expr, count: int) -> Expr:
+    return total if row.after is None else row.after(total, count)
+
+
+def _register(row: Row, compute: Compute | None = None) -> None:
+    def infer(op: OpCall) -> Sequence[Type]:
+        shape = op.shape(0)
+        axes = reduced_axes(op, len(shape), row.axes_input)
+        return [(op.dtype(0), reduced_shape(shape, axes, bool(op.attr("keepdims", 1))))]
+
+    def reference(op: OpCall, x: Array, axes: Array | None = None) -> list[Array]:
+        given = op.attr("axes") if axes is None else axes.reshape(-1).tolist()
+        if not given and op.attr("noop_with_empty_axes", 0):
+            over: tuple[int, ...] = ()
+        else:
+            over = tuple(sorted({a % x.ndim for a in given})) if given else tuple(range(x.ndim))
+        found = np.asarray(row.arrays(widened(x), over)).astype(x.dtype)
+        return [found if op.attr("keepdims", 1) else np.squeeze(found, over)]
+
+    register(
+        OpDef(
+            row.name,
+            infer,
+            compute=compute or _row_compute(row),
+            reference=reference,
+            flops=lambda op: op.size(0),
+        )
+    )
+
+
+def _real(function: str) -> Callable[[Expr, int], Expr]:
+    """A function of the sum; integers go through float64."""
+
+    def after(total: Expr, _: int) -> Expr:
+        real = total if total.dtype.is_float else cast(total, dtypes.float64)
+        return call(function, real)
+
+    return after
+
+
+def _abs(x: Expr) -> Expr:
+    return call("abs", x) if x.dtype.is_signed else x
+
+
+def _mean(total: Expr, count: int) -> Expr:
+    return total / count
+
+
+def _mean_arrays(x: Array, axes: tuple[int, ...]) -> Any:
+    return np.mean(x, axes, keepdims=True)
+
+
+def _keep(f: Callable[..., Any], **options: Any) -> Callable[[Array, tuple[int, ...]], Any]:
+    def arrays(x: Array, axes: tuple[int, ...]) -> Any:
+        return f(x, axis=axes, keepdims=True, **options)
+
+    return arrays
+
+
+def _extreme(name: str, worst: float) -> Callable[[Array, tuple[int, ...]], Any]:
+    def arrays(x: Array, axes: tuple[int, ...]) -> Any:
+        if x.dtype.kind == "b":
+            return (np.any if worst < 0 else np.all)(x, axes, keepdims=True)
+        if x.dtype.kind == "f":
+            return getattr(np, name)(x, axes, keepdims=True, initial=worst)
+        limits = np.iinfo(x.dtype)
+        return getattr(np, name)(
+            x, axes, keepdims=True, initial=limits.min if worst < 0 else limits.max
+        )
+
+    return arrays
+
+
+for _row in (
+    Row("ReduceSum", "add", _keep(np.sum), axes_input=13),
+    Row("ReduceProd", "mul", _keep(np.prod)),
+    Row("ReduceMax", "max", _extreme("max", -math.inf)),
+    Row("ReduceMin", "min", _extreme("min", math.inf)),
+    Row("ReduceMean", "add", _mean_arrays, after=_mean),
+    Row("ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs),
+    Row(
+        "ReduceL2",
+        "add",
+        lambda x, a: np.sqrt(np.sum(np.square(x), a, keepdims=True)),
+        before=lambda x: x * x,
+        after=_real("sqrt"),
+    ),
+    Row(
+        "ReduceLogSum",
+        "add",
+        lambda x, a: np.log(np.sum(x, a, keepdims=True)),
+        after=_real("log"),
+    ),
+    Row(
+        "ReduceSumSquare",
+        "add",
+        lambda x, a: np.sum(np.square(x), a, keepdims=True),
+        before=lambda x: x * x,
+    ),
+):
+    _register(_row)
+
+
+def finite(x: Expr) -> Expr:
+    """`x`, or 0 where it is infinite: a shift that keeps exp(x - shift) from being NaN."""
+    return Select(call("isinf", x), const(0, x.dtype), x)
+
+
+def _log_sum_exp(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    x, out = inputs[0], outputs[0]
+    if not x.dtype.is_float:
+        return None
+    rank, keep = len(x.shape), bool(op.attr("keepdims", 1))
+    axes = reduced_axes(op, rank, 18)
+    over = [x.shape[a] for a in axes]
+    accumulator = wide_dtype(x.dtype)
+    top = Buffer(f"{op.name}_max", out.shape, accumulator)
+    total = Buffer(f"{op.name}_sum", out.shape, accumulator)
+
+    def value(*i: Any) -> Expr:
+        return wide(x[point_of(axes, rank, keep, i)])
+
+    if not axes:
+        return [map_(op.name, out, lambda *i: x[i])]
+    free = len(out.shape)
+    return [
+        reduce_(f"{op.name}_max", top, over, "max", value),
+        reduce_(
+            f"{op.name}_sum",
+            total,
+            over,
+            "add",
+            lambda *i: call("exp", value(*i) - finite(top[i[:free]])),
+        ),
+        map_(op.name, out, lambda *i: cast(call("log", total[i]) + finite(top[i]), out.dtype)),
+    ]
+
+
+def _log_sum_exp_arrays(x: Array, axes: tuple[int, ...]) -> Any:
+    if not axes:
+        return x
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    top = np.max(x, axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isinf(top), 0, top)
+    return np.log(np.sum(np.exp(x - shift), axes, keepdims=True)) + shift
+
+
+_register(Row("ReduceLogSumExp", "add", _log_sum_exp_arrays), _log_sum_exp)
+
+
+def _arg_type(op: OpCall) -> Sequence[Type]:
+    shape = op.shape(0)
+    axis = op.axis(op.attr("axis", 0), len(shape))
+    return [(dtypes.int64, reduced_shape(shape, [axis], bool(op.attr("keepdims", 1))))]
+
+
+def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
+    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+        x, out = inputs[0], outputs[0]
+        rank, keep = len(x.shape), bool(op.attr("keepdims", 1))
+        axis = op.axis(op.attr("axis", 0), rank)
+        best = Buffer(f"{op.name}_value", out.shape, _comparable(x.dtype))
+        last = bool(op.attr("select_last_index", 0))
+        reducer = arg_reducer(name, best.dtype, dtypes.int64, last)
+
+        def value(*i: Any) -> tuple[Expr, Expr]:
+            return cast(x[point_of([axis], rank, keep, i)], best.dtype), i[-1]
+
+        return [reduce_(op.name, (best, out), (x.shape[axis],), reducer, value)]
+
+    return compute
+
+
+def _comparable(dtype: DType) -> DType:
+    return dtypes.uint8 if dtype.is_bool else wide_dtype(dtype)
+
+
+def _arg_arrays(f: Callable[..., Any]) -> Callable[..., list[Array]]:
+    def reference(op: OpCall, x: Array) -> list[Array]:
+        axis = op.attr("axis", 0)
+        if op.attr("select_last_index", 0):
+            found = x.shape[axis] - 1 - f(np.flip(x, axis), axis=axis)
+        else:
+            found = f(x, axis=axis)
+        if op.attr("keepdims", 1):
+            found = np.expand_dims(found, axis)
+        return [np.asarray(found, np.int64)]
+
+    return reference
+
+
+for _name, _op, _function in (("ArgMax", "argmax", np.argmax), ("ArgMin", "argmin", np.argmin)):
+    register(
+        OpDef(
+            _name,
+            _arg_type,
+            compute=_arg(_op),
+            reference=_arg_arrays(_function),
+            flops=lambda op: op.size(0),
+        )
+    )
