@@ -292,15 +292,29 @@ class Operations:
         return self.formats.settle(self.formats.narrow_double(v), target)
 
     def _float_to_integer(self, v: Value, target: DType) -> Value:
-        type = register_type(target)
-        name = "fptosi.sat" if target.is_signed else "fptoui.sat"
-        full = f"{name}.{mangle(type, v.lanes)}.{mangle(v.type, v.lanes)}"
-        whole = self.w.call(full, type, v.lanes, v)
-        if not target.is_sub_byte:
-            return whole
-        low, high = integer(int(target.min), type), integer(int(target.max), type)
-        sign = "s" if target.is_signed else "u"
-        return self.w.pair(f"{sign}max", self.w.pair(f"{sign}min", whole, high), low)
+        """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
+        w, type = self.w, register_type(target)
+        low, high = int(target.min), int(target.max)
+        exact = target.bits <= 16
+        top = float(high) if exact else _below(float(high + 1), v.type)
+        least, most = real(float(low), v.type), real(top, v.type)
+        inside = w.select(w.compare("fcmp olt", v, most), v, most)
+        inside = w.select(w.compare("fcmp ogt", inside, least), inside, least)
+        signed = exact or target.is_signed
+        whole = w.convert("fptosi" if signed else "fptoui", inside, "i32" if exact else type)
+        if not exact:
+            over = w.compare("fcmp oge", v, real(float(high + 1), v.type))
+            whole = w.select(over, integer(high, type), whole)
+        whole = w.select(w.compare("fcmp ord", v, v), whole, integer(0, whole.type))
+        return w.convert("trunc", whole, type)
+
+
+def _below(x: float, type: str) -> float:
+    """The greatest value of the float type that is less than `x`."""
+    import numpy as np
+
+    kind = np.float32 if type == "float" else np.float64
+    return float(np.nextafter(kind(x), kind(0)))
 
 
 def _number(v: Value, dtype: DType) -> int:
