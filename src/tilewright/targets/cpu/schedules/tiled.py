@@ -40,7 +40,7 @@ class Plan:
     """The roles of the dimensions, and the tile.
 
     batch: index every input. rows: give another row of the tile. vector: the columns. reduction:
-    in loop order. columns: the reads along the vector dimension that lack some row dimension.
+    in loop order. columns: the reads along the vector dimension that every row shares.
     """
 
     batch: tuple[Dim, ...]
@@ -60,8 +60,10 @@ def plan(kind: Kind, machine: Machine) -> Plan:
     along = [a for a in loads if any(uses(i, v.var) for i in a.index)]
     rows = [d for d in free if any(not _depends(a, d) for a in along)]
     columns = tuple(a for a in along if any(not _depends(a, d) for d in rows))
-    if not rows and len(loads) == 1 and free:
+    if not rows and len(loads) == 1:
         rows = free[-1:]
+    elif not rows:
+        columns = tuple(along)
     streams = len(columns) < len(along)
     lanes = machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
     extents = [d.extent for d in rows]
