@@ -164,6 +164,13 @@ PERF_MAP: Final = Flag(
     "on or off",
     "Write the addresses of kernels to /tmp/perf-<pid>.map, so that perf shows names.",
 )
+GDB: Final = Flag(
+    "TILEWRIGHT_GDB",
+    parse_switch,
+    False,
+    "on or off",
+    "Register kernels with gdb, so that it shows their names and takes breakpoints on them.",
+)
 
 TABLE: Final[tuple[Flag[object], ...]] = tuple(
     value for value in list(globals().values()) if isinstance(value, Flag)

@@ -246,7 +246,10 @@ class Assembler:
         at = 0
         for data in self._blobs:
             blob[at : at + data.nbytes] = data.reshape(-1).view(np.uint8)
-            at = _round(at + data.nbytes)
+            end = _round(at + data.nbytes)
+            # An artifact has the same bytes each time, and none of this process's memory.
+            blob[at + data.nbytes : end] = 0
+            at = end
         return blob
 
 

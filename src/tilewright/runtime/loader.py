@@ -102,7 +102,16 @@ def link(objects: Sequence[bytes | memoryview], names: Sequence[str] | None = No
                 code="TW-MACHINE",
                 hint="Compile the model for this machine",
             )
-    return _Linker(parsed).run()
+    linker = _Linker(parsed)
+    image = linker.run()
+    if flags.PERF_MAP.get():
+        _write_perf_map(linker.functions())
+    if flags.GDB.get():
+        from tilewright.runtime import gdb
+
+        for number, data in enumerate(objects):
+            gdb.register(data, linker.addresses(number))
+    return image
 
 
 class _Linker:
@@ -133,8 +142,6 @@ class _Linker:
         for start, end, protection in spans:
             _protect(self.base + start, end - start, protection)
         symbols = {name: self._address(*found) for name, found in self.globals.items()}
-        if flags.PERF_MAP.get():
-            _write_perf_map(self._functions())
         return Image(memory, self.base, symbols)
 
     def _collect_globals(self) -> None:
@@ -246,7 +253,12 @@ class _Linker:
                 code="TW-OBJECT",
             ) from None
 
-    def _functions(self) -> list[tuple[int, int, str]]:
+    def addresses(self, number: int) -> dict[int, int]:
+        """Where the sections of one object are, by index."""
+        return {i: self.base + at for (n, i), at in self.place.items() if n == number}
+
+    def functions(self) -> list[tuple[int, int, str]]:
+        """Address, size and name of every function."""
         return [
             (self._address(number, s), s.size, s.name)
             for number, item in enumerate(self.objects)

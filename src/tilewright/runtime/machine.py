@@ -17,6 +17,9 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 # LLVM's name -> the kernel's, where they differ by more than punctuation.
 _KERNEL_NAMES: Final[Mapping[str, str]] = {
     "64bit": "lm",
+    "avx10.1": "avx512fp16",  # AVX10.1 is all of AVX-512 as of the first processor with FP16
+    "avx10.1-256": "avx512fp16",
+    "avx10.1-512": "avx512fp16",
     "bmi": "bmi1",
     "crc32": "sse42",
     "evex512": "avx512f",

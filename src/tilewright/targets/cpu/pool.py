@@ -74,6 +74,15 @@ def ir(arch: str) -> str:
     )
 
 
+def support(arch: str) -> tuple[bytes, ...]:
+    """What an artifact for `arch` carries: the pool where it can be assembled, else nothing.
+
+    llvmlite has the assembler of its own architecture only. Code without the pool runs on one
+    thread.
+    """
+    return (pool_object(arch),) if arch == _host_arch() else ()
+
+
 @cache
 def pool_object(arch: str = "x86_64") -> bytes:
     """The pool as an ELF object for any processor of `arch`: it travels in every artifact.
@@ -82,7 +91,7 @@ def pool_object(arch: str = "x86_64") -> bytes:
     the native assembler, and the pool calls the system in assembly.
     """
     text = ir(arch)
-    here = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    here = _host_arch()
     if arch != here:
         raise UnsupportedError(
             f"the thread pool for {arch} cannot be assembled on {here}",
@@ -103,6 +112,10 @@ def pool_object(arch: str = "x86_64") -> bytes:
     module.verify()
     code: bytes = machine.emit_object(module)
     return code
+
+
+def _host_arch() -> str:
+    return {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
 _IR = """\

@@ -14,7 +14,7 @@ from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, host, machine
-from tilewright.targets.cpu.pool import pool_object
+from tilewright.targets.cpu.pool import support
 from tilewright.targets.cpu.schedules import default
 
 
@@ -60,8 +60,8 @@ class CpuTarget:
         return compile_entry(symbol, calls, self.machine)
 
     def support(self) -> Sequence[bytes]:
-        """The thread pool."""
-        return (pool_object(self.machine.arch),)
+        """The thread pool, where it can be assembled."""
+        return support(self.machine.arch)
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """`llvm` or `asm` text of a scheduled kernel."""
