@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.nodes import PS, Computation
 from tilewright.expr.nodes import Buffer, Max, Sub
 from tilewright.loops.lower import lower
@@ -27,7 +27,7 @@ i32 = dtypes.int32
 def stage(r: random.Random, n: int, source: Buffer) -> tuple[Computation, Buffer]:
     """One Computation that reads `source`, and its result."""
     h, w = source.shape
-    out, kind = Buffer(f"t{n}", (h, w), i32), r.randrange(7)
+    out, kind = Buffer(f"t{n}", (h, w), i32), r.randrange(8)
     name = f"s{n}"
     if kind == 0:
         return map_(name, out, lambda i, j: source[i, j] * 3 + source[h - 1 - i, j]), out
@@ -51,8 +51,15 @@ def stage(r: random.Random, n: int, source: Buffer) -> tuple[Computation, Buffer
             name, out, (w,), "add", lambda i, j: source[i, j], extents=(h,), combine=PS,
             index=lambda i, j: (i, j),
         ), out  # fmt: skip
-    s = r.randint(1, 2)
-    k = r.randint(1, 3)
+    s, k, q = r.randint(1, 2), r.randint(1, 3), r.randint(1, 2)
+    if kind == 6:
+        deep = Buffer(f"t{n}", (h, (w + 1) // s), i32)
+        return reduce_(
+            name, deep, (k, 2), "add",
+            lambda i, j, u, v: (
+                padded(source, (i + u * q - 1, j * s + v - 1), 0) * (cast(u + v, i32) + 1)
+            ),
+        ), deep  # fmt: skip
     small = Buffer(f"t{n}", ((h + 1) // s, w), i32)
     return reduce_(
         name, small, (k,), "add",

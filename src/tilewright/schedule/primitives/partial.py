@@ -44,6 +44,13 @@ def rfactor(
             "name a loop that the result's place does not depend on",
         )
     top, above = _top(f, place, update)
+    if any(a.kind == "load" and a.buffer in update.buffers for a in tree.accesses(top)):
+        raise refuse(
+            "rfactor",
+            name,
+            f"its values read {update.buffers[0].name}, which it updates",
+            "only values that do not depend on the running result can be regrouped",
+        )
     env = tree.environment(kernel.body)
     taken = tree.names(kernel)
     outside = [a for a in tree.accesses(top) if a.buffer is update.buffers[0]]
