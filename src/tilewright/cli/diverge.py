@@ -105,7 +105,8 @@ def first(
 
 def reference(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
     """The outputs in float64."""
-    return evaluate(graph, feeds, float64=True, fallback=OnnxFallback())
+    found = evaluate(graph, feeds, float64=True, fallback=OnnxFallback())
+    return [found[v.name] for v in graph.outputs]
 
 
 def gap(got: Any, expected: Any) -> float:
