@@ -96,22 +96,25 @@ def test_strided_stores() -> None:
 
 
 @pytest.mark.parametrize("extent", [5, 16, 40])
-def test_masks(extent: int) -> None:
+@pytest.mark.parametrize(
+    "dtype", [float32, dtypes.float64, dtypes.float16, dtypes.int8, int64], ids=str
+)
+def test_masks(extent: int, dtype: DType) -> None:
     """Branches and selects that differ by lane guard their loads and stores."""
-    a, b = Buffer("a", (20,), float32), Buffer("b", (4, 64), float32)
+    a, b = Buffer("a", (20,), dtype), Buffer("b", (4, 64), dtype)
     v, i = var("v"), var("i")
     inside = Lt(v + i, const(20))
-    guarded = Select(inside, a[v + i], const(0, float32))
+    guarded = Select(inside, a[v + i], const(0, dtype))
     body = block(
         Store(b, (const(0), v), guarded * 2),
-        Store(b, (const(1), v), Select(inside, const(7, float32), a[Min(v, const(3))])),
+        Store(b, (const(1), v), Select(inside, const(7, dtype), a[Min(v, const(3))])),
         If(
             inside,
             block(
                 Store(b, (const(2), v), a[v + i] + 1),
-                If(Lt(a[v + i], const(0, float32)), Store(b, (const(3), v), a[i]), None),
+                If(Lt(a[v + i], const(0, dtype)), Store(b, (const(3), v), a[i]), None),
             ),
-            Store(b, (const(2), v), const(-5, float32)),
+            Store(b, (const(2), v), const(-5, dtype)),
         ),
     )
     check([a, b], [b], loop(i, 4, loop(v, extent, body, "vector")))

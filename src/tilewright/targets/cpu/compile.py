@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tilewright.base.errors import CompileError
+from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
 from tilewright.targets.cpu.emit import emit_module
@@ -49,8 +49,11 @@ def llvm_ir(
     kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
 ) -> str:
     """The kernel as LLVM assembly, before LLVM's passes; contract: allow fused multiply-add."""
-    with _deep_recursion():
-        return emit_module(kernel, symbol or kernel.name, machine, contract)
+    try:
+        with _deep_recursion():
+            return emit_module(kernel, symbol or kernel.name, machine, contract)
+    except TilewrightError as e:
+        raise e.at(f"kernel {kernel.name}") from None
 
 
 def assembly(kernel: Kernel, machine: Machine, symbol: str | None = None) -> str:

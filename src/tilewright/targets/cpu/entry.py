@@ -26,23 +26,50 @@ def compile_entry(symbol: str, calls: Sequence[Call], machine: Machine) -> bytes
     return compile_text(entry_ir(symbol, calls, machine), machine, symbol, allowed=kernels)
 
 
+# After kernel `number`: add the number to a failure (the kernel stores it as that of kernel 0) or
+# stamp the time; the result is whether it failed. Before the first kernel: stamp only.
+_HELPERS = f"""define internal void @tw.stamp(ptr %ctx, i64 %slot) #0 {{
+entry:
+  %profile.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_PROFILE}
+  %profile = load ptr, ptr %profile.at, align 8
+  %profiled = icmp ne ptr %profile, null
+  br i1 %profiled, label %stamp, label %done
+stamp:
+  %time = call i64 @llvm.readcyclecounter()
+  %at = getelementptr i64, ptr %profile, i64 %slot
+  store i64 %time, ptr %at, align 8
+  br label %done
+done:
+  ret void
+}}
+define internal i1 @tw.after(ptr %ctx, i64 %number) #0 {{
+entry:
+  %status.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}
+  %status = load i64, ptr %status.at, align 8
+  %fine = icmp eq i64 %status, 0
+  br i1 %fine, label %ok, label %failed
+failed:
+  %shifted = shl i64 %number, 8
+  %numbered = add i64 %status, %shifted
+  store i64 %numbered, ptr %status.at, align 8
+  ret i1 true
+ok:
+  %slot = add i64 %number, 1
+  call void @tw.stamp(ptr %ctx, i64 %slot)
+  ret i1 false
+}}"""
+
+
 def entry_ir(symbol: str, calls: Sequence[Call], machine: Machine) -> str:
     """The segment's function as LLVM assembly."""
     declared = {c.symbol: len(c.arguments) + 2 for c in calls}
     lines = [f"declare void @{name}({', '.join(['ptr'] * n)})" for name, n in declared.items()]
-    lines += [
-        f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{",
-        "entry:",
-        f"  %status = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}",
-        f"  %profile.at = getelementptr i8, ptr %ctx, i64 {8 * CTX_PROFILE}",
-        "  %profile = load ptr, ptr %profile.at, align 8",
-        "  %profiled = icmp ne ptr %profile, null",
-    ]
+    lines += [_HELPERS, f"define void @{symbol}(ptr %ctx, ptr %table) #0 {{", "entry:"]
     if calls:
-        lines += _stamp("start", calls[0].number)
+        lines.append(f"  call void @tw.stamp(ptr %ctx, i64 {calls[0].number})")
     for n, call in enumerate(calls):
         lines += _call(n, call)
-    lines += ["  ret void", "}", attributes(machine)]
+    lines += ["  br label %done", "done:", "  ret void", "}", attributes(machine)]
     return "\n".join(lines)
 
 
@@ -52,19 +79,12 @@ def _call(n: int, call: Call) -> list[str]:
     for k, argument in enumerate((*call.arguments, call.workspace)):
         lines += _argument(f"a{n}.{k}", argument)
         passed.append(f"ptr %a{n}.{k}")
-    # The kernel stores a failure as that of kernel 0, so its number is what is missing.
     return [
         *lines,
         f"  call void @{call.symbol}({', '.join(passed)})",
-        f"  %s{n} = load i64, ptr %status, align 8",
-        f"  %ok{n} = icmp eq i64 %s{n}, 0",
-        f"  br i1 %ok{n}, label %fine{n}, label %failed{n}",
-        f"failed{n}:",
-        f"  %t{n} = add i64 %s{n}, {call.number << 8}",
-        f"  store i64 %t{n}, ptr %status, align 8",
-        "  ret void",
-        f"fine{n}:",
-        *_stamp(f"after{n}", call.number + 1),
+        f"  %failed{n} = call i1 @tw.after(ptr %ctx, i64 {call.number})",
+        f"  br i1 %failed{n}, label %done, label %next{n}",
+        f"next{n}:",
     ]
 
 
@@ -73,16 +93,4 @@ def _argument(name: str, place: Argument) -> list[str]:
         f"  %{name}.at = getelementptr i8, ptr %table, i64 {8 * place.slot}",
         f"  %{name}.base = load ptr, ptr %{name}.at, align 8",
         f"  %{name} = getelementptr i8, ptr %{name}.base, i64 {place.offset}",
-    ]
-
-
-def _stamp(name: str, slot: int) -> list[str]:
-    return [
-        f"  br i1 %profiled, label %{name}.stamp, label %{name}.go",
-        f"{name}.stamp:",
-        f"  %{name}.time = call i64 @llvm.readcyclecounter()",
-        f"  %{name}.at = getelementptr i8, ptr %profile, i64 {8 * slot}",
-        f"  store i64 %{name}.time, ptr %{name}.at, align 8",
-        f"  br label %{name}.go",
-        f"{name}.go:",
     ]
