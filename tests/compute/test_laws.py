@@ -121,3 +121,15 @@ def test_padding_keeps_its_dimensions_apart() -> None:
     c = map_("shift", out, lambda h, w: padded(x, (h - 1, w), 0.0))
     merged, _ = merge_dims([c])
     assert len(merged[0].dims) == 2
+
+
+def test_axes_that_another_computation_reads_apart_stay_apart() -> None:
+    x, e, s = buffer("x", 3, 4), buffer("e", 3, 4), buffer("s", 3)
+    group = [
+        map_("double", e, lambda i, j: x[i, j] + x[i, j]),
+        reduce_("sum", s, (4,), "add", lambda i, k: e[i, k]),
+    ]
+    merged, views = merge_dims(group)
+    assert not views
+    data = values(x)
+    np.testing.assert_array_equal(evaluate(merged, data)[s], evaluate(group, data)[s])

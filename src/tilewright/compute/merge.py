@@ -82,29 +82,38 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
-    """Two adjacent cc dimensions that index every tensor side by side, or not at all."""
+    """Two adjacent cc dimensions that index each tensor side by side everywhere, or nowhere."""
+    found: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    for t, index in _accesses(group):
+        found.setdefault(t, []).append(index)
     for c in group:
         free = [d for d in c.dims if d.combine == CC]
         for a, b in pairwise(free):
-            if all(_side_by_side(t, i, a, b) for t, i in _accesses(group)) and not _elsewhere(
-                group, a, b
-            ):
+            fits = all(_fits(t, accesses, a, b) for t, accesses in found.items())
+            if fits and not _elsewhere(group, a, b):
                 return a, b
     return None
 
 
-def _side_by_side(tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim) -> bool:
+def _fits(tensor: Buffer, accesses: Sequence[tuple[Expr, ...]], a: Dim, b: Dim) -> bool:
+    places = [_side_by_side(tensor, index, a, b) for index in accesses]
+    return places[0] is not None and all(p == places[0] for p in places)
+
+
+def _side_by_side(tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim) -> int | None:
+    """The axis that `a` indexes with `b` on the next one; -1: neither occurs; None: otherwise."""
     used = [n for n, i in enumerate(index) if any(v is a.var or v is b.var for v in postorder(i))]
     if not used:
-        return True
+        return -1
     n = used[0]
-    return (
+    whole = (
         len(used) == 2
         and used[1] == n + 1
         and index[n] is a.var
         and index[n + 1] is b.var
         and tensor.shape[n + 1] == b.extent
     )
+    return n if whole else None
 
 
 def _elsewhere(group: Sequence[Computation], a: Dim, b: Dim) -> bool:
