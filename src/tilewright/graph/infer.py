@@ -86,7 +86,8 @@ class Typer:
 
     def _types(self, op: Operation) -> Sequence[Value | None]:
         definition = definition_of(op)
-        if definition is not None:
+        tensors = all(v.kind == "tensor" for v in op.reads)
+        if definition is not None and tensors:
             try:
                 types = definition.infer(OpCall(op, self.known))
             except DataDependent:

@@ -7,6 +7,7 @@ measure how far a float32 result is from the truth.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from tilewright.base.errors import ExecutionError, InputError, TilewrightError
 from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.control import is_control, run_control
 from tilewright.graph.infer import Fallback, run_operation, specialise
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import Array, Program, program_of
@@ -70,9 +72,9 @@ def steps(
             if v is not None:
                 values[v] = array
                 yield v, array
-        for v in op.reads:
-            if last[v] is op:
-                del values[v]
+        for dead in op.reads:
+            if last[dead] is op:
+                del values[dead]
 
 
 def run(op: Operation, values: Mapping[Value, Any], fallback: Fallback | None) -> list[Any]:
@@ -80,8 +82,24 @@ def run(op: Operation, values: Mapping[Value, Any], fallback: Fallback | None) -
     own = set(op.inputs)
     operands = [None if v is None else values[v] for v in op.inputs]
     operands += [values[v] for v in op.reads if v not in own]
+    return run_on(op, operands, fallback)
+
+
+def run_on(op: Operation, operands: Sequence[Any], fallback: Fallback | None) -> list[Any]:
+    """As `run`, on operands: one per entry of `op.inputs`, then the captured values in order."""
+
+    def subgraph(graph: Graph, inputs: Sequence[Any], outer: Mapping[Value, Any]) -> list[Any]:
+        values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
+        whole = ChainMap(values, dict(outer))
+        for inner in graph.operations:
+            results = run(inner, whole, fallback)
+            values |= {v: a for v, a in zip(inner.outputs, results, strict=False) if v is not None}
+        return [whole[v] for v in graph.outputs]
+
     where = f"node {op.label!r} ({op.qualified})"
     try:
+        if is_control(op):
+            return run_control(op, operands, subgraph)
         found = run_operation(op, operands, fallback)
     except TilewrightError as error:
         raise error if error.where else error.at(where) from None
@@ -101,6 +119,8 @@ def run_natively(
 
     known: the inputs that its definition may see as constants (default: all of them).
     """
+    if not all(v is None or v.static for v in (*op.inputs, *op.outputs)):
+        return None
     arrays = {v: np.asarray(a) for v, a in zip(op.inputs, operands, strict=False) if v is not None}
     buffers = {v: Buffer(v.name, v.extents, _dtype(v)) for v in arrays if v.static}
     outputs = [

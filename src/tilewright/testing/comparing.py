@@ -32,6 +32,8 @@ def _compare_arrays(got: Any, want: Any, n: int, rtol: float, atol: float) -> No
         np.testing.assert_array_equal(got.astype(str), want.astype(str), f"output {n}")
         return
     assert got.dtype == want.dtype, f"output {n} is {got.dtype}, expected {want.dtype}"
-    if want.dtype.kind == "V" or want.dtype.name.startswith(("float8", "bfloat", "int4", "uint4")):
+    if want.dtype.name == "bfloat16":
+        rtol = max(rtol, 2**-6)  # two units in the last place, as ONNX's runner has it
+    if type(want.dtype.type(0)).__module__ == "ml_dtypes":
         got, want = got.astype(np.float32), want.astype(np.float32)
     np.testing.assert_allclose(got, want, rtol, atol, err_msg=f"output {n}")

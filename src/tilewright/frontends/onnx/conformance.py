@@ -50,7 +50,20 @@ def _cases(kind: str) -> Iterator[Case]:
             model = onnx.load(f"{test.model_dir}/model.onnx")
             data = list(_data_sets(test.model_dir, model))
         if model is not None:
-            yield Case(test.name, kind, model, data or (), test.rtol, test.atol)
+            sets = [([_plain(x) for x in i], [_plain(x) for x in o]) for i, o in data or ()]
+            yield Case(test.name, kind, model, sets, test.rtol, test.atol)
+
+
+def _plain(x: Any) -> Any:
+    """A protobuf message among the data as what it holds."""
+    import onnx
+
+    readers = {
+        onnx.TensorProto: onnx.numpy_helper.to_array,
+        onnx.SequenceProto: onnx.numpy_helper.to_list,
+        onnx.OptionalProto: onnx.numpy_helper.to_optional,
+    }
+    return readers[type(x)](x) if type(x) in readers else x
 
 
 def _data_sets(folder: str, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -129,17 +129,20 @@ def _graph(
     return Graph(name, tuple(inputs), tuple(outputs), tuple(operations), constants)
 
 
-def _inputs(proto: Any, scope: Scope) -> list[Value]:
+def _inputs(proto: Any, scope: Scope, hints: Sequence[Value | None] = ()) -> list[Value]:
     """The inputs without an initializer of their name (those are constants with a default)."""
     constants = {t.name for t in proto.initializer} | {
         t.values.name for t in proto.sparse_initializer
     }
     found = []
-    for info in proto.input:
+    for n, info in enumerate(proto.input):
         if info.name in constants:
             continue
         where = f"input {info.name!r}"
         value = value_from_onnx(scope.fresh(info.name), info.type)
+        hint = hints[n] if n < len(hints) else None
+        if value.dtype is None and value.kind == "tensor" and hint is not None:
+            value = replace(value, dtype=hint.dtype, kind=hint.kind)
         check_size(value, scope.context.limit, where)
         scope.define(info.name, value, where)
         found.append(value)
@@ -219,11 +222,12 @@ def _operation(
     where = f"{_label(node, scope)} ({node.op_type})"
     context = scope.context
     outputs = tuple(Value(scope.fresh(name)) if name else None for name in node.output)
+    hints = (None, None, *inputs[2:]) if node.op_type == "Loop" and not domain else ()
     op = Operation(
         node.op_type,
         inputs,
         outputs,
-        {name: _attribute(a, scope, where) for name, a in attributes.items()},
+        {name: _attribute(a, scope, where, hints) for name, a in attributes.items()},
         domain,
         version,
         f"{scope.prefix}{node.name}" if node.name else "",
@@ -268,15 +272,16 @@ def _inline(
             scope.define(name, inner.get(result, where), where)
 
 
-def _attribute(proto: Any, scope: Scope, where: str) -> Any:
+def _attribute(proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()) -> Any:
     context = scope.context
     place = f"{where}, attribute {proto.name!r}"
     return attribute_value(
-        proto, lambda g: _subgraph(g, scope, place), context.external, context.limit, place
+        proto, lambda g: _subgraph(g, scope, place, hints), context.external, context.limit, place
     )
 
 
-def _subgraph(proto: Any, outer: Scope, where: str) -> Graph:
+def _subgraph(proto: Any, outer: Scope, where: str, hints: Sequence[Value | None] = ()) -> Graph:
+    """A subgraph; hints: what its inputs are known to be where it does not say."""
     inner = Scope(
         outer.context,
         outer.typer.inner(),
@@ -286,7 +291,7 @@ def _subgraph(proto: Any, outer: Scope, where: str) -> Graph:
         outer=outer,
         depth=outer.depth + 1,
     )
-    inputs = _inputs(proto, inner)
+    inputs = _inputs(proto, inner, hints)
     _initializers(proto, inner)
     _nodes(proto.node, inner, where)
     outputs = _outputs(proto, inner)

@@ -22,12 +22,15 @@ from tilewright.frontends.onnx.attributes import attribute_value
 from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
+from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.registry import Array, OpCall, lookup
 from tilewright.runtime import host
 
 PROVIDER = "onnx"
 DATA_ELEMENTS = 4096  # constants that type inference may look at
+
+CONTROL = frozenset({"If", "Loop", "Scan"})
 
 Kernel = Callable[[Sequence[Any]], list[Any]]
 
@@ -71,6 +74,8 @@ class OnnxFallback:
 
     def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
         """The results on arrays, one per entry of `op.inputs` and then per captured value."""
+        if op.op_type in CONTROL and not op.domain:
+            return interp.run_on(op, arrays, self)
         if not self.knows(op):
             return None
         return kernel_of(operation_to_model(op), op)(arrays)
@@ -146,6 +151,8 @@ def _operation(node: Any, model: Any, version: int) -> Operation:
 
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None where left out) to the list of outputs."""
+    if op.op_type in CONTROL and not op.domain:
+        return _control_kernel(model)
     definition = lookup(op.op_type, op.domain, op.version)
     if definition is None or definition.reference is None:
         return _onnx_kernel(model, op)
@@ -160,16 +167,37 @@ def kernel_of(model: Any, op: Operation) -> Kernel:
     return run
 
 
+def _control_kernel(model: Any) -> Kernel:
+    """Control flow by our own interpreter; the subgraphs are read from the model again."""
+    from tilewright.frontends.onnx.load import load
+
+    graph = load(model)
+    names = [i.name for i in model.graph.input]
+    fallback = OnnxFallback()
+
+    def run(arrays: Sequence[Any]) -> list[Any]:
+        given = [a for a, n in zip(arrays, _operands(model), strict=True) if n]
+        feeds = dict(zip(names, given, strict=True))
+        found = interp.evaluate(graph, feeds, fallback=fallback)
+        return [found[v.name] for v in graph.outputs]
+
+    return run
+
+
+def _operands(model: Any) -> list[str]:
+    """The names of the kernel's inputs, empty where one is left out."""
+    own = list(model.graph.node[0].input)
+    return own + [i.name for i in model.graph.input if i.name not in set(own)]
+
+
 def _onnx_kernel(model: Any, op: Operation) -> Kernel:
-    own = set(model.graph.node[0].input)
-    names = list(model.graph.node[0].input)
-    names += [i.name for i in model.graph.input if i.name not in own]
+    names = _operands(model)
     wanted = [o.name for o in model.graph.output]
     where = f"node {op.label!r} ({op.qualified})"
     evaluator = _evaluator(model, where)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        feeds = {n: a for n, a in zip(names, arrays, strict=False) if n and a is not None}
+        feeds = {n: a for n, a in zip(names, arrays, strict=False) if n}
         try:
             with np.errstate(all="ignore"):
                 results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, bool_, dtype_of, float32
+from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int32
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, const
@@ -49,6 +49,8 @@ def _saturates(call: OpCall, source: DType, target: DType) -> bool:
 
 def converted(x: Expr, target: DType, saturate: bool) -> Expr:
     """`x` in another dtype, clamped to its range first if asked."""
+    if target.is_int and target.is_sub_byte and x.dtype.is_float:
+        x = cast(x, int32)  # narrow integers wrap around, wide ones saturate
     if saturate:
         x = cast(x, float32)
         x = Max(Min(x, const(target.max, float32)), const(target.min, float32))

@@ -52,7 +52,9 @@ def unary(
         x, out = inputs[0], outputs[0]
         return [map_(op.name, out, lambda *i: cast(scalar(op, wide(x[i])), out.dtype))]
 
-    def reference(op: OpCall, x: Array) -> list[Any]:
+    def reference(op: OpCall, x: Any) -> list[Any] | None:
+        if not isinstance(x, np.ndarray):
+            return None
         dtype = x.dtype if result is None else result.numpy
         return [np.asarray(arrays(op, widened(x))).astype(dtype)]
 

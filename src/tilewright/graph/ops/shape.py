@@ -98,7 +98,7 @@ def _with_shape(call: OpCall, x: Array, values: dict[Any, Array]) -> OpCall:
     from dataclasses import replace
 
     first = call.value(0)
-    typed = replace(first, shape=tuple(int(d) for d in x.shape))
+    typed = replace(first, dtype=dtypes.dtype_of(x.dtype), shape=tuple(int(d) for d in x.shape))
     op = replace(call.operation, inputs=(typed, *call.operation.inputs[1:]))
     return OpCall(op, values)
 

@@ -1,0 +1,123 @@
+"""Control flow in NumPy: If, Loop and Scan over an evaluator of subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError
+from tilewright.graph.nodes import Graph, Operation, Value
+
+# The outputs of a subgraph, given its inputs in order and the values it captures.
+Evaluate = Callable[[Graph, Sequence[Any], Mapping[Value, Any]], list[Any]]
+
+
+def is_control(op: Operation) -> bool:
+    """Whether `run_control` runs it."""
+    return not op.domain and op.op_type in _RUN
+
+
+def run_control(op: Operation, operands: Sequence[Any], evaluate: Evaluate) -> list[Any]:
+    """The results; operands: one per entry of `op.inputs`, then the captured values in order."""
+    own = set(op.inputs)
+    captured = [v for v in op.reads if v not in own]
+    count = len(op.inputs)
+    values = {v: a for v, a in zip(op.inputs, operands, strict=False) if v is not None}
+    values |= dict(zip(captured, operands[count:], strict=True))
+    return _RUN[op.op_type](op, operands[:count], values, evaluate)
+
+
+def _if(
+    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+) -> list[Any]:
+    branch = "then_branch" if bool(np.asarray(inputs[0]).reshape(-1)[0]) else "else_branch"
+    return evaluate(op.attributes[branch], (), values)
+
+
+def _loop(
+    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+) -> list[Any]:
+    body: Graph = op.attributes["body"]
+    trips = None if inputs[0] is None else int(np.asarray(inputs[0]).reshape(-1)[0])
+    going = inputs[1] is None or bool(np.asarray(inputs[1]).reshape(-1)[0])
+    state = list(inputs[2:])
+    scans: list[list[Any]] = [[] for _ in body.outputs[1 + len(state) :]]
+    n = 0
+    while going and (trips is None or n < trips):
+        results = evaluate(body, [np.array(n, np.int64), np.array(True), *state], values)
+        going = bool(np.asarray(results[0]).reshape(-1)[0])
+        for scan, item in zip(scans, results[1 + len(state) :], strict=True):
+            scan.append(item)
+        state = results[1 : 1 + len(state)]
+        n += 1
+    outputs = body.outputs[1 + len(state) :]
+    return [*state, *(_stacked(s, v, 0) for s, v in zip(scans, outputs, strict=True))]
+
+
+def _scan(
+    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+) -> list[Any]:
+    if op.version < 9:
+        return _scan_batches(op, inputs, values, evaluate)
+    return _scan_once(op, inputs, values, evaluate)
+
+
+def _scan_batches(
+    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+) -> list[Any]:
+    """Version 8: a leading batch axis on everything, and lengths per batch as input 0."""
+    if inputs[0] is not None:
+        raise ExecutionError("Scan 8 with sequence lengths is not implemented", where=op.label)
+    batches = [
+        _scan_once(op, [x[b] for x in inputs[1:]], values, evaluate) for b in range(len(inputs[1]))
+    ]
+    return [np.stack(parts) for parts in zip(*batches, strict=True)]
+
+
+def _scan_once(
+    op: Operation, inputs: Sequence[Any], values: Mapping[Value, Any], evaluate: Evaluate
+) -> list[Any]:
+    body: Graph = op.attributes["body"]
+    count = int(op.attributes["num_scan_inputs"])
+    state, sequences = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+    kept = len(state)
+    produced = len(body.outputs) - kept
+    backward = _per_scan(op, "scan_input_directions" if op.version >= 9 else "directions", count)
+    out_backward = _per_scan(op, "scan_output_directions", produced)
+    axes = _per_scan(op, "scan_input_axes", count)
+    out_axes = _per_scan(op, "scan_output_axes", produced)
+    length = sequences[0].shape[axes[0]] if sequences else 0
+    scans: list[list[Any]] = [[] for _ in range(produced)]
+    for n in range(length):
+        items = [
+            np.take(s, length - 1 - n if back else n, axis)
+            for s, axis, back in zip(sequences, axes, backward, strict=True)
+        ]
+        results = evaluate(body, [*state, *items], values)
+        state = results[:kept]
+        for scan, item in zip(scans, results[kept:], strict=True):
+            scan.append(item)
+    found = list(state)
+    for scan, value, axis, back in zip(
+        scans, body.outputs[kept:], out_axes, out_backward, strict=True
+    ):
+        found.append(_stacked(scan[::-1] if back else scan, value, axis))
+    return found
+
+
+def _per_scan(op: Operation, name: str, count: int) -> list[int]:
+    return list(op.attributes.get(name) or [0] * count)
+
+
+def _stacked(items: Sequence[Any], value: Value, axis: int) -> Any:
+    """The items along a new axis; of no items an empty tensor of the body's type."""
+    if items:
+        return np.stack([np.asarray(i) for i in items], axis)
+    inner = [d if isinstance(d, int) else 0 for d in value.shape or ()]
+    dtype = np.float32 if value.dtype is None else value.dtype.numpy
+    return np.zeros((*inner[:axis], 0, *inner[axis:]), dtype)
+
+
+_RUN = {"If": _if, "Loop": _loop, "Scan": _scan}

@@ -1,0 +1,105 @@
+"""Tensors made from little: Range, EyeLike, Trilu."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Le, Select, const
+from tilewright.graph.ops.broadcasting import wide_dtype
+from tilewright.graph.ops.casts import dtype_attribute
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+
+def _length(start: Any, limit: Any, delta: Any) -> int:
+    first, last, step = (np.asarray(v).reshape(-1)[0].item() for v in (start, limit, delta))
+    return max(0, math.ceil((last - first) / step)) if step else 0
+
+
+def _range_type(call: OpCall) -> Sequence[Type]:
+    values = [np.asarray(call.need(n)) for n in range(3)]
+    if values[2].astype(np.float64).reshape(-1)[0] == 0:
+        raise call.error("a step of 0")
+    return [(call.dtype(0), (_length(*values),))]
+
+
+def _range(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    out = outputs[0]
+    dtype = wide_dtype(out.dtype)
+    start, delta = (const(call.need(n).reshape(-1)[0], dtype) for n in (0, 2))
+    return [map_(call.name, out, lambda i: cast(start + cast(i, dtype) * delta, out.dtype))]
+
+
+def _range_arrays(_: OpCall, start: Array, limit: Array, delta: Array) -> list[Array]:
+    count = np.arange(_length(start, limit, delta))
+    wider = np.float64 if dtypes.dtype_of(start.dtype).is_float else np.int64
+    first, step = (v.reshape(-1)[0].astype(wider) for v in (start, delta))
+    return [(first + count * step).astype(start.dtype)]
+
+
+register(OpDef("Range", _range_type, since=11, compute=_range, reference=_range_arrays))
+
+
+def _eye_dtype(call: OpCall) -> DType:
+    return dtype_attribute(call, "dtype", call.dtype(0))
+
+
+def _eye(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    out, k = outputs[0], call.attr("k", 0)
+    one, zero = const(1, out.dtype), const(0, out.dtype)
+    return [map_(call.name, out, lambda i, j: Select((i + k).eq(j), one, zero))]
+
+
+register(
+    OpDef(
+        "EyeLike",
+        lambda call: [(_eye_dtype(call), call.shape(0))],
+        since=9,
+        compute=_eye,
+        reference=lambda call, x: [
+            np.eye(x.shape[0], x.shape[1], call.attr("k", 0)).astype(
+                dtype_attribute(call, "dtype", dtypes.dtype_of(x.dtype)).numpy
+            )
+        ],
+    )
+)
+
+
+def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    x, out = inputs[0], outputs[0]
+    upper = call.attr("upper", 1)
+    known = call.constant(1)
+    if call.has(1) and known is None:
+        return None
+    k = 0 if known is None else int(known.reshape(-1)[0])
+
+    def at(*i: Any) -> Expr:
+        row, column = i[-2] + k, i[-1]
+        inside = Le(row, column) if upper else Le(column, row)
+        return Select(inside, x[i], const(0, x.dtype))
+
+    return [map_(call.name, out, at)]
+
+
+register(
+    OpDef(
+        "Trilu",
+        lambda call: [(call.dtype(0), call.shape(0))],
+        since=14,
+        compute=_trilu,
+        reference=lambda call, x, k=None: [
+            (np.triu if call.attr("upper", 1) else np.tril)(
+                x, 0 if k is None else int(k.reshape(-1)[0])
+            )
+        ],
+    )
+)
