@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -29,9 +31,10 @@ from tilewright.expr.nodes import (
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory
+from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant
-from tilewright.targets.cpu.expansions import expansion
+from tilewright.targets.cpu.expansions import Expansion, expansion
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
@@ -147,7 +150,7 @@ class Expressions(Memory):
             return native(self.ops, self.together(*e.args), dtype)
         rewrite = expansion(e.function, dtype.name)
         if rewrite is not None:
-            return self.value(rewrite(*e.args))
+            return self._expanded(e, rewrite)
         if dtype.is_float and dtype.bits < 32:
             wide = Call(e.function, tuple(Cast(a, dtypes.float32) for a in e.args))
             return self.value(Cast(wide, e.dtype))
@@ -156,6 +159,31 @@ class Expressions(Memory):
             code="TW-FUNCTION",
             items=(f"{e.function}({dtype})",),
         )
+
+    def _expanded(self, e: Call, rewrite: Expansion) -> Value:
+        """The expansion on parameters, in a scope of its own where they are the arguments' values.
+
+        So no `Select` of the expansion guards the loads of an argument, and the text is built once
+        per function. Contraction would break the exact sums and products of expansions.
+        """
+        formal, body = _template(rewrite, tuple(a.dtype for a in e.args))
+        scope = Scope(bound=set(formal))
+        for parameter, value in zip(formal, self.together(*e.args), strict=True):
+            scope.values[parameter] = value
+        flags, self.ops.flags = self.ops.flags, ""
+        self.scopes.append(scope)
+        try:
+            return self.value(body)
+        finally:
+            self.scopes.pop()
+            self.ops.flags = flags
+
+
+@cache
+def _template(rewrite: Expansion, types: tuple[DType, ...]) -> tuple[tuple[Var, ...], Expr]:
+    """An expansion's parameters and its expression of them."""
+    formal = tuple(Var(f"x{n}", dtype) for n, dtype in enumerate(types))
+    return formal, rewrite(*formal)
 
 
 _ZEROS = {"0", "false", real(0.0).text}

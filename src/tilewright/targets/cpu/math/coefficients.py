@@ -1,4 +1,4 @@
-"""Coefficients of minimax polynomials for exponentials and logarithms, constant term first, by function and dtype.
+"""Coefficients, constant term first, of minimax polynomials for exponentials and logarithms.
 
 Found by Remez' exchange algorithm in 200-bit arithmetic for the relative error of the function that
 is computed; the coefficients are rounded to the dtype one after the other from the lowest up, and

@@ -1,8 +1,9 @@
 """A huge float64 modulo pi/2: its integer mantissa times those bits of 2/pi that matter.
 
-This is the method of Payne and Hanek: x = m * 2**k with a 53-bit integer m. Bits of 2/pi whose product with x is a multiple of 4 do not
-matter, and neither do those far below; what is left is a window of 192 bits at a place that
-depends on the exponent only. It is cut from the constant by a barrel shifter made of `Select`s.
+This is the method of Payne and Hanek: x = m * 2**k with a 53-bit integer m. Bits of 2/pi whose
+product with x is a multiple of 4 do not matter, and neither do those far below; what is left is a
+window of 192 bits at a place that depends on the exponent only. It is cut from the constant by a
+barrel shifter made of `Select`s.
 """
 
 from __future__ import annotations
