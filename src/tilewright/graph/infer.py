@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightError
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
 
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
@@ -72,6 +73,9 @@ class Typer:
         Raises ModelError for a use against the operator's rules, MemoryLimitError for a result
         that is too large.
         """
+        pieces = self._decomposed(draft)
+        if pieces is not None:
+            return pieces
         op = replace(draft, outputs=tuple(self._types(draft)))
         for v in op.writes:
             check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
@@ -83,6 +87,48 @@ class Typer:
             None if v is None else self.constant(v.name, a)
             for v, a in zip(op.outputs, values, strict=False)
         )
+
+    def _decomposed(self, op: Operation) -> tuple[Value | None, ...] | None:
+        """The outputs of `op` when its definition says it in terms of other operators."""
+        definition = definition_of(op)
+        if definition is None or definition.decompose is None:
+            return None
+        fragment = Fragment(op.name or next(v.name for v in op.writes), self.known)
+        try:
+            results = definition.decompose(OpCall(op, self.known), fragment)
+        except DataDependent:
+            return None
+        if results is None:
+            return None
+        env: dict[Value, Value] = {}
+        self.known.update(fragment.constants)
+        for piece in self._renamed(fragment.operations, results, op):
+            draft = replace(
+                piece, inputs=tuple(None if v is None else env.get(v, v) for v in piece.inputs)
+            )
+            for old, new in zip(piece.outputs, self.apply(draft), strict=True):
+                if old is not None and new is not None:
+                    env[old] = new
+        names = {v.name: v for v in env.values()}
+        return tuple(
+            None if v is None else names.get(v.name, env.get(r, r))
+            for v, r in zip(op.outputs, results, strict=False)
+        )
+
+    @staticmethod
+    def _renamed(
+        pieces: Sequence[Operation], results: Sequence[Value], op: Operation
+    ) -> Sequence[Operation]:
+        """The pieces, with the outputs of `op` in place of the results."""
+        place = {r: v for r, v in zip(results, op.outputs, strict=False) if v is not None}
+
+        def new(v: Value | None) -> Value | None:
+            return None if v is None else place.get(v, v)
+
+        return [
+            replace(p, inputs=tuple(map(new, p.inputs)), outputs=tuple(map(new, p.outputs)))
+            for p in pieces
+        ]
 
     def _types(self, op: Operation) -> Sequence[Value | None]:
         definition = definition_of(op)
@@ -133,8 +179,11 @@ def run_operation(
     """`op` by its definition's reference, else by the fallback; None if neither has one."""
     definition = definition_of(op)
     if definition is not None and definition.reference is not None:
-        with np.errstate(all="ignore"):
-            found = definition.reference(OpCall(op), *arrays)
+        try:
+            with np.errstate(all="ignore"):
+                found = definition.reference(OpCall(op), *arrays)
+        except DataDependent:
+            found = None
         if found is not None:
             return list(found)
     return None if fallback is None else fallback.run(op, arrays)

@@ -68,10 +68,10 @@ def steps(
     yield from list(values.items())
     last = {v: op for op in graph.operations for v in op.reads}
     for op in graph.operations:
-        for v, array in zip(op.outputs, run(op, values, fallback), strict=False):
-            if v is not None:
-                values[v] = array
-                yield v, array
+        for out, array in zip(op.outputs, run(op, values, fallback), strict=False):
+            if out is not None:
+                values[out] = array
+                yield out, array
         for dead in op.reads:
             if last[dead] is op:
                 del values[dead]

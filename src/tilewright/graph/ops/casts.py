@@ -71,8 +71,10 @@ def _exotic(dtype: DType) -> bool:
     return narrow or dtype.is_string or dtype.is_complex
 
 
-def _cast_arrays(call: OpCall, x: Array, *_: Array) -> list[Array] | None:
-    source, target = dtype_of(x.dtype), _target(call)
+def _cast_arrays(call: OpCall, x: Array, *rest: Array) -> list[Array] | None:
+    like = call.operation.op_type == "CastLike"
+    source = dtype_of(x.dtype)
+    target = dtype_of(rest[0].dtype) if like else _target(call)
     if any(_exotic(t) for t in (source, target)):
         return None
     if target.is_int and source.is_float:
