@@ -15,14 +15,17 @@ from tilewright.schedule import Schedule
 f32 = dtypes.float32
 
 
-def conv(h: int, w: int, ic: int, oc: int, stride: int, pad: int = 1, r: int = 3) -> Kernel:
-    oh, ow = (h + 2 * pad - r) // stride + 1, (w + 2 * pad - r) // stride + 1
+def conv(
+    h: int, w: int, ic: int, oc: int, stride: int, pad: int = 1, r: int = 3, dilation: int = 1
+) -> Kernel:
+    reach = 2 * pad - dilation * (r - 1) - 1
+    oh, ow = (h + reach) // stride + 1, (w + reach) // stride + 1
     x, weight = Buffer("X", (1, h, w, ic), f32), Buffer("W", (oc, ic, r, r), f32)
     bias, skip = Buffer("bias", (oc,), f32), Buffer("skip", (1, oh, ow, oc), f32)
     c, y = Buffer("C", (1, oh, ow, oc), f32), Buffer("Y", (1, oh, ow, oc), f32)
 
     def term(n, oh, ow, oc, kh, kw, ic):
-        at = (n, oh * stride + kh - pad, ow * stride + kw - pad, ic)
+        at = (n, oh * stride + kh * dilation - pad, ow * stride + kw * dilation - pad, ic)
         return padded(x, at, 0.0) * weight[oc, ic, kh, kw]
 
     product = reduce_("conv", c, (r, r, ic), "add", term)
@@ -82,6 +85,15 @@ def test_stride_beyond_the_kernel(check_same):
     kernel = conv(7, 9, 2, 4, 3, pad=0, r=1)
     s = Schedule(kernel)
     s.cache_read("X", "conv.oh")
+    check_same(kernel, s, exact=True)
+
+
+@pytest.mark.parametrize("pad", [1, 2])
+def test_padding_that_strides_jump_over(pad, check_same):
+    """Stride and dilation 2 touch every other pixel: the guard's limits lie between them."""
+    kernel = conv(7, 8, 2, 3, 2, pad=pad, dilation=2)
+    s = Schedule(kernel)
+    s.cache_read("X", pad=True)
     check_same(kernel, s, exact=True)
 
 

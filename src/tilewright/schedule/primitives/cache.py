@@ -208,19 +208,18 @@ def _is_guarded(node: Select, buffer: Buffer) -> bool:
 
 def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
-    limits: dict[int, tuple[float, float]] = {}
-    for part in _conjuncts(condition):
-        d, lo, hi = _limit(part, load)
-        old = limits.get(d, (float("-inf"), float("inf")))
-        limits[d] = (max(old[0], lo), min(old[1], hi))
+    limits = [_limit(part, load) for part in _conjuncts(condition)]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
-        lo, hi = limits.get(d, (float("-inf"), float("inf")))
+        least = [_attained(lo, i, up=True) for n, lo, _ in limits if n == d and lo is not None]
+        most = [_attained(hi, i, up=False) for n, _, hi in limits if n == d and hi is not None]
         first, last = _attained(0, i, up=True), _attained(extent - 1, i, up=False)
+        # Beyond an end of the buffer the guard must cut there, else nowhere in reach.
         below = low is None or low < first
         beyond = high is None or high > last
-        too_low = lo != first if below else low is not None and lo > low
-        too_high = hi != last if beyond else high is not None and hi < high
+        lo, hi = max(least, default=low), min(most, default=high)
+        too_low = lo != first if below else lo is not None and low is not None and lo > low
+        too_high = hi != last if beyond else hi is not None and high is not None and hi < high
         if too_low or too_high:
             raise _error(
                 "cache_read",
@@ -243,8 +242,8 @@ def _attained(limit: int, index: Expr, up: bool) -> int:
     return limit + (form.const - limit) % step if up else limit - (limit - form.const) % step
 
 
-def _limit(part: Expr, load: Load) -> tuple[int, float, float]:
-    """A comparison as `dimension, least, greatest` of the index in that dimension."""
+def _limit(part: Expr, load: Load) -> tuple[int, int | None, int | None]:
+    """A comparison as a dimension and the least or greatest index in that dimension."""
     if isinstance(part, Lt | Le):
         # form >= 0
         form = affine(part.rhs) - affine(part.lhs)
@@ -254,9 +253,9 @@ def _limit(part: Expr, load: Load) -> tuple[int, float, float]:
             ratio = _ratio(form, index)
             if ratio > 0:
                 # index.terms = ratio * form.terms >= -ratio * form.const
-                return d, index.const - ratio * form.const, float("inf")
+                return d, index.const - ratio * form.const, None
             if ratio < 0:
-                return d, float("-inf"), index.const - ratio * form.const
+                return d, None, index.const - ratio * form.const
     raise _error(
         "cache_read",
         load.buffer.name,
