@@ -17,7 +17,7 @@ from tilewright.frontends.onnx.protos import value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.frontends.onnx.unsupported import Unsupported
 from tilewright.graph.infer import Typer, check_size
-from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.nodes import Graph, Operation, Shape, Value
 from tilewright.graph.ops.registry import lookup
 
 MAX_DEPTH = 64  # of functions and subgraphs within one another
@@ -142,7 +142,7 @@ def _inputs(proto: Any, scope: Scope, hints: Sequence[Value | None] = ()) -> lis
         value = value_from_onnx(scope.fresh(info.name), info.type)
         hint = hints[n] if n < len(hints) else None
         if value.dtype is None and value.kind == "tensor" and hint is not None:
-            value = replace(value, dtype=hint.dtype, kind=hint.kind)
+            value = replace(hint, name=value.name)
         check_size(value, scope.context.limit, where)
         scope.define(info.name, value, where)
         found.append(value)
@@ -222,7 +222,7 @@ def _operation(
     where = f"{_label(node, scope)} ({node.op_type})"
     context = scope.context
     outputs = tuple(Value(scope.fresh(name)) if name else None for name in node.output)
-    hints = (None, None, *inputs[2:]) if node.op_type == "Loop" and not domain else ()
+    hints = _hints(node.op_type, inputs, attributes) if not domain else ()
     op = Operation(
         node.op_type,
         inputs,
@@ -270,6 +270,33 @@ def _inline(
     for name, result in zip(node.output, body.output, strict=False):
         if name:
             scope.define(name, inner.get(result, where), where)
+
+
+def _hints(
+    op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+) -> Sequence[Value | None]:
+    """What the types of a body's inputs must be: those of the values that enter it."""
+    if op_type == "Loop":
+        return (None, None, *(v and replace(v, shape=None) for v in inputs[2:]))
+    if op_type != "Scan" or "num_scan_inputs" not in attributes or None in inputs:
+        return ()
+    count = attributes["num_scan_inputs"].i
+    axes = [0] * count
+    if "scan_input_axes" in attributes:
+        axes = list(attributes["scan_input_axes"].ints)
+    slices = [
+        replace(v, shape=_without(v.shape, axis))
+        for v, axis in zip(inputs[len(inputs) - count :], axes, strict=False)
+        if v is not None
+    ]
+    return (*inputs[: len(inputs) - count], *slices)
+
+
+def _without(shape: Shape | None, axis: int) -> Shape | None:
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    at = axis % len(shape)
+    return shape[:at] + shape[at + 1 :]
 
 
 def _attribute(proto: Any, scope: Scope, where: str, hints: Sequence[Value | None] = ()) -> Any:

@@ -1,0 +1,177 @@
+"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, of every storage type.
+
+A value rounds to nearest, ties to even, before the zero point is added (ONNX, QuantizeLinear).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.dtypes import DType, dtype_of, float32, int32, uint8
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
+from tilewright.graph.ops.casts import ONNX_DTYPES, converted, dtype_attribute
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+
+def only(call_: OpCall, inputs: Buffers, i: int) -> Expr:
+    """The single element of input `i`; as a constant if it is known."""
+    known = call_.constant(i)
+    if known is not None:
+        return const(known.reshape(-1)[0], inputs[i].dtype)
+    return inputs[i][(0,) * len(inputs[i].shape)]
+
+
+def quantized(x: Expr, zero: Expr | None, target: DType) -> Expr:
+    """Round `x` (already divided by the scale) to the integer type `target` about `zero`."""
+    x = call("round_even", cast(x, float32))
+    if zero is not None:
+        x = x + cast(zero, float32)
+    low, high = const(target.min, float32), const(target.max, float32)
+    return cast(Max(Min(x, high), low), target)
+
+
+def _parameter(call_: OpCall, inputs: Buffers, i: int, point: Sequence[Any]) -> Expr:
+    """The scale or zero point (input `i`) of the element at `point`: one, per axis or per block."""
+    shape = inputs[i].shape
+    if inputs[i].size == 1:
+        return only(call_, inputs, i)
+    axis = call_.axis(call_.attr("axis", 1), len(point))
+    if len(shape) == 1:
+        return inputs[i][point[axis]]
+    block = call_.attr("block_size", 0)
+    return inputs[i][tuple(p // block if n == axis else p for n, p in enumerate(point))]
+
+
+def _check(call_: OpCall) -> None:
+    """Raise ModelError where the scale or zero point does not fit the tensor."""
+    shape = call_.shape(0)
+    for i in (1, 2):
+        if not call_.has(i) or call_.size(i) == 1:
+            continue
+        given = call_.shape(i)
+        axis = call_.axis(call_.attr("axis", 1), len(shape))
+        block = call_.attr("block_size", 0)
+        want: tuple[int, ...] = (shape[axis],)
+        if block:
+            want = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+        if given != want:
+            raise call_.error(f"input {i} is {list(given)}, {list(want)} fits {list(shape)}")
+
+
+def _quantized_type(call_: OpCall) -> Sequence[Type]:
+    _check(call_)
+    number = call_.attr("output_dtype", 0)
+    chosen = dtype_of(ONNX_DTYPES[number]) if number else None
+    dtype = call_.dtype(2) if call_.has(2) else chosen or uint8
+    return [(dtype, call_.shape(0))]
+
+
+def _ratio_dtype(call_: OpCall) -> DType:
+    """The dtype of the division by the scale; a scale that is a power of two keeps the input's."""
+    if call_.attr("precision", 0):
+        return dtype_attribute(call_, "precision")
+    scale = call_.dtype(1)
+    if scale.is_float and scale.name != "float8_e8m0fnu":
+        return scale
+    return call_.dtype(0) if call_.dtype(0).is_float else float32
+
+
+def _quantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+    precision = _ratio_dtype(call_)
+
+    def value(*i: Any) -> Expr:
+        ratio = cast(x[i], precision) / cast(_parameter(call_, inputs, 1, i), precision)
+        zero = _parameter(call_, inputs, 2, i) if call_.has(2) else None
+        if out.dtype.is_int:
+            return quantized(ratio, zero, out.dtype)
+        if out.dtype.bits < 8 and zero is not None:
+            ratio = cast(ratio, float32) + cast(zero, float32)
+        saturate = out.dtype.bits < 8 or bool(call_.attr("saturate", 1))
+        return converted(ratio, out.dtype, saturate)
+
+    return [map_(call_.name, out, value)]
+
+
+register(
+    OpDef(
+        "QuantizeLinear",
+        _quantized_type,
+        since=10,
+        compute=_quantize,
+        flops=lambda call_: 2 * call_.size(0),
+    )
+)
+
+
+def _real_type(call_: OpCall) -> Sequence[Type]:
+    _check(call_)
+    number = call_.attr("output_dtype", 0)
+    return [(dtype_of(ONNX_DTYPES[number]) if number else call_.dtype(1), call_.shape(0))]
+
+
+def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+    exact = int32 if x.dtype.is_int and x.dtype.bits > 16 else float32
+
+    def value(*i: Any) -> Expr:
+        v = cast(x[i], exact)
+        if call_.has(2) and x.dtype.is_int:
+            v = v - cast(_parameter(call_, inputs, 2, i), exact)
+        scaled = cast(v, float32) * cast(_parameter(call_, inputs, 1, i), float32)
+        return cast(scaled, out.dtype)
+
+    return [map_(call_.name, out, value)]
+
+
+register(
+    OpDef(
+        "DequantizeLinear",
+        _real_type,
+        since=10,
+        compute=_dequantize,
+        flops=lambda call_: 2 * call_.size(0),
+    )
+)
+
+
+def _dynamic(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    """Range, then scale and zero point, then the elements; the range always includes 0."""
+    x = inputs[0]
+    if x.size == 0:
+        return None
+    name = call_.name
+    high, low = (Buffer(f"{name}_{n}", (), float32) for n in ("high", "low"))
+    given = [o if call_.wants(n) else None for n, o in enumerate(outputs)]
+    scale = (given[1:2] and given[1]) or Buffer(f"{name}_scale", (), float32)
+    zero = (given[2:3] and given[2]) or Buffer(f"{name}_zero", (), uint8)
+    top, bottom = Max(high[()], const(0, float32)), Min(low[()], const(0, float32))
+    width = top - bottom
+    step = Select(width.eq(0), const(1, float32), width) / 255.0
+    found = [
+        reduce_(f"{name}_high", high, x.shape, "max", lambda *i: x[i]),
+        reduce_(f"{name}_low", low, x.shape, "min", lambda *i: x[i]),
+        map_(f"{name}_scale", scale, lambda: step),
+        map_(f"{name}_zero", zero, lambda: quantized(-bottom / scale[()], None, uint8)),
+    ]
+    out = given[0]
+    if out is not None:
+        elements = map_(name, out, lambda *i: quantized(x[i] / scale[()], zero[()], uint8))
+        found.append(elements)
+    return found
+
+
+register(
+    OpDef(
+        "DynamicQuantizeLinear",
+        lambda call_: [(uint8, call_.shape(0)), (float32, ()), (uint8, ())],
+        since=11,
+        compute=_dynamic,
+        flops=lambda call_: 4 * call_.size(0),
+    )
+)
