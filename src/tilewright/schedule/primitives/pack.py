@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var, const
-from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
+from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.staging import after_writes, guarded, sweep
@@ -38,12 +38,7 @@ def pack(
     places = [tree.find_loop(kernel, n, "pack") for n in loops]
     if not places:
         raise refuse("pack", buffer, "it needs the loops that index the read", "name them in order")
-    f, inmost = max(places, key=lambda p: len(p[1].above))
-    for g, _ in places:
-        if g is not f and g not in inmost.above:
-            raise refuse(
-                "pack", g.var.name, f"it is not around loop {f.var.name}", "name loops of one nest"
-            )
+    f = _inmost(places)
     vars_ = [g.var for g, _ in places]
     found = {
         x
@@ -75,6 +70,17 @@ def pack(
     use = Load(new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True)))
     inner = tree.rewrite(part.body, env, {load: use})
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
+
+
+def _inmost(places: list[tuple[For, tree.Place]]) -> For:
+    """The innermost of the loops, which must be one chain."""
+    f, inmost = max(places, key=lambda p: len(p[1].above))
+    for g, _ in places:
+        if g is not f and g not in inmost.above:
+            raise refuse(
+                "pack", g.var.name, f"it is not around loop {f.var.name}", "name loops of one nest"
+            )
+    return f
 
 
 def _check_single(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
@@ -128,6 +128,3 @@ def _replaced(top: Stmt, old: Stmt, new: Stmt) -> Stmt:
         return new
     assert isinstance(top, For)
     return For(top.var, top.extent, top.kind, _replaced(top.body, old, new))
-
-
-__all__ = ["const", "rfactor"]

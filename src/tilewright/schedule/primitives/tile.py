@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import tree
@@ -41,6 +40,29 @@ def split(
     """
     f, place = tree.find_loop(kernel, name, "split")
     n = tree.trips(f, "split")
+    _check(kernel, f, n, factor, tail)
+    taken = tree.names(kernel)
+    outer = Var(tree.fresh(taken, f"{name}.o"), INDEX)
+    inner = Var(tree.fresh(taken, f"{name}.i"), INDEX)
+    env = tree.environment(kernel.body)
+    env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
+    start: Expr = outer * factor
+    if tail == "overlap" and n % factor:
+        start = Min(start, const(n - factor))
+    count = n // factor if tail == "cut" else -(-n // factor)
+    body: Stmt = tree.rewrite(f.body, env, {f.var: start + inner})
+    if tail == "guard" and n % factor:
+        body = If(start + inner < n, body, None)
+    new: Stmt = loop(outer, count, loop(inner, factor, body), f.kind)
+    result: tuple[str, ...] = (outer.name, inner.name)
+    if tail == "cut" and n % factor:
+        rest, rest_name = _remainder(f, n, factor, env, taken)
+        new, result = block(new, rest), (*result, rest_name)
+    return tree.put(kernel, place, new), result
+
+
+def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
+    name = f.var.name
     if tail not in ("exact", "guard", "overlap", "cut"):
         raise refuse("split", name, f"unknown tail {tail!r}", "exact, guard, overlap or cut")
     if f.kind not in ("serial", "parallel"):
@@ -65,24 +87,6 @@ def split(
                 "split", name, "repeated iterations may run at once", "split first, then parallel"
             )
         _check_repeatable(kernel, f)
-    taken = tree.names(kernel)
-    outer = Var(tree.fresh(taken, f"{name}.o"), INDEX)
-    inner = Var(tree.fresh(taken, f"{name}.i"), INDEX)
-    env = tree.environment(kernel.body)
-    env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
-    start: Expr = outer * factor
-    if tail == "overlap" and n % factor:
-        start = Min(start, const(n - factor))
-    count = n // factor if tail == "cut" else -(-n // factor)
-    body: Stmt = tree.rewrite(f.body, env, {f.var: start + inner})
-    if tail == "guard" and n % factor:
-        body = If(start + inner < n, body, None)
-    new: Stmt = loop(outer, count, loop(inner, factor, body), f.kind)
-    result: tuple[str, ...] = (outer.name, inner.name)
-    if tail == "cut" and n % factor:
-        rest, rest_name = _remainder(f, n, factor, env, taken)
-        new, result = block(new, rest), (*result, rest_name)
-    return tree.put(kernel, place, new), result
 
 
 def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> tuple[Stmt, str]:
@@ -123,6 +127,3 @@ def _check_repeatable(kernel: Kernel, f: For) -> None:
 
 def _verb(a: tree.Access) -> str:
     return "updates" if a.kind == "update" else "reads"
-
-
-__all__ = ["ScheduleError", "split"]
