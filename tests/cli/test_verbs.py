@@ -193,3 +193,14 @@ def test_check_sees_hazards_and_reference_kernels(command, tmp_path):
 def test_check_knows_the_memory_limit(command, perceptron):
     found = command("check", perceptron, "--memory-limit", "1000")
     assert found.code == 1 and "memory limit" in found.out + found.err
+
+
+def test_run_with_shares_of_the_roofline(command, perceptron, monkeypatch):
+    from tilewright.cli import roofline
+
+    monkeypatch.setattr(roofline, "_SECONDS", 0.01)
+    monkeypatch.setattr(roofline, "_COPY_ELEMENTS", 1 << 16)
+    monkeypatch.setattr(roofline, "_PRODUCT", (32, 32, 32))
+    found = command("run", perceptron, "--profile", "--roofline")
+    assert found.code == 0, found.err
+    assert "of peak" in found.out

@@ -1,42 +1,22 @@
-"""What this machine can do at best, measured: NumPy's matrix product and copies.
+"""What this machine can do at best, measured with compiled models.
 
-In a process of its own, because BLAS reads the number of its threads once, when it is loaded.
+Arithmetic: a matrix product on one thread, times the threads. Memory: a rectifier over more data
+than the caches hold, on all threads.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import time
 from dataclasses import dataclass
+from typing import Final
 
-from tilewright.base.errors import ExecutionError
-
-_PROBE = """
-import json, sys, time
-from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
-def best(call, repeats):
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
+from tilewright.base.dtypes import float32
 
-threads = int(sys.argv[1])
-n = 1536
-a, b, c = (np.ones((n, n), np.float32) for _ in range(3))
-product = best(lambda: np.matmul(a, b, out=c), 12)
-size = 1 << 27
-parts = [(np.ones(size // threads, np.uint8), np.empty(size // threads, np.uint8))
-         for _ in range(threads)]
-with ThreadPoolExecutor(threads) as pool:
-    copy = best(lambda: list(pool.map(lambda p: np.copyto(p[1], p[0]), parts)), 8)
-print(json.dumps({"gflops": 2e-9 * n**3 / product, "gbs": 2e-9 * size / copy}))
-"""
+_PRODUCT: Final = (512, 1024, 1024)
+_COPY_ELEMENTS: Final = 1 << 25
+_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,16 +28,47 @@ class Peaks:
 
 
 def measure(threads: int) -> Peaks:
-    """The peaks on that many threads; takes about a second. Raises ExecutionError."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, str(threads)],
-        env={**os.environ, **dict.fromkeys(names, str(threads))},
-        capture_output=True,
-        text=True,
-        check=False,
+    """The peaks on that many threads; takes about two seconds. Raises TilewrightError."""
+    rows, inner, columns = _PRODUCT
+    flops = 2 * rows * inner * columns
+    moved = 2 * float32.itemsize * _COPY_ELEMENTS
+    return Peaks(
+        gflops=1e-9 * threads * flops / _best(_product(), 1, (rows, inner)),
+        gbs=1e-9 * moved / _best(_copy(), threads, (_COPY_ELEMENTS,)),
     )
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise ExecutionError(f"the machine's peaks could not be measured: {lines[-1]}")
-    return Peaks(**json.loads(done.stdout))
+
+
+def _product() -> bytes:
+    from tilewright.frontends.onnx.author import Author
+
+    rows, inner, columns = _PRODUCT
+    author = Author("product")
+    x = author.input("x", float32, (rows, inner))
+    weight = author.weight("w", np.full((inner, columns), 0.5, np.float32))
+    author.output(author.node("MatMul", [x, weight], "y"), float32, (rows, columns))
+    return author.model()
+
+
+def _copy() -> bytes:
+    from tilewright.frontends.onnx.author import Author
+
+    author = Author("copy")
+    x = author.input("x", float32, (_COPY_ELEMENTS,))
+    author.output(author.node("Relu", [x], "y"), float32, (_COPY_ELEMENTS,))
+    return author.model()
+
+
+def _best(model: bytes, threads: int, shape: tuple[int, ...]) -> float:
+    """The fewest seconds of one call."""
+    from tilewright.driver import compile
+
+    exe = compile(model, threads=threads)
+    x = np.full(shape, 0.25, np.float32)
+    out = exe(x)
+    times: list[float] = []
+    until = time.perf_counter() + _SECONDS
+    while len(times) < 3 or time.perf_counter() < until:
+        start = time.perf_counter()
+        exe(x, out=out)
+        times.append(time.perf_counter() - start)
+    return min(times)
