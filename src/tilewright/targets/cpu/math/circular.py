@@ -83,8 +83,10 @@ def _quadrant64(y: Expr) -> Quadrant:
     t = fma(y, 0.6366197723675814, ROUNDER)
     turns = t - ROUNDER
     first = fma(turns, -HALF_PI[0], y)
-    near = fma(turns, -HALF_PI[1], first)
-    near_low = fma(turns, -HALF_PI[2], fma(turns, -HALF_PI[1], first - near))
+    second = turns * HALF_PI[1]
+    near = first - second
+    lost = ((first - near) - second) - fma(turns, HALF_PI[1], -second)
+    near_low = fma(turns, -HALF_PI[2], lost)
 
     n, f, g = quarter_turns_of_large(y)
     far = f * HALF_PI[0]
