@@ -1,6 +1,6 @@
 """Constructors of Computations for operator authors: maps, reductions, scans by a lambda.
 
-map_("relu", out, lambda *i: maximum(x[i], 0.0))
+map_("square", out, lambda *i: x[i] * x[i])
 reduce_("matmul", out, (k,), "add", lambda i, j, k: a[i, k] * b[k, j])
 """
 

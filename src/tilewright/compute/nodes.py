@@ -38,7 +38,7 @@ class Output:
     value: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Computation:
     """`for all dims: outputs[index] (op)= value`. Raises VerifyError in `check()` if ill formed.
 
@@ -78,3 +78,8 @@ class Computation:
     def is_map(self) -> bool:
         """Whether every dimension is cc."""
         return all(d.combine == CC for d in self.dims)
+
+    def __repr__(self) -> str:
+        from tilewright.compute.printer import show
+
+        return show(self)

@@ -100,11 +100,30 @@ class Assembler:
             kept = self.lowered.buffers.get(v)
             if kept is not None and kept in last:
                 last[kept] = len(self.steps)
-        held = [b for b in first if self._in_arena(b)]
+        home = self._shared(first, last)
+        held = [b for b in first if self._in_arena(b) and b not in home]
         lives = [Lifetime(_bytes(b), first[b], last[b]) for b in held]
         found = plan(lives, abi.ALIGNMENT)
         self._places = dict(zip(held, found.offsets, strict=True))
+        self._places |= {b: self._places[root] for b, root in home.items()}
         return found.total
+
+    def _shared(self, first: dict[Buffer, int], last: dict[Buffer, int]) -> dict[Buffer, Buffer]:
+        """Outputs that take the place of an input of their kernel that dies there."""
+        home: dict[Buffer, Buffer] = {}
+        for n, step in enumerate(self.steps):
+            if not isinstance(step, Built) or not step.code.in_place:
+                continue
+            out = step.face.values[-1]
+            for k in step.code.in_place:
+                source = step.face.values[k]
+                fits = self._in_arena(source) and self._in_arena(out) and first[out] == n
+                if fits and last[source] == n and _bytes(source) == _bytes(out):
+                    root = home.get(source, source)
+                    home[out] = root
+                    last[root] = last[out]
+                    break
+        return home
 
     def _later_reads(self) -> list[Value]:
         return [v for v in self.lowered.graph.outputs if v not in self._outputs]

@@ -17,13 +17,14 @@ import numpy as np
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel, Tensor
 
 KEPT = 16  # compiled shape combinations per model
 VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
+CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations run
 
 
 def shape_inputs(graph: Graph) -> tuple[Value, ...]:
@@ -32,11 +33,20 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
         v
         for op in graph.operations
         for n, v in enumerate(op.inputs)
-        if n > 0 or len(op.inputs) == 1 or op.op_type == "Range"
-        if v in graph.inputs and v is not None and _may_decide(v)
-        if definition_of(op) is not None and not all(o.static for o in op.writes)
+        if v in graph.inputs and v is not None and _may_decide(v) and _decides(op, n)
     )
     return tuple(found)
+
+
+def _decides(op: Operation, n: int) -> bool:
+    """Whether the value of input `n` decides the shapes of results, or the code."""
+    definition = definition_of(op)
+    if definition is None:
+        return n in CONTROL.get(op.op_type, ()) and not op.domain
+    if n in definition.by_value:
+        return True
+    after_data = n > 0 or len(op.inputs) == 1 or op.op_type == "Range"
+    return after_data and not all(o.static for o in op.writes)
 
 
 def _may_decide(v: Value) -> bool:

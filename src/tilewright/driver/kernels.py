@@ -17,6 +17,7 @@ from tilewright.base import events
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical
+from tilewright.compute.digits import separate_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -24,6 +25,7 @@ from tilewright.graph.stages import Stage
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import Hoisted, hoist
+from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.base import Target
@@ -48,7 +50,8 @@ class CompiledStage:
     """A kernel and how to call it.
 
     arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
-    code, prepare_code: object files, the latter for the machine that compiles.
+    code, prepare_code: object files, the latter for the machine that compiles. in_place: indices
+    in the interface of inputs whose memory the last output may take (see `overwritable`).
     """
 
     symbol: str
@@ -58,6 +61,7 @@ class CompiledStage:
     preparations: tuple[Preparation, ...]
     code: bytes
     prepare_code: tuple[bytes, ...]
+    in_place: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """For the cache: a line of JSON, then the object files."""
@@ -67,6 +71,7 @@ class CompiledStage:
             "workspace": self.workspace,
             "thread_workspace": self.thread_workspace,
             "preparations": [asdict(p) for p in self.preparations],
+            "in_place": self.in_place,
             "sizes": [len(c) for c in (self.code, *self.prepare_code)],
         }
         return b"\n".join([json.dumps(header).encode(), self.code + b"".join(self.prepare_code)])
@@ -94,6 +99,7 @@ class CompiledStage:
             preparations,
             codes[0],
             tuple(codes[1:]),
+            tuple(h["in_place"]),
         )
 
 
@@ -129,7 +135,7 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
         count = names[c.name] = names.get(c.name, 0) + 1
         named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
     outputs = [b for b in stage.writes if b in live]
-    computations, views = merge_dims(named)
+    computations, views = merge_dims(separate_digits(named, live))
     values = (*stage.reads, *outputs)
     params = tuple(views.get(b, b) for b in values)
     name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
@@ -237,4 +243,5 @@ class KernelCompiler:
             tuple(preparations),
             made.code,
             tuple(codes),
+            tuple(position[b] for b in overwritable(work.kernel)),
         )

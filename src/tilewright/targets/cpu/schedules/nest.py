@@ -69,6 +69,7 @@ def spread(s: Schedule, names: Sequence[str], work: float, threshold: float) -> 
     loops = existing(s, names)
     if not loops or work < threshold:
         return
-    top = fuse_all(s, loops)
-    assert top is not None
-    s.parallel(top)
+    # Each on its own first: legality is plain to see before the loops are fused.
+    for name in loops:
+        s.parallel(name)
+    fuse_all(s, loops)

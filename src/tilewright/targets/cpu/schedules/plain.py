@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
@@ -25,10 +26,10 @@ def plain(kernel: Kernel, computations: Sequence[Computation], machine: Machine)
             continue
         points = math.prod(d.extent for d in c.dims)
         if len(loops) > 1 and points >= PARALLEL_POINTS:
-            s = _attempt(s, lambda t, name=loops[0]: t.parallel(name))
+            s = _attempt(s, partial(Schedule.parallel, loop=loops[0]))
         if c.is_map:
             lanes = machine.lanes(c.outputs[0].tensor.dtype)
-            s = _attempt(s, lambda t, name=loops[-1], w=lanes: vectorize_inner(t, name, w))
+            s = _attempt(s, partial(vectorize_inner, name=loops[-1], lanes=lanes))
     return s
 
 

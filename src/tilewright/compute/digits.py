@@ -1,0 +1,99 @@
+"""Reductions whose free dimensions are read digit by digit (groups of a convolution).
+
+`y[j] += x[j // 28 * 6 + m] * w[j, m]` becomes a reduction over the two dimensions `jo`, `ji` of j,
+into a result with an axis for each, so that every access is linear and every axis one dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.compute.laws import identity_dims, map_loads, split_digits
+from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import substitute
+
+
+def separate_digits(
+    group: Sequence[Computation], live: Collection[Buffer]
+) -> tuple[Computation, ...]:
+    """The group with such a reduction, and what follows it over the same dimensions, split.
+
+    live: tensors that others read; one that the reduction writes is copied to at the end.
+    """
+    if not 1 <= len(group) <= 2 or group[0].is_map or len(group[0].outputs) != 1:
+        return tuple(group)
+    first = group[0]
+    axes = identity_dims(first)
+    split = split_digits(first)
+    if axes is None or split is first:
+        return tuple(group)
+    free = [d for d in split.dims if d.combine == CC]
+    digits = {
+        d.var: _digits_of(i, free) for d, i in zip(axes, split.outputs[0].index, strict=True) if d
+    }
+    old = first.outputs[0].tensor
+    parts = [digits[d.var] if d else [] for d in axes]
+    shape = tuple(n for p, e in zip(parts, old.shape, strict=True) for n in _extents(p, e))
+    index = tuple(
+        v for p, i in zip(parts, split.outputs[0].index, strict=True) for v in _indices(p, i)
+    )
+    local = Buffer(f"{old.name}_parts", shape, old.dtype)
+    reduction = replace(split, outputs=(Output(local, index, split.outputs[0].value),))
+    if len(group) == 2:
+        follower = group[1]
+        if old in live or {d.var for d in follower.dims} != {
+            d.var for d in first.dims if d.combine == CC
+        }:
+            return tuple(group)
+    else:
+        follower = Computation(
+            f"{first.name}_copy",
+            tuple(d for d in first.dims if d.combine == CC),
+            (Output(old, first.outputs[0].index, Load(old, first.outputs[0].index)),),
+        )
+    return (reduction, _followed(follower, digits, free, old, Load(local, index)))
+
+
+def _extents(part: Sequence[Dim], extent: int) -> list[int]:
+    return [d.extent for d in part] or [extent]
+
+
+def _indices(part: Sequence[Dim], index: Expr) -> list[Expr]:
+    return [d.var for d in part] or [index]
+
+
+def _digits_of(index: Expr, free: Sequence[Dim]) -> list[Dim]:
+    """The dimensions that make up an axis, the most significant first."""
+    by_var = {d.var: d for d in free}
+    terms = sorted(affine(index).terms, key=lambda t: -t[1])
+    return [by_var[v] for v, _ in terms if isinstance(v, Var)]
+
+
+def _followed(
+    c: Computation,
+    digits: Mapping[Var, list[Dim]],
+    free: Sequence[Dim],
+    old: Buffer,
+    read: Load,
+) -> Computation:
+    """`c` over the split dimensions, reading the split result."""
+    env: dict[object, object] = {}
+    for var, parts in digits.items():
+        total: Expr | None = None
+        for d in parts:
+            total = d.var if total is None else total * d.extent + d.var
+        env[var] = total
+    bounds = {d.var: (0, d.extent - 1) for d in free}
+
+    def one(e: Expr) -> Expr:
+        moved = map_loads(substitute(e, env), {old: lambda load: read})
+        return simplify(moved, bounds)
+
+    outputs = tuple(
+        Output(o.tensor, tuple(one(i) for i in o.index), one(o.value)) for o in c.outputs
+    )
+    return replace(c, dims=tuple(free), outputs=outputs)
