@@ -43,7 +43,7 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
     for buffer in reversed([a for a in allocs if a not in made]):
         rest = Alloc(buffer, rest)
     used = reads(rest) | writes(rest)
-    inputs = [b for b in kernel.inputs if b in used] + [b for b in made if b in used]
+    inputs = tuple(b for b in (*kernel.inputs, *made) if b in used)
     slim = Kernel(kernel.name, (*inputs, *kernel.outputs), kernel.outputs, rest)
     return Hoisted(slim, tuple(prepare))
 
