@@ -171,6 +171,8 @@ class OpDef:
     flops: floating-point operations of one run (a multiply-add is two); 0 where not given.
     decompose: the same in terms of other operators, used where there is no native form.
     static_value: the results where types alone decide them (Shape, Size), else None.
+    by_value: inputs whose values the native form needs; where one is an input of the model, the
+    model is compiled for each of its values.
     """
 
     op_type: str
@@ -183,6 +185,7 @@ class OpDef:
     flops: Callable[[OpCall], int] | None = None
     decompose: Callable[[OpCall, Fragment], Sequence[Value] | None] | None = None
     static_value: Callable[[OpCall], Sequence[Array] | None] | None = None
+    by_value: tuple[int, ...] = ()
 
     def covers(self, version: int) -> bool:
         """Whether it defines the operator of that version."""
