@@ -83,10 +83,20 @@ class Executable:
         value such as an index out of range.
         """
         if not named and self._direct is not None:
-            result = self._direct(args, out)
+            result = self._direct(self._in_order(args), out)
             if result is not None:
                 return result
         return self._general(args, named, out)
+
+    def _in_order(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The inputs of one plain dict in order; anything odd is left to the general way."""
+        if len(args) == 1 and type(args[0]) is dict and len(args[0]) == len(self._by_name):
+            given = args[0]
+            try:
+                return tuple([given[name] for name in self._by_name])
+            except KeyError:
+                pass
+        return args
 
     def profile(
         self,
