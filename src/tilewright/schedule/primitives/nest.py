@@ -80,7 +80,7 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
 
 @primitive
 def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
-    """Two directly nested loops as one of all their iterations; returns `<outer>+<inner>`.
+    """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
 
     requires: `inner` is the whole body of `outer`; both extents are constant and both loops are
         serial, or both are parallel.
@@ -95,7 +95,7 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
         kinds = f"the kinds are {a.kind} and {b.kind}"
         raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
     m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
-    fused = Var(tree.fresh(tree.names(kernel), f"{outer}+{inner}"), INDEX)
+    fused = Var(tree.fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
     env = tree.environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))
     parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}

@@ -1,0 +1,74 @@
+"""What the author of an operator imports: the definition, the two constructors, the functions.
+
+    from tilewright.operators import OpDef, exp, map_, register
+
+Everything here lives further down; this module is the door to it. `docs/add_an_operator.md` walks
+through a definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.compute.build import cast, map_, padded, reduce_
+from tilewright.compute.nodes import CC, PS, PW, Computation
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, as_expr, call, const
+from tilewright.graph.ops.registry import DataDependent, OpCall, OpDef, register
+
+
+def maximum(a: Expr, b: Any) -> Expr:
+    """The larger of two values; a Python number takes the dtype of `a`."""
+    return Max(a, as_expr(b, a.dtype))
+
+
+def minimum(a: Expr, b: Any) -> Expr:
+    """The smaller of two values; a Python number takes the dtype of `a`."""
+    return Min(a, as_expr(b, a.dtype))
+
+
+def where(condition: Expr, a: Expr, b: Any) -> Expr:
+    """`a` where the condition holds, else `b`; only the chosen one is read."""
+    return Select(condition, a, as_expr(b, a.dtype))
+
+
+def _function(name: str) -> Callable[..., Expr]:
+    def apply(*args: Expr) -> Expr:
+        return call(name, *args)
+
+    apply.__name__ = name
+    apply.__doc__ = f"`{name}` of expressions of one dtype."
+    return apply
+
+
+def __getattr__(name: str) -> Callable[..., Expr]:
+    """exp, log, tanh, erf, ...: a scalar function of every name in `expr.functions.FUNCTIONS`."""
+    if name not in FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _function(name)
+
+
+__all__ = [
+    "Buffer",
+    "CC",
+    "Computation",
+    "DataDependent",
+    "Expr",
+    "OpCall",
+    "OpDef",
+    "PS",
+    "PW",
+    "Reducer",
+    "call",
+    "cast",
+    "const",
+    "map_",
+    "maximum",
+    "minimum",
+    "padded",
+    "reduce_",
+    "register",
+    "where",
+]
