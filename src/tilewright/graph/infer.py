@@ -20,6 +20,7 @@ from tilewright.base.errors import InputError, MemoryLimitError, ModelError, Til
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
+from tilewright.graph.renaming import name_outputs
 
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
 IMPURE = frozenset(
@@ -241,7 +242,8 @@ def specialise(
     outputs = tuple(env[v] for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
     kept = {v: a for v, a in typer.known.items() if v in used}
-    return Graph(graph.name, tuple(inputs), outputs, tuple(typer.operations), kept)
+    special = Graph(graph.name, tuple(inputs), outputs, tuple(typer.operations), kept)
+    return name_outputs(special, [v.name for v in graph.outputs])
 
 
 def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:

@@ -12,13 +12,14 @@ from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.external import ExternalData
-from tilewright.frontends.onnx.order import ordered
+from tilewright.frontends.onnx.order import check_text, ordered
 from tilewright.frontends.onnx.protos import value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.frontends.onnx.unsupported import Unsupported
 from tilewright.graph.infer import Typer, check_size
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
 from tilewright.graph.ops.registry import lookup
+from tilewright.graph.renaming import name_outputs
 
 MAX_DEPTH = 64  # of functions and subgraphs within one another
 
@@ -107,6 +108,9 @@ class Scope:
 
 def import_graph(proto: Any, context: Context) -> Graph:
     """The model's main graph."""
+    check_text(proto)
+    for body in context.local.values():
+        check_text(body)
     typer = Typer(context.fallback, context.limit)
     scope = Scope(context, typer)
     inputs = _inputs(proto, scope)
@@ -114,7 +118,8 @@ def import_graph(proto: Any, context: Context) -> Graph:
     _nodes(proto.node, scope, f"graph {proto.name!r}")
     outputs = _outputs(proto, scope)
     context.unsupported.raise_if_any()
-    return _graph(proto.name or "main", inputs, outputs, typer.operations, typer.known)
+    graph = _graph(proto.name or "main", inputs, outputs, typer.operations, typer.known)
+    return name_outputs(graph, [info.name for info in proto.output])
 
 
 def _graph(
@@ -173,7 +178,7 @@ def _outputs(proto: Any, scope: Scope) -> list[Value]:
 
 
 def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
-    for node in ordered(nodes, scope.sees, where):
+    for node in ordered(nodes, scope.sees, scope.values, where):
         try:
             _node(node, scope)
         except TilewrightError as error:

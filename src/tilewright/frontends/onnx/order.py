@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from tilewright.base.errors import ModelError
@@ -31,16 +31,39 @@ def captured(graph: Any) -> Iterator[str]:
     yield from (o.name for o in graph.output if o.name not in own)
 
 
-def ordered(nodes: Sequence[Any], sees: Callable[[str], bool], where: str) -> list[Any]:
+def check_text(graph: Any) -> None:
+    """Raise ModelError for a name that is no UTF-8 (protobuf gives bytes then)."""
+    for node in graph.node:
+        names = (node.op_type, node.domain, node.name, *node.input, *node.output)
+        names += tuple(a.name for a in node.attribute)
+        if not all(isinstance(n, str) for n in names):
+            raise ModelError("a name in it is no UTF-8 text", where=f"node {node.name!r}")
+        for a in node.attribute:
+            for inner in (a.g, *a.graphs) if a.HasField("g") else a.graphs:
+                check_text(inner)
+    if hasattr(graph, "initializer"):
+        infos = (*graph.input, *graph.output, *graph.initializer)
+        if not all(isinstance(i.name, str) for i in infos):
+            raise ModelError("the name of an input, output or initializer is no UTF-8 text")
+
+
+def ordered(
+    nodes: Sequence[Any], sees: Callable[[str], bool], own: Container[str], where: str
+) -> list[Any]:
     """The nodes sorted, the given order kept where it can be.
 
-    sees: whether a name is defined before all of them. Raises ModelError naming the node for a
+    sees: whether a name is defined before all of them. own: the names that are defined already in
+    the same scope. Raises ModelError naming the node for a
     name that nothing defines, one that is defined twice, and a cycle.
     """
     nodes = list(nodes)
     writer: dict[str, int] = {}
     for n, node in enumerate(nodes):
         for name in node.output:
+            if name in own:
+                raise ModelError(
+                    f"node {_name(node)!r} writes {name!r}, which is defined already", where=where
+                )
             if name and writer.setdefault(name, n) != n:
                 raise ModelError(
                     f"nodes {_name(nodes[writer[name]])!r} and {_name(node)!r} both write {name!r}",

@@ -269,10 +269,10 @@ def native_dtype(dtype: DType | None) -> bool:
 def _load_families() -> None:
     if _state["loaded"]:
         return
-    _state["loaded"] = True
     package = importlib.import_module("tilewright.graph.ops")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"tilewright.graph.ops.{module.name}")
+    _state["loaded"] = True
 
 
 __all__ = [

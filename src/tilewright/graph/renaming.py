@@ -1,0 +1,58 @@
+"""Other values in the place of some, everywhere in a graph, its subgraphs included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.graph.nodes import Graph, Operation, Value
+
+
+def rewire(graph: Graph, swap: Mapping[Value, Value]) -> Graph:
+    """`graph` with the values that are keys replaced, where they are defined and where read."""
+    return Graph(
+        graph.name,
+        tuple(swap.get(v, v) for v in graph.inputs),
+        tuple(swap.get(v, v) for v in graph.outputs),
+        tuple(rewire_operation(op, swap) for op in graph.operations),
+        {swap.get(v, v): a for v, a in graph.constants.items()},
+    )
+
+
+def rewire_operation(op: Operation, swap: Mapping[Value, Value]) -> Operation:
+    """`op` itself where nothing changes."""
+    touched = any(v in swap for v in (*op.reads, *op.writes))
+    if not touched:
+        return op
+
+    def new(v: Value | None) -> Value | None:
+        return None if v is None else swap.get(v, v)
+
+    attributes = {
+        k: rewire(a, swap) if isinstance(a, Graph) else a for k, a in op.attributes.items()
+    }
+    return replace(
+        op,
+        inputs=tuple(map(new, op.inputs)),
+        outputs=tuple(map(new, op.outputs)),
+        attributes=attributes,
+    )
+
+
+def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """The outputs named as given: by renaming results, or by an Identity of what is no result."""
+    swap: dict[Value, Value] = {}
+    for v, name in zip(graph.outputs, names, strict=True):
+        if v.name != name and v in graph.producers and v not in swap:
+            swap[v] = replace(v, name=name)
+    graph = rewire(graph, swap)
+    outputs, extra = [], []
+    for v, name in zip(graph.outputs, names, strict=True):
+        if v.name != name:
+            copy = replace(v, name=name)
+            extra.append(Operation("Identity", (v,), (copy,), {}, "", 1, name))
+            v = copy
+        outputs.append(v)
+    if not swap and not extra:
+        return graph
+    return graph.with_operations((*graph.operations, *extra), outputs=outputs)
