@@ -88,25 +88,6 @@ register(
 )
 
 
-def _scatter_arrays(call: OpCall, data: Array, indices: Array, updates: Array) -> list[Array]:
-    out = data.copy()
-    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
-    grid[call.attr("axis", 0)] = indices
-    out[tuple(grid)] = updates
-    return [out]
-
-
-register(
-    OpDef(
-        "Scatter",
-        lambda call: [(call.dtype(0), call.shape(0))],
-        since=9,
-        until=10,
-        reference=_scatter_arrays,
-    )
-)
-
-
 def _take_along(call: OpCall, data: Array, indices: Array) -> Array:
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
     grid[call.attr("axis", 0)] = indices

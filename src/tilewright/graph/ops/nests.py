@@ -1,0 +1,72 @@
+"""Writing Kernels by hand: loop nests with names that are unique in their kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
+from tilewright.loops.nodes import Kernel, Stmt, Store, loop
+
+Body = Callable[..., Stmt]
+
+PARALLEL_STEPS = 1 << 15  # work per row times rows from which waking the threads pays
+
+
+class Nests:
+    """Loop nests of one kernel."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def over(self, extents: Sequence[int], body: Body, *, vector: bool = False) -> Stmt:
+        """`body(i, j, ...)` for every point; vector: the innermost iterations run together."""
+        kinds = ["serial"] * len(extents)
+        if vector and kinds:
+            kinds[-1] = "vector"
+        return self._nest(extents, kinds, body)
+
+    def rows(self, extents: Sequence[int], work: int, body: Body) -> Stmt:
+        """As `over` for rows of `work` steps each; spread over the threads where it pays."""
+        kinds = ["serial"] * len(extents)
+        wide = [n for n, extent in enumerate(extents) if extent > 1]
+        if wide and math.prod(extents) * work >= PARALLEL_STEPS:
+            kinds[wide[0]] = "parallel"
+        return self._nest(extents, kinds, body)
+
+    def loop(self, extent: int, body: Body, kind: str = "serial") -> Stmt:
+        """`body(i)` for i in 0 .. extent-1."""
+        return self._nest([extent], [kind], body)
+
+    def copy(self, target: Buffer, value: Callable[..., Expr]) -> Stmt:
+        """`target[i...] = value(i...)` for the whole of `target`."""
+        return self.over(target.shape, lambda *i: Store(target, i, value(*i)), vector=True)
+
+    def _nest(self, extents: Sequence[int], kinds: Sequence[str], body: Body) -> Stmt:
+        point: list[Expr] = []
+        loops: list[tuple[Var, int, str]] = []
+        for extent, kind in zip(extents, kinds, strict=True):
+            if extent == 1:
+                point.append(const(0))
+                continue
+            v = Var(f"i{self._count}", INDEX)
+            self._count += 1
+            point.append(v)
+            loops.append((v, extent, kind))
+        found = body(*point)
+        for v, extent, kind in reversed(loops):
+            found = loop(v, extent, found, kind)
+        return found
+
+
+def kernel(
+    name: str,
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+    body: Stmt,
+) -> Kernel:
+    """A Kernel on the operands that are given, each once."""
+    written = tuple(b for b in outputs if b is not None)
+    params: dict[Any, None] = dict.fromkeys(b for b in inputs if b is not None)
+    return Kernel(name, (*params, *written), written, body)

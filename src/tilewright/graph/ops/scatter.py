@@ -1,0 +1,129 @@
+"""Writes at computed positions: ScatterElements, ScatterND, TensorScatter.
+
+Updates are applied in order, so of several at one place the last one stays. An index out of range
+is an execution error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.compute.build import cast
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, const
+from tilewright.graph.ops.elementwise import same_type
+from tilewright.graph.ops.gather import wrapped
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, register
+from tilewright.loops.nodes import Kernel, Stmt, Store, block
+
+Buffers = Sequence[Buffer]
+
+_COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda a, b: a | b if a.dtype.is_bool else a + b,
+    "mul": lambda a, b: a & b if a.dtype.is_bool else a * b,
+    "max": lambda a, b: a | b if a.dtype.is_bool else Max(a, b),
+    "min": lambda a, b: a & b if a.dtype.is_bool else Min(a, b),
+}
+
+
+def _put(call: OpCall, out: Buffer, index: tuple[Any, ...], value: Expr) -> Stmt:
+    """`out[index] = value`, combined with what is there as the attribute `reduction` says."""
+    combine = call.attr("reduction", "none") or "none"
+    if combine == "none":
+        return Store(out, index, value)
+    if combine not in _COMBINE:
+        raise call.error(f"reduction={combine!r} is none of none, {', '.join(_COMBINE)}")
+    return Store(out, index, _COMBINE[combine](out[index], value))
+
+
+def _scatter_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    data, indices, updates = inputs
+    out, nests = outputs[0], Nests()
+    axis = call.axis(call.attr("axis", 0), len(data.shape))
+
+    def step(*i: Expr) -> Stmt:
+        at = (*i[:axis], wrapped(indices[i], data.shape[axis]), *i[axis + 1 :])
+        return _put(call, out, at, updates[i])
+
+    body = block(nests.copy(out, lambda *i: data[i]), nests.over(indices.shape, step))
+    return [kernel(call.name, inputs, outputs, body)]
+
+
+def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
+    data, indices, updates = (call.shape(n) for n in range(3))
+    if indices != updates or len(data) != len(indices):
+        raise call.error(f"indices {list(indices)} and updates {list(updates)} do not match")
+    axis = call.axis(call.attr("axis", 0), len(data))
+    if any(m > n for a, (m, n) in enumerate(zip(indices, data, strict=True)) if a != axis):
+        raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
+    return same_type(call)
+
+
+def _scatter_arrays(
+    call: OpCall, data: Array, indices: Array, updates: Array
+) -> list[Array] | None:
+    if (call.attr("reduction", "none") or "none") != "none":
+        return None
+    found = data.copy()
+    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
+    grid[call.attr("axis", 0)] = indices
+    found[tuple(grid)] = updates
+    return [found]
+
+
+for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None)):
+    register(
+        OpDef(_name, _scatter_elements_type, since=_since, until=_until, compute=_scatter_elements)
+    )
+
+
+def _scatter_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    data, indices, updates = inputs
+    out, nests = outputs[0], Nests()
+    depth = indices.shape[-1]
+
+    def step(*i: Expr) -> Stmt:
+        at = tuple(wrapped(indices[(*i, n)], data.shape[n]) for n in range(depth))
+        rest = data.shape[depth:]
+        return nests.over(
+            rest, lambda *j: _put(call, out, (*at, *j), updates[(*i, *j)]), vector=True
+        )
+
+    body = block(nests.copy(out, lambda *i: data[i]), nests.over(indices.shape[:-1], step))
+    return [kernel(call.name, inputs, outputs, body)]
+
+
+def _scatter_nd_type(call: OpCall) -> Sequence[Any]:
+    data, indices, updates = (call.shape(n) for n in range(3))
+    if not indices or indices[-1] > len(data):
+        raise call.error(f"indices {list(indices)} do not fit data {list(data)}")
+    expected = (*indices[:-1], *data[indices[-1] :])
+    if updates != expected:
+        raise call.error(f"updates are {list(updates)}, not {list(expected)}")
+    return same_type(call)
+
+
+register(OpDef("ScatterND", _scatter_nd_type, since=11, compute=_scatter_nd))
+
+
+def _tensor_scatter(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    """A cache of past steps, with new ones written from a position per batch on."""
+    cache, update = inputs[:2]
+    out, nests = outputs[0], Nests()
+    axis = call.axis(call.attr("axis", -2), len(cache.shape))
+    circular = call.attr("mode", "linear") == "circular"
+
+    def step(*i: Expr) -> Stmt:
+        start = cast(inputs[2][i[0]], INDEX) if call.has(2) else const(0)
+        at = start + i[axis]
+        at = at % cache.shape[axis] if circular else at
+        return Store(out, (*i[:axis], at, *i[axis + 1 :]), update[i])
+
+    body = block(nests.copy(out, lambda *i: cache[i]), nests.over(update.shape, step))
+    return [kernel(call.name, inputs, outputs, body)]
+
+
+register(OpDef("TensorScatter", same_type, since=24, compute=_tensor_scatter))
