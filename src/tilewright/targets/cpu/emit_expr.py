@@ -164,12 +164,16 @@ class Expressions(Memory):
         """The expansion on parameters, in a scope of its own where they are the arguments' values.
 
         So no `Select` of the expansion guards the loads of an argument, and the text is built once
-        per function. Contraction would break the exact sums and products of expansions.
+        per function and constant argument. Contraction would break the exact sums and products of
+        expansions.
         """
-        formal, body = _template(rewrite, tuple(a.dtype for a in e.args))
+        formal, body = _template(
+            rewrite, tuple(a if isinstance(a, Const) else a.dtype for a in e.args)
+        )
         scope = Scope(bound=set(formal))
         for parameter, value in zip(formal, self.together(*e.args), strict=True):
-            scope.values[parameter] = value
+            if isinstance(parameter, Var):
+                scope.values[parameter] = value
         flags, self.ops.flags = self.ops.flags, ""
         self.scopes.append(scope)
         try:
@@ -180,9 +184,11 @@ class Expressions(Memory):
 
 
 @cache
-def _template(rewrite: Expansion, types: tuple[DType, ...]) -> tuple[tuple[Var, ...], Expr]:
-    """An expansion's parameters and its expression of them."""
-    formal = tuple(Var(f"x{n}", dtype) for n, dtype in enumerate(types))
+def _template(
+    rewrite: Expansion, arguments: tuple[Const | DType, ...]
+) -> tuple[tuple[Const | Var, ...], Expr]:
+    """An expansion's parameters and its expression of them; constants stand for themselves."""
+    formal = tuple(a if isinstance(a, Const) else Var(f"x{n}", a) for n, a in enumerate(arguments))
     return formal, rewrite(*formal)
 
 

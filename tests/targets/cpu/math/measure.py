@@ -9,20 +9,26 @@ import numpy as np
 
 from tests.targets.cpu.native import prepare
 from tilewright.base.dtypes import DType
-from tilewright.expr.nodes import Buffer, Call, var
+from tilewright.expr.nodes import Buffer, Call, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
 
 Array = np.ndarray[Any, Any]
 LANES = 16
 
 
-def compiled(function: str, dtype: DType, arity: int, n: int) -> Callable[..., Array]:
-    """The function of `arity` arrays of n elements (a multiple of 16), as a vectorised kernel."""
+def compiled(
+    function: str, dtype: DType, arity: int, n: int, *constants: float
+) -> Callable[..., Array]:
+    """The function of `arity` arrays of n elements (a multiple of 16), as a vectorised kernel.
+
+    constants: arguments that follow the arrays.
+    """
     inputs = [Buffer(f"x{k}", (n,), dtype) for k in range(arity)]
     output = Buffer("out", (n,), dtype)
     i, lane = var("i"), var("lane")
     index = i * LANES + lane
-    store = Store(output, (index,), Call(function, tuple(b[index] for b in inputs)))
+    arguments = (*(b[index] for b in inputs), *(const(c, dtype) for c in constants))
+    store = Store(output, (index,), Call(function, arguments))
     body = loop(i, n // LANES, loop(lane, LANES, store, "vector"))
     run = prepare(Kernel(f"{function}_{dtype}", (*inputs, output), (output,), body))
 

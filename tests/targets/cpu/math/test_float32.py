@@ -99,6 +99,15 @@ def test_two_arguments(function: str) -> None:
     check(function, x, y, got=got, want=want)
 
 
+@pytest.mark.parametrize("exponent", [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0])
+def test_constant_exponent(exponent: float) -> None:
+    x = strata(float32, 4)
+    got = compiled("pow", float32, 1, x.size, exponent)(x)
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), np.full(x.size, exponent))
+    check("pow", x, got=got, want=want)
+
+
 def test_bounded_by_one() -> None:
     """Results never leave the interval that the mathematical function has."""
     x = strata(float32, 64)

@@ -34,14 +34,41 @@ INFINITY = float("inf")
 TWO_THIRDS = (0.6666666666666666, 3.700743415417188e-17)
 
 
+def _sqrt(x: Expr) -> Expr:
+    """x**0.5: unlike a square root, it is +0 at -0 and infinite at -infinity."""
+    root = Call("sqrt", (x + 0.0,))
+    return Select(x.eq(-INFINITY), number(INFINITY, x), root)
+
+
+# Exponents that models write as constants, each within 2 ulp.
+BY_CONSTANT: dict[float, Callable[[Expr], Expr]] = {
+    -1.0: lambda x: number(1.0, x) / x,
+    -0.5: lambda x: number(1.0, x) / _sqrt(x),
+    0.5: _sqrt,
+    1.0: lambda x: x,
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
+}
+
+
+def _known(y: Expr) -> Callable[[Expr], Expr] | None:
+    return BY_CONSTANT.get(float(y.value.real)) if isinstance(y, Const) else None
+
+
 def pow32(x: Expr, y: Expr) -> Expr:
-    """x**y of float32."""
+    """x**y of float32; a constant exponent may need much less."""
+    known = _known(y)
+    if known is not None:
+        return known(x)
     wide = _with_special(Cast(x, dtypes.float64), Cast(y, dtypes.float64), _power32)
     return Cast(wide, dtypes.float32)
 
 
 def pow64(x: Expr, y: Expr) -> Expr:
-    """x**y of float64."""
+    """x**y of float64; a constant exponent may need much less."""
+    known = _known(y)
+    if known is not None:
+        return known(x)
     return _with_special(x, y, _power64)
 
 
