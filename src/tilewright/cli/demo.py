@@ -135,7 +135,7 @@ def _beside(
     if ours is not None and theirs is not None and speed is not None:
         tell(
             f"time      {ours:.2f} ms, {PEER} {theirs:.2f} ms: {speed:.2f} of its speed "
-            f"({threads} threads, medians of {count} interleaved rounds)"
+            f"(threads: {threads}, medians of {count} interleaved rounds)"
         )
     return {"ok": ok, "speed": speed, "difference": error, "row": asdict(row)}
 
@@ -157,5 +157,5 @@ def _alone(exe: Executable, path: Path, count: int, tell: Any) -> dict[str, Any]
     ok, median = error <= BAR, float(np.median(times))
     verdict = "ok" if ok else f"over {BAR:.0e}"
     tell(f"check     differs from float64 by at most {error:.1e} of the peak: {verdict}")
-    tell(f"time      {median * 1e3:.2f} ms ({exe.threads} threads, median of {len(times)} runs)")
+    tell(f"time      {median * 1e3:.2f} ms (threads: {exe.threads}, median of {len(times)} runs)")
     return {"ok": ok, "difference": error, "milliseconds": median * 1e3}

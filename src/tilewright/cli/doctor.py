@@ -67,7 +67,7 @@ def _processor(problems: list[str]) -> dict[str, Any]:
     except (TilewrightError, ImportError, OSError) as error:
         problems.append(f"no code can be generated for this machine: {error}")
     facts["features"] = list(facts["features"])
-    facts["caches"] = _caches()
+    facts["caches"] = caches()
     facts["targets"] = list(registry.names())
     facts["load"] = os.getloadavg()[0]
     return facts
@@ -78,7 +78,7 @@ def _model_name() -> str:
     return found[1] if found else platform.processor() or "unknown"
 
 
-def _caches() -> dict[str, int]:
+def caches() -> dict[str, int]:
     """Bytes of each cache of the first processor: L1d, L1i, L2, L3."""
     sizes: dict[str, int] = {}
     for folder in sorted((_SYSTEM / "cpu0" / "cache").glob("index*")):

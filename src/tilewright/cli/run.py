@@ -84,9 +84,17 @@ def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:
     if not roofline:
         return exe.profile(prepared.feeds, repeat=repeat)
     from tilewright.cli import roofline as machine
+    from tilewright.cli.doctor import caches
 
     peaks = machine.measure(exe.threads)
-    return exe.profile(prepared.feeds, repeat=repeat, peak_gflops=peaks.gflops, peak_gbs=peaks.gbs)
+    # What lies in the caches is not bound by the memory's bandwidth.
+    in_memory = exe.peak_bytes > max(caches().values(), default=0)
+    return exe.profile(
+        prepared.feeds,
+        repeat=repeat,
+        peak_gflops=peaks.gflops,
+        peak_gbs=peaks.gbs if in_memory else None,
+    )
 
 
 def _time(prepared: Prepared, repeat: int) -> list[float]:
