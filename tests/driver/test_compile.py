@@ -154,3 +154,18 @@ def test_every_stage_can_be_printed(kind: str) -> None:
 def test_an_older_processor_can_be_asked_for() -> None:
     assert "zmm" not in text(perceptron(7), "asm", mcpu="x86-64-v3")
     assert "fmla" in text(perceptron(7), "asm", mcpu="neoverse-n1")
+
+
+def test_exact_math_keeps_products_and_sums_apart() -> None:
+    assert "vfmadd" in text(perceptron(7), "asm", mcpu="x86-64-v4")
+    assert "vfmadd" not in text(perceptron(7), "asm", mcpu="x86-64-v4", math="exact")
+    x = sample(7)
+    exe = tw.compile(perceptron(7), math="exact", cache=False)
+    np.testing.assert_allclose(exe(x), expected(x), rtol=1e-5, atol=1e-5)
+
+
+def test_passes_are_named_and_timed() -> None:
+    with events.record() as log:
+        tw.compile(perceptron(2), cache=False)
+    names = [e.fields["name"] for e in log if e.kind == "pass" and "name" in e.fields]
+    assert names[0] == "fold-constants" and "fold-batchnorm" in names

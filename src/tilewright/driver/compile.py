@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,10 @@ from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.lower import Lowered, decompose, live_buffers, lower
+from tilewright.graph.lower import Lowered, live_buffers, lower
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.passes import simplify
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
@@ -67,7 +69,7 @@ def compile(
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
     chosen = Options(**options)
-    with _lock, events.span("compile"):
+    with _lock, _collector_paused(), events.span("compile"):
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
@@ -115,24 +117,8 @@ def build(graph: Graph, options: Options) -> CompiledModel:
 
 
 def optimise(graph: Graph, options: Options) -> Graph:
-    """The graph passes, in order."""
-    fallback = _fallback()
-    passes: list[tuple[str, Callable[[Graph], Graph]]] = [
-        ("fold-constants", lambda g: simplify.fold_constants(g, fallback)),
-        ("remove-no-ops", simplify.remove_no_ops),
-        ("fold-batchnorm", simplify.fold_batchnorm),
-        ("decompose", decompose),
-        ("fold-constants", lambda g: simplify.fold_constants(g, fallback)),
-        ("remove-no-ops", simplify.remove_no_ops),
-        ("merge-repeated", simplify.merge_repeated),
-        ("remove-unused", simplify.remove_unused),
-    ]
-    for name, step in passes:
-        if name == "fold-batchnorm" and options.math == "exact":
-            continue
-        with events.span("pass", name=name):
-            graph = step(graph)
-    return graph
+    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
+    return graph_pipeline(options.math, _fallback()).run(graph, check=flags.DEBUG.get())
 
 
 def stages(graph: Graph) -> Lowered:
@@ -198,6 +184,18 @@ def text(source: Any, kind: str, example_inputs: Sequence[Any] = (), **options: 
                 kernel = compiler.hoisted(face, fixed).kernel
                 parts.append(target.text(kernel, face.name, kind))
     return "\n".join(parts)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Programs are immutable and have no cycles, so collecting garbage finds nothing but time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _store(options: Options) -> Store | None:

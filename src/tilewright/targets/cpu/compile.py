@@ -56,9 +56,11 @@ def llvm_ir(
         raise e.at(f"kernel {kernel.name}") from None
 
 
-def assembly(kernel: Kernel, machine: Machine, symbol: str | None = None) -> str:
-    """The kernel as assembler text of the machine."""
-    text = llvm_ir(kernel, machine, symbol)
+def assembly(
+    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+) -> str:
+    """The kernel as assembler text of the machine; contract: as in `llvm_ir`."""
+    text = llvm_ir(kernel, machine, symbol, contract=contract)
     target = target_machine(machine)
     return str(target.emit_assembly(_optimised(text, target, symbol or kernel.name)))
 

@@ -20,7 +20,7 @@ from tilewright.targets.cpu.schedules import default
 
 @dataclass(frozen=True, slots=True)
 class CpuTarget:
-    """Code for one kind of processor. `exact` forbids fused multiply-adds."""
+    """Code for one kind of processor. `exact` forbids fused multiply-adds and reassociation."""
 
     machine: Machine
     exact: bool = False
@@ -46,7 +46,7 @@ class CpuTarget:
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Schedule:
         """See `targets.cpu.schedules`."""
-        return default(kernel, computations, self.machine, constants)
+        return default(kernel, computations, self.machine, constants, self.exact)
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""
@@ -66,7 +66,7 @@ class CpuTarget:
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """`llvm` or `asm` text of a scheduled kernel."""
         make = llvm.assembly if kind == "asm" else llvm.llvm_ir
-        return make(kernel, self.machine, symbol)
+        return make(kernel, self.machine, symbol, contract=not self.exact)
 
 
 def make(mcpu: str, exact: bool = False) -> CpuTarget:

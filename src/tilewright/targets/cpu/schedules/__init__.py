@@ -23,8 +23,9 @@ def default(
     computations: Sequence[Computation],
     machine: Machine,
     constants: Collection[Buffer],
+    exact: bool = False,
 ) -> Schedule:
-    """The schedule of a kernel without tuning.
+    """The schedule of a kernel without tuning; `exact` keeps every reduction in its order.
 
     A sketch that a primitive refuses gives way to the plain schedule; the event `sketch-refused`
     carries the reason.
@@ -32,10 +33,10 @@ def default(
     kind = classify(computations)
     try:
         if kind.name == "tiled":
-            return tiled(kernel, kind, machine, constants)
+            return tiled(kernel, kind, machine, constants, exact)
         if kind.name == "map":
             return maps(kernel, computations[0], machine)
-        if kind.name == "rows":
+        if kind.name == "rows" and not exact:
             return rows(kernel, computations, machine)
     except ScheduleError as error:
         events.emit("sketch-refused", kernel=kernel.name, sketch=kind.name, reason=str(error))

@@ -51,7 +51,7 @@ class Plan:
     tile: Tile
 
 
-def plan(kind: Kind, machine: Machine) -> Plan:
+def plan(kind: Kind, machine: Machine, exact: bool = False) -> Plan:
     """Roles and tile of a reduction that `classify` calls tiled."""
     r, v = kind.reduction, kind.vector
     assert r is not None and v is not None
@@ -70,9 +70,9 @@ def plan(kind: Kind, machine: Machine) -> Plan:
     tile = choose(extents, v.extent, lanes, machine.registers, streams)
     batch = tuple(d for d in free if d not in rows)
     across = [a for a in loads if a not in columns] or loads
-    reduction = sorted(
-        reduction_dims(r), key=lambda d: -abs(stride(address(across[0]), d.var) or 0)
-    )
+    reduction = reduction_dims(r)
+    if not exact:
+        reduction.sort(key=lambda d: -abs(stride(address(across[0]), d.var) or 0))
     return Plan(batch, tuple(rows), v, tuple(reduction), columns, tile)
 
 
@@ -84,12 +84,18 @@ def _depends(a: Load, d: Dim) -> bool:
     return any(uses(i, d.var) for i in a.index)
 
 
-def tiled(kernel: Kernel, kind: Kind, machine: Machine, constants: Collection[Buffer]) -> Schedule:
-    """The schedule; see the module's docstring."""
+def tiled(
+    kernel: Kernel,
+    kind: Kind,
+    machine: Machine,
+    constants: Collection[Buffer],
+    exact: bool = False,
+) -> Schedule:
+    """The schedule; see the module's docstring. `exact` keeps the order of the reduction."""
     s = Schedule(kernel)
     r = kind.reduction
     assert r is not None
-    p = plan(kind, machine)
+    p = plan(kind, machine, exact)
     _stage_padding(s, r, p, machine)
     target, names = _results(s, kind)
     outer, inner = _tile(s, p, names, machine, r)

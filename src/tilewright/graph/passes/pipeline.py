@@ -1,0 +1,72 @@
+"""The graph passes as a named pipeline: each step verified on request, timed and traced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.graph.infer import Fallback
+from tilewright.graph.lower import decompose
+from tilewright.graph.nodes import Graph
+from tilewright.graph.passes import simplify
+from tilewright.graph.verify import verify
+from tilewright.ir.passes import Pass, Pipeline
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass[Graph]):
+    """Operations on constants become constants."""
+
+    fallback: Fallback | None = field(default=None, repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.fold_constants(program, self.fallback)
+
+
+@dataclass(frozen=True)
+class RemoveNoOps(Pass[Graph]):
+    """Identities of every kind vanish."""
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.remove_no_ops(program)
+
+
+@dataclass(frozen=True)
+class FoldBatchnorm(Pass[Graph]):
+    """BatchNormalization on constants goes into the convolution before it."""
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.fold_batchnorm(program)
+
+
+@dataclass(frozen=True)
+class Decompose(Pass[Graph]):
+    """Operators without a native form become others that have one."""
+
+    def run(self, program: Graph) -> Graph:
+        return decompose(program)
+
+
+@dataclass(frozen=True)
+class MergeRepeated(Pass[Graph]):
+    """Common subexpressions are computed once."""
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.merge_repeated(program)
+
+
+@dataclass(frozen=True)
+class RemoveUnused(Pass[Graph]):
+    """What nothing needs goes."""
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.remove_unused(program)
+
+
+def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
+    """The passes before lowering. math: "exact" keeps BatchNormalization apart."""
+    fold = FoldConstants(fallback)
+    passes: list[Pass[Graph]] = [fold, RemoveNoOps()]
+    if math != "exact":
+        passes.append(FoldBatchnorm())
+    passes += [Decompose(), fold, RemoveNoOps(), MergeRepeated(), RemoveUnused()]
+    return Pipeline("graph", tuple(passes), verify)
