@@ -1,0 +1,108 @@
+"""What the documentation shows is run, and what it says was printed is what is printed.
+
+A page's ```python blocks run in order, in one namespace and an empty folder. A ```text block right
+after one is its output: exactly, or, by a word behind `text`:
+
+    varies    with numbers and widths of columns left out of the comparison (times, counts);
+    excerpt   each line shown occurs somewhere in the output, numbers left out.
+
+`pytest tests/docs --update-golden` writes the outputs anew. A page with ```python torch blocks
+needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Block:
+    language: str
+    word: str | None
+    text: str
+    span: tuple[int, int]
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(m[1], m[2], m[3], m.span(3)) for m in BLOCK.finditer(page)]
+
+
+def masked(line: str) -> str:
+    return " ".join(re.sub(r"\d+(\.\d+)?(e[-+]\d+)?", "#", line).split())
+
+
+def exact(shown: str, printed: str) -> bool:
+    return shown.rstrip() == "\n".join(line.rstrip() for line in printed.splitlines()).rstrip()
+
+
+def varies(shown: str, printed: str) -> bool:
+    return [masked(x) for x in shown.split("\n")] == [masked(x) for x in printed.split("\n")]
+
+
+def excerpt(shown: str, printed: str) -> bool:
+    have = {masked(line) for line in printed.splitlines()}
+    return all(masked(line) in have for line in shown.splitlines() if line.strip(" .;#"))
+
+
+AGREES: dict[str | None, Callable[[str, str], bool]] = {
+    None: exact,
+    "varies": varies,
+    "excerpt": excerpt,
+}
+
+
+def run(block: Block, scope: dict[str, object], where: str) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.text, where, "exec"), scope)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_page(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    page = path.read_text()
+    found = blocks(page)
+    code = [b for b in found if b.language == "python"]
+    if not code:
+        return
+    if any(b.word == "torch" for b in code) and find_spec("torch") is None:
+        pytest.skip("the page needs PyTorch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    update = request.config.getoption("--update-golden")
+    scope: dict[str, object] = {"__name__": path.stem}
+    changes: list[tuple[tuple[int, int], str]] = []
+    for n, block in enumerate(found):
+        if block.language != "python":
+            continue
+        line = page[: block.span[0]].count("\n") + 1
+        printed = run(block, scope, f"{path.name}, line {line}")
+        after = found[n + 1] if n + 1 < len(found) else None
+        between = "" if after is None else page[block.span[1] : after.span[0]]
+        shown = after is not None and after.language == "text" and between.count("\n") <= 3
+        if after is None or not shown:
+            continue
+        if AGREES[after.word](after.text, printed):
+            continue
+        if not update:
+            assert after.text == printed, f"{path.name}, line {line} ({after.word})"
+            raise AssertionError(f"{path.name}, line {line}: the output differs")
+        changes.append((after.span, printed.rstrip() + "\n"))
+    for (start, end), text in reversed(changes):
+        page = page[:start] + text + page[end:]
+    if changes:
+        path.write_text(page)
