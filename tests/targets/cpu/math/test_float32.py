@@ -62,7 +62,13 @@ def test_all_inputs(function: str) -> None:
     for n in range((1 << 32) // (CHUNK * step)):
         offset = np.uint64(n * CHUNK * step + n % step)
         x = (first + offset).astype(np.uint32).view(np.float32)
-        check(function, x, got=f(x), want=reference(function, x))
+        got, want = f(x), reference(function, x)
+        with np.errstate(all="ignore"):
+            steps = np.abs(got.view(np.int32) - want.astype(np.float32).view(np.int32))
+        # The neighbour of the rounded value is within 1.5 ulp; NaN and signs show as many steps.
+        far = np.flatnonzero((steps > 1) | (steps < 0))
+        if far.size:
+            check(function, x[far], got=got[far], want=want[far])
 
 
 POINTS = [
