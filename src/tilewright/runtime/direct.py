@@ -28,6 +28,8 @@ def shortest(plan: Plan, frames: list[Frame]) -> Direct | None:
     if found is None:
         return None
     step, in_specs, out_specs = found
+    if any(dtype.isbuiltin != 1 for _, dtype, _, _ in (*in_specs, *out_specs)):
+        return None  # arrays of types that are not NumPy's own are no buffers
     function, pool, workers = step.function, plan.pool, plan.threads - 1
     count, one, number = len(in_specs), len(out_specs) == 1, step.number
     ndarray, empty, byte = np.ndarray, np.empty, np.dtype(np.uint8)

@@ -6,7 +6,7 @@ Floats narrower than float32 accumulate in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,8 @@ from tilewright.graph.ops.windows import Windows, windows
 Buffers = Sequence[Buffer]
 
 
-def geometry(call: OpCall) -> Windows:
-    """The windows of a Conv. Raises ModelError if the operands do not fit together."""
-    x, w = call.shape(0), call.shape(1)
+def geometry(call: OpCall, x: tuple[int, ...], w: tuple[int, ...]) -> Windows:
+    """The windows of a Conv of the shape w over one of x. Raises ModelError if they do not fit."""
     group = call.attr("group", 1)
     if len(x) != len(w) or len(x) < 2:
         raise call.error(f"the input {list(x)} and weights {list(w)} differ in rank")
@@ -37,8 +36,12 @@ def geometry(call: OpCall) -> Windows:
     return windows(call, x[2:], w[2:])
 
 
+def _geometry(call: OpCall) -> Windows:
+    return geometry(call, call.shape(0), call.shape(1))
+
+
 def _type(call: OpCall) -> Sequence[Type]:
-    return [(call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *geometry(call).outputs))]
+    return [(call.dtype(0), (call.shape(0)[0], call.shape(1)[0], *_geometry(call).outputs))]
 
 
 def convolution(
@@ -48,11 +51,11 @@ def convolution(
     w: Buffer,
     shape: Windows,
     group: int,
-    offsets: tuple[Any, Any] | None = None,
+    offsets: tuple[Expr, Callable[[Any], Expr]] | None = None,
 ) -> Computation:
     """out[n, m, o] = sum over c and k of x[n, c of m's group, window(o, k)] * w[m, c, k].
 
-    offsets: subtracted from x and w (zero points); padding then counts as the zero point.
+    offsets: zero points, subtracted from x and, by m, from w; padding counts as x's.
     """
     rank = len(shape.kernel)
     per_group = w.shape[0] // group
@@ -71,9 +74,8 @@ def convolution(
             return cast(data, accumulator) * cast(weight, accumulator)
         zero_x, zero_w = offsets
         data = shape.read(x, (n, channel), place, zero_x)
-        left = cast(data, accumulator) - const(zero_x, accumulator)
-        right: Expr = cast(weight, accumulator) - zero_w(m, accumulator)
-        return left * right
+        left = cast(data, accumulator) - cast(zero_x, accumulator)
+        return left * (cast(weight, accumulator) - cast(zero_w(m), accumulator))
 
     return reduce_(name, out, (channels, *shape.kernel), "add", value)
 
@@ -87,7 +89,7 @@ def _channel(m: Any, c: Any, group: int, per_group: int, channels: int) -> Any:
 
 def _conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     x, w, out = inputs[0], inputs[1], outputs[0]
-    shape, group = geometry(call), call.attr("group", 1)
+    shape, group = _geometry(call), call.attr("group", 1)
     if not call.has(2):
         return [convolution(call.name, out, x, w, shape, group)]
     bias = inputs[2]
