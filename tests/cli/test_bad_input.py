@@ -258,11 +258,14 @@ def test_a_corrupted_cache_repairs_itself(command, perceptron, tmp_path):
     assert command("run", perceptron).err == ""
 
 
-def test_the_output_cannot_be_written(command, perceptron, tmp_path):
-    found = command("run", perceptron, "-o", tmp_path / "no" / "such" / "y.npz")
-    assert found.code == 1 and "no" in found.err
-    found = command("compile", perceptron, "-o", tmp_path / "no" / "such" / "m.tw")
-    assert found.code == 1 and "internal error" not in found.err
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("run", "-o"), ("run", "--trace"), ("compile", "-o")],
+)
+def test_the_output_cannot_be_written(command, perceptron, tmp_path, verb, option):
+    target = tmp_path / "no" / "such" / "file"
+    refused(command(verb, perceptron, option, target), "does not exist", str(target.parent))
+    refused(command(verb, perceptron, option, tmp_path), "this is a folder")
 
 
 def test_an_index_out_of_range_is_an_error(command, tmp_path):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
 
 T = TypeVar("T")
@@ -52,11 +53,26 @@ def _file(text: str) -> tuple[str, Path]:
     return name, Path(value)
 
 
+def _out(text: str) -> Path:
+    """A file to be written: that it cannot be is said before the work, not after it."""
+    path = Path(text)
+    if path.is_dir():
+        raise InputError("this is a folder", where=text, hint="Name a file")
+    if not path.parent.is_dir():
+        raise InputError(
+            f"the folder {str(path.parent)!r} does not exist", where=text, hint="Make it first"
+        )
+    return path
+
+
+# Click shows it in the help, in capitals.
+_out.__name__ = "file"
+
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
 EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)
-OUT: Final = click.Path(path_type=Path, dir_okay=False)
+OUT: Final = _out
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""What verbs print and write: JSON for any value, progress on terminals only, whole files."""
+
+import io
+import json
+import stat
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base import events
+from tilewright.cli import output
+
+
+def test_json_of_what_json_lacks(capsys):
+    output.dump({"a": float("inf"), "b": [np.float32(1.5), np.int64(2)], "c": Path("x"), 1: None})
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"a": "inf", "b": [1.5, 2], "c": "x", "1": None}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def terminal(monkeypatch):
+    """Standard error is a terminal from now on; not a fixture, which capturing would undo."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    return sys.stderr
+
+
+def test_progress_follows_the_events(monkeypatch):
+    shown = terminal(monkeypatch)
+    monkeypatch.setattr(output, "_PATIENCE_SECONDS", 0.0)
+    with output.progress("compiling m"):
+        for n in range(3):
+            events.emit("kernel-ready", name=f"kernel{n}", total=3)
+        time.sleep(0.3)
+    assert "compiling m: kernel-ready kernel2" in shown.getvalue()
+    assert not events.listening()
+
+
+def test_no_progress_for_what_is_quick(monkeypatch):
+    shown = terminal(monkeypatch)
+    with output.progress("compiling m"):
+        events.emit("kernel-ready", total=1)
+    assert "compiling" not in shown.getvalue()
+
+
+def test_no_progress_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(output, "_PATIENCE_SECONDS", 0.0)
+    with output.progress("compiling m"):
+        assert not events.listening()
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_ends_with_an_error(monkeypatch):
+    terminal(monkeypatch)
+    monkeypatch.setattr(output, "_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(ValueError, match="wrong"), output.progress("compiling m"):
+        raise ValueError("wrong")
+    assert not events.listening()
+
+
+def test_a_file_is_whole_or_absent(tmp_path):
+    path = tmp_path / "f"
+    output.write_whole(path, lambda file: file.write(b"old"))
+    assert path.read_bytes() == b"old"
+    assert stat.S_IMODE(path.stat().st_mode) & 0o400
+
+    def broken(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        output.write_whole(path, broken)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
