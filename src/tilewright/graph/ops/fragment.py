@@ -40,7 +40,13 @@ class Fragment:
         self, op_type: str, *inputs: Value | None, version: int = 21, **attributes: Any
     ) -> Value:
         """Apply an operator of one result that has a definition here, and give the result."""
-        return self.ops(op_type, *inputs, version=version, **attributes)[0]
+        return self.ops(op_type, *inputs, version=version, count=1, **attributes)[0]
+
+    def pieces(
+        self, op_type: str, *inputs: Value | None, count: int, version: int = 21, **attributes: Any
+    ) -> list[Value]:
+        """As `op`, for an operator with `count` results (Split)."""
+        return self.ops(op_type, *inputs, version=version, count=count, **attributes)
 
     def ops(
         self,
@@ -48,14 +54,16 @@ class Fragment:
         *inputs: Value | None,
         version: int = 21,
         domain: str = "",
+        count: int | None = None,
         **attributes: Any,
     ) -> list[Value]:
         """As `op`, for an operator of several results."""
-        op = Operation(op_type, inputs, (), attributes, domain, version)
+        drafts = () if count is None else tuple(Value(f"{n}") for n in range(count))
+        op = Operation(op_type, inputs, drafts, attributes, domain, version)
         definition = definition_of(op)
         if definition is None:
             raise LookupError(f"{op.qualified} has no definition")
-        types = definition.infer(OpCall(op, self.known))
+        types = list(definition.infer(OpCall(op, self.known)))[:count]
         outputs = tuple(Value(self._fresh(op_type), dtype, shape) for dtype, shape in types)
         name = f"{self.prefix}/{op_type}_{len(self.operations)}"
         self.operations.append(
