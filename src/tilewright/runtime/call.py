@@ -294,8 +294,10 @@ def run(
             step.run(values)
         else:
             watch(step, values)
-    for tensor, value in zip(plan.model.outputs, values.outputs):
-        if value is None and tensor.dtype != OBJECT:
+    for n, (tensor, value) in enumerate(zip(plan.model.outputs, values.outputs)):
+        if value is None and tensor.is_static and tensor.nbytes == 0:
+            values.outputs[n] = np.empty(tensor.extents, dtype_of(tensor.dtype).numpy)
+        elif value is None and tensor.dtype != OBJECT:
             raise ExecutionError(f"no step makes the output {tensor.name!r}")
     return values.outputs
 
