@@ -1,0 +1,193 @@
+"""LSTM, GRU and RNN, by decomposition: what does not hang on the state is one matrix product.
+
+The products of the whole sequence with W are a Gemm; the recurrence itself is an operator of our
+own per direction (`recurrent_steps`), which reads the recurrent weights in panels:
+panels[p, k, l] = R[p * TILE + l, k], with rows of zeros up to a multiple of TILE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.broadcasting import wide_dtype
+from tilewright.graph.ops.casts import ONNX_DTYPES
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.recurrent_steps import DOMAIN, LANES, TILE, activations
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+_NUMBER = {name: number for number, name in ONNX_DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """steps, batch, width of the input, units of the state; which directions run backwards."""
+
+    steps: int
+    batch: int
+    width: int
+    units: int
+    backwards: tuple[bool, ...]
+
+
+def _sizes(call: OpCall) -> Sizes:
+    x, r = call.shape(0), call.shape(2)
+    direction = call.attr("direction", "forward")
+    if len(x) != 3 or len(r) != 3 or direction not in DIRECTIONS:
+        raise call.error(f"input {list(x)}, weights {list(r)}, direction {direction!r}")
+    steps, batch = (x[1], x[0]) if call.attr("layout", 0) else (x[0], x[1])
+    found = Sizes(steps, batch, x[2], r[2], DIRECTIONS[direction])
+    gates = GATES[call.operation.op_type]
+    expected = (len(found.backwards), gates * found.units, x[2])
+    if call.shape(1) != expected or r != (*expected[:2], found.units):
+        raise call.error(
+            f"W is {list(call.shape(1))} and R is {list(r)}; W should be {list(expected)}"
+        )
+    return found
+
+
+def _types(call: OpCall) -> Sequence[Type]:
+    s, dtype = _sizes(call), call.dtype(0)
+    n = len(s.backwards)
+    if call.attr("layout", 0):
+        every, last = (s.batch, s.steps, n, s.units), (s.batch, n, s.units)
+    else:
+        every, last = (s.steps, n, s.batch, s.units), (n, s.batch, s.units)
+    states = 2 if call.operation.op_type == "LSTM" else 1
+    return [(dtype, every), *[(dtype, last)] * states]
+
+
+class _Layer:
+    """One LSTM, GRU or RNN in the making."""
+
+    def __init__(self, call: OpCall, g: Fragment) -> None:
+        self.call = call
+        self.g = g
+        self.kind = call.operation.op_type
+        self.sizes = _sizes(call)
+        self.dtype: DType = wide_dtype(call.dtype(0))
+        self.gates = GATES[self.kind]
+
+    def const(self, array: Any) -> Value:
+        return self.g.constant(np.asarray(array, self.dtype.numpy))
+
+    def ints(self, *numbers: int) -> Value:
+        return self.g.constant(np.array(numbers, np.int64))
+
+    def to(self, v: Value, dtype: DType) -> Value:
+        return v if v.dtype is dtype else self.g.op("Cast", v, to=_NUMBER[dtype.name])
+
+    def part(self, i: int, d: int, axis: int = 0) -> Value:
+        """Input `i` of direction `d`, in the accumulator dtype."""
+        index = self.g.constant(np.array(d, np.int64))
+        return self.to(self.g.op("Gather", self.call.value(i), index, axis=axis), self.dtype)
+
+    def slice(self, v: Value, start: int, end: int) -> Value:
+        return self.g.op("Slice", v, self.ints(start), self.ints(end), self.ints(0))
+
+    def results(self) -> list[Value]:
+        """Y and the last states."""
+        x = self.to(self.call.value(0), self.dtype)
+        batch_first = bool(self.call.attr("layout", 0))
+        if batch_first:
+            x = self.g.op("Transpose", x, perm=[1, 0, 2])
+        x = self.g.op("Reshape", x, self.ints(self.sizes.steps * self.sizes.batch, -1))
+        parts = [self.direction(x, d) for d in range(len(self.sizes.backwards))]
+        found = []
+        for n, same in enumerate(zip(*parts, strict=True)):
+            axis = 1 if n == 0 else 0
+            y = self.g.op("Concat", *same, axis=axis) if len(same) > 1 else same[0]
+            if batch_first:
+                y = self.g.op("Transpose", y, perm=[2, 0, 1, 3] if n == 0 else [1, 0, 2])
+            found.append(self.to(y, self.call.dtype(0)))
+        return found
+
+    def direction(self, x: Value, d: int) -> list[Value]:
+        """The results of direction `d`; x: every step of every sequence, one per row."""
+        s, rows = self.sizes, self.gates * self.sizes.units
+        bias, inner = self.biases(d)
+        gates = self.g.op("Gemm", x, self.part(1, d), bias, transB=1)
+        gates = self.g.op("Reshape", gates, self.ints(s.steps, s.batch, rows))
+        state_axis = 1 if self.call.attr("layout", 0) else 0
+        states = [
+            self.part(i, d, state_axis) if self.call.has(i) else self.zeros(s.batch, s.units)
+            for i in ((5, 6) if self.kind == "LSTM" else (5,))
+        ]
+        lengths = self.call.value(4) if self.call.has(4) else None
+        extra: list[Value | None] = [inner]
+        if self.kind == "LSTM":
+            extra = [self.part(7, d) if self.call.has(7) else None]
+        each = activations(self.call, len(s.backwards))[d]
+        return self.g.ops(
+            f"{self.kind}Steps",
+            gates,
+            lengths,
+            *states,
+            *extra,
+            *self.weights(self.part(2, d)),
+            domain=DOMAIN,
+            version=1,
+            backwards=s.backwards[d],
+            activations=each,
+            clip=self.call.attr("clip"),
+            input_forget=self.call.attr("input_forget", 0),
+        )
+
+    def zeros(self, *shape: int) -> Value:
+        return self.const(np.zeros(shape))
+
+    def biases(self, d: int) -> tuple[Value | None, Value | None]:
+        """The bias of the input's product, and the one that a GRU adds inside its reset gate."""
+        inside = self.kind == "GRU" and self.call.attr("linear_before_reset", 0)
+        units, rows = self.sizes.units, self.gates * self.sizes.units
+        if not self.call.has(3):
+            return None, self.zeros(units) if inside else None
+        both = self.part(3, d)
+        w, r = self.slice(both, 0, rows), self.slice(both, rows, 2 * rows)
+        if not inside:
+            return self.g.op("Add", w, r), None
+        outer = self.g.op("Concat", self.slice(r, 0, 2 * units), self.zeros(units), axis=0)
+        return self.g.op("Add", w, outer), self.slice(r, 2 * units, rows)
+
+    def weights(self, r: Value) -> list[Value]:
+        """The recurrent weights in panels; those of a GRU's candidate state apart if need be."""
+        units = self.sizes.units
+        if self.kind != "GRU" or self.call.attr("linear_before_reset", 0):
+            return [self.panels(r)]
+        return [
+            self.panels(self.slice(r, 0, 2 * units)),
+            self.panels(self.slice(r, 2 * units, 3 * units)),
+        ]
+
+    def panels(self, r: Value) -> Value:
+        rows, units = r.extents
+        tile = TILE if rows >= TILE else -(-rows // LANES) * LANES
+        missing = -rows % tile
+        if missing:
+            r = self.g.op("Concat", r, self.zeros(missing, units), axis=0)
+        r = self.g.op("Reshape", r, self.ints(-1, tile, units))
+        return self.g.op("Transpose", r, perm=[0, 2, 1])
+
+
+def _decompose(call: OpCall, g: Fragment) -> list[Value] | None:
+    s = _sizes(call)
+    if 0 in (s.steps, s.batch, s.units, s.width):
+        return None
+    return _Layer(call, g).results()
+
+
+def _flops(call: OpCall) -> int:
+    s = _sizes(call)
+    rows = GATES[call.operation.op_type] * s.units * len(s.backwards)
+    return 2 * s.steps * s.batch * rows * (s.units + s.width)
+
+
+for _name in GATES:
+    register(OpDef(_name, _types, since=7, decompose=_decompose, flops=_flops))
