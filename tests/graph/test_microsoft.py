@@ -17,7 +17,9 @@ def floats(*shape):
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def check(op_type, inputs, constants=(), outputs=("y",), domain="com.microsoft", **attributes):
+def check(
+    op_type, inputs, constants=(), outputs=("y",), domain="com.microsoft", result=1, **attributes
+):
     names = ["" if a is None else f"x{n}" for n, a in enumerate(inputs)]
     node = helper.make_node(op_type, names, list(outputs), domain=domain, **attributes)
     given = [n for n, a in enumerate(inputs) if a is not None and n not in constants]
@@ -27,7 +29,7 @@ def check(op_type, inputs, constants=(), outputs=("y",), domain="com.microsoft",
         )
         for n in given
     ]
-    out = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs if n]
+    out = [helper.make_tensor_value_info(n, result, None) for n in outputs if n]
     weights = [numpy_helper.from_array(inputs[n], names[n]) for n in constants]
     graph = helper.make_graph([node], "g", infos, out, weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
@@ -83,3 +85,20 @@ def test_multi_head_attention():
     check("MultiHeadAttention", [q, k, v], num_heads=2)
     check("MultiHeadAttention", [q, k, v, bias, mask], num_heads=4)
     check("MultiHeadAttention", [q, k, v, None, None, floats(2, 2, 4, 6)], num_heads=2)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary_embedding(interleaved):
+    angles = floats(10, 4)
+    cos, sin = np.cos(angles), np.sin(angles)
+    positions = np.array([[0, 1, 2], [4, 2, 7]], np.int64)
+    check("RotaryEmbedding", [floats(2, 3, 16), positions, cos, sin], interleaved=interleaved)
+    start = np.array([2], np.int64)
+    check("RotaryEmbedding", [floats(2, 2, 3, 8), start, cos, sin], interleaved=interleaved)
+
+
+def test_quantised():
+    a, b = (RNG.integers(0, 256, (3, 4)).astype(np.uint8) for _ in range(2))
+    scale, zero = np.array(0.1, np.float32), np.array(120, np.uint8)
+    operands = [a, scale, zero, b, scale, zero, np.array(0.2, np.float32), zero]
+    check("QLinearAdd", operands, result=TensorProto.UINT8)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.broadcasting import broadcast
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -178,6 +179,31 @@ _define(
 )
 
 
+# ----------------------------------------------------------------------------------- quantised
+
+
+def _quantised(op_type: str) -> Decompose:
+    """inputs: A, its scale and zero point, B, its scale and zero point, those of the result."""
+
+    def decompose(call: OpCall, f: Fragment) -> Sequence[Value]:
+        parts = [
+            f.op("DequantizeLinear", call.value(n), call.value(n + 1), _optional(call, n + 2))
+            for n in (0, 3)
+        ]
+        y = f.op(op_type, *parts)
+        return [f.op("QuantizeLinear", y, call.value(6), _optional(call, 7))]
+
+    return decompose
+
+
+def _broadcast_type(call: OpCall) -> Sequence[Type]:
+    return [(call.dtype(0), broadcast(call, call.shape(0), call.shape(3)))]
+
+
+_define("QLinearAdd", _quantised("Add"), _broadcast_type)
+_define("QLinearMul", _quantised("Mul"), _broadcast_type)
+
+
 # ------------------------------------------------------------------------------------ attention
 
 
@@ -264,6 +290,57 @@ def _attention(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     return [_attend(call, f, heads[0], heads[1], heads[2], mask)]
 
 
+def _rotary(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    """inputs: x (3 or 4 axes), positions, cosines and sines per position."""
+    if call.attr("is_packed_batching", 0):
+        return None
+    x = call.value(0)
+    flat = call.rank(0) == 3
+    half = call.shape(2)[-1]
+    if flat:
+        size = call.shape(0)[-1] // call.attr("num_heads", 0) if call.attr("num_heads", 0) else 0
+        x = _heads(call, f, x, call.shape(0)[-1] // (size or 2 * half))
+    batch, heads, length, size = x.extents
+    positions = call.value(1)
+    if call.shape(1) == (1,):
+        positions = f.op("Add", positions, f.constant(np.arange(length)[None], int64))
+    angles = [
+        f.op("Unsqueeze", f.op("Gather", call.value(n), positions), f.constant([1], int64))
+        for n in (2, 3)
+    ]
+    y = _rotated(f, x, half, angles, bool(call.attr("interleaved", 0)))
+    if not flat:
+        return [y]
+    merged = f.constant([batch, length, heads * size], int64)
+    return [f.op("Reshape", f.op("Transpose", y, perm=[0, 2, 1, 3]), merged)]
+
+
+def _rotated(f: Fragment, x: Value, half: int, angles: Sequence[Value], interleaved: bool) -> Value:
+    """Pairs of the first 2 * half elements of the last axis turned by their angles."""
+    shape = x.extents
+    rest = shape[-1] - 2 * half
+    head, tail = x, None
+    if rest:
+        head, tail = f.pieces("Split", x, f.constant([2 * half, rest], int64), count=2, axis=3)
+    if interleaved:
+        head = f.op("Reshape", head, f.constant([*shape[:3], half, 2], int64))
+        pair = f.pieces("Split", head, f.constant([1, 1], int64), count=2, axis=4)
+        a, b = (f.op("Reshape", p, f.constant([*shape[:3], half], int64)) for p in pair)
+    else:
+        a, b = f.pieces("Split", head, f.constant([half, half], int64), count=2, axis=3)
+    cos, sin = angles
+    left = f.op("Sub", f.op("Mul", a, cos), f.op("Mul", b, sin))
+    right = f.op("Add", f.op("Mul", a, sin), f.op("Mul", b, cos))
+    if interleaved:
+        last = f.constant([-1], int64)
+        columns = [f.op("Unsqueeze", v, last) for v in (left, right)]
+        joined = f.op("Concat", *columns, axis=4)
+        joined = f.op("Reshape", joined, f.constant([*shape[:3], 2 * half], int64))
+    else:
+        joined = f.op("Concat", left, right, axis=3)
+    return joined if tail is None else f.op("Concat", joined, tail, axis=3)
+
+
 def _value_type(call: OpCall) -> Sequence[Type]:
     batch, length, _ = call.shape(0)
     return [(call.dtype(0), (batch, length, call.shape(2)[-1]))]
@@ -277,3 +354,4 @@ def _attention_type(call: OpCall) -> Sequence[Type]:
 
 _define("MultiHeadAttention", _multi_head, _value_type)
 _define("Attention", _attention, _attention_type)
+_define("RotaryEmbedding", _rotary)
