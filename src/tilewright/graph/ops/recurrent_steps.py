@@ -12,6 +12,7 @@ A step at or after a sequence's length leaves its state alone and gives 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tilewright.base import dtypes
@@ -148,11 +149,8 @@ class _Steps:
             full, rest = divmod(self.batch, ROWS)
             parts = []
             if full:
-                parts.append(
-                    self.nests.loop(
-                        full, lambda b: self._tile(out, panels, left, p, b * ROWS, ROWS)
-                    )
-                )
+                several = partial(self._tile, out, panels, left, p, ROWS)
+                parts.append(self.nests.loop(full, lambda b: several(b * ROWS)))
             if rest:
                 parts.append(self._tile(out, panels, left, p, rest, const(full * ROWS)))
             return block(*parts)
