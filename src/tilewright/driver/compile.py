@@ -18,12 +18,14 @@ from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.single import build_kernel
 from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, live_buffers, lower
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
+from tilewright.loops.nodes import Kernel
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
@@ -62,14 +64,18 @@ def compile(
     """Compile a model for this machine.
 
     source: a path to an ONNX file, its bytes, an onnx.ModelProto, a torch.nn.Module (with
-    example_inputs), or a Graph. dims: values of symbolic dimensions. options: target, mcpu,
-    threads, strict (a reference kernel is an error), math ("strict", "exact", "fast"), cache
-    (False: neither read nor write the kernel cache), memory_limit (bytes).
+    example_inputs), a Graph, or a Kernel, which runs as its schedule says. dims: values of symbolic
+    dimensions. options: target, mcpu, threads, strict (a reference kernel is an error), math
+    ("strict", "exact", "fast"), cache (False: neither read nor write the kernel cache),
+    memory_limit (bytes).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
     chosen = Options(**options)
     with _lock, _collector_paused(), events.span("compile"):
+        if isinstance(source, Kernel):
+            machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
+            return Executable(build_kernel(source, machine), threads=chosen.threads)
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)

@@ -1,0 +1,56 @@
+"""One Kernel as a model of its own, run as its schedule says: for schedules written by hand."""
+
+from __future__ import annotations
+
+from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.expr.nodes import Binary, Call, Compare, Expr, Neg
+from tilewright.graph.lower import Lowered
+from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.stages import Stage
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update
+from tilewright.runtime.model import CompiledModel
+from tilewright.targets.base import Target
+
+
+def build_kernel(kernel: Kernel, target: Target) -> CompiledModel:
+    """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
+
+    Raises UnsupportedError for what has no native code.
+    """
+    values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
+    inputs = tuple(values[b] for b in kernel.inputs)
+    outputs = tuple(values[b] for b in kernel.outputs)
+    stage = Stage(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
+    lowered = Lowered(
+        Graph(kernel.name, inputs, outputs, ()), [stage], {v: b for b, v in values.items()}
+    )
+    face = interface(stage, kernel.outputs)
+    code = KernelCompiler(target, target, None).compile(face, ())
+    assembler = Assembler(lowered, [Built(stage, face, code)], target, None)
+    return assembler.model({"target": target.name})
+
+
+def _flops(s: Stmt) -> int:
+    """Floating-point operations of one run; loops of unknown extent and conditions count once."""
+    match s:
+        case For():
+            return (1 if s.trips is None else s.trips) * _flops(s.body)
+        case Block():
+            return sum(map(_flops, s.stmts))
+        case Alloc():
+            return _flops(s.body)
+        case If():
+            return _flops(s.then) + (0 if s.otherwise is None else _flops(s.otherwise))
+        case Store():
+            return _arithmetic(s.value)
+        case Update():
+            return sum(_arithmetic(v) + v.dtype.is_float for v in s.values)
+    return 0
+
+
+def _arithmetic(e: Expr) -> int:
+    """Nodes that compute a float, each once."""
+    counted = (n for n in postorder(e) if isinstance(n, Binary | Neg | Call))
+    return sum(n.dtype.is_float for n in counted if not isinstance(n, Compare))

@@ -1,0 +1,50 @@
+"""A Kernel as a model: it runs as its schedule says, and its work is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import InputError
+from tilewright.loops.lower import lower
+from tilewright.operators import Buffer, exp, map_, maximum, minimum, reduce_, where
+from tilewright.schedule import Schedule
+
+
+def product(m: int, n: int, k: int) -> Schedule:
+    a, b, c = (Buffer(*x, float32) for x in (("a", (m, k)), ("b", (k, n)), ("c", (m, n))))
+    c_ = reduce_("mm", c, (k,), "add", lambda i, j, k: a[i, k] * b[k, j])
+    return Schedule(lower("mm", [c_], [a, b, c], [c]))
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_kernel_is_compiled_as_it_is(scheduled):
+    s = product(6, 16, 5)
+    if scheduled:
+        outer, _ = s.split("mm.i", 2)
+        s.parallel(outer)
+    exe = tw.compile(s.kernel)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((6, 5), np.float32), rng.standard_normal((5, 16), np.float32)
+    np.testing.assert_allclose(exe(a, b), a @ b, rtol=1e-5, atol=1e-5)
+    assert [t.name for t in exe.inputs] == ["a", "b"]
+    assert exe.model.kernels[0].flops == 2 * 6 * 16 * 5
+    with pytest.raises(InputError, match="missing inputs"):
+        exe(a)
+
+
+def test_scalar_functions_of_the_authors_door():
+    x, y = Buffer("x", (33,), float32), Buffer("y", (33,), float32)
+
+    def f(i):
+        return where(x[i] < 0.0, exp(x[i]), minimum(maximum(x[i], 0.5), 2.0))
+
+    exe = tw.compile(lower("f", [map_("f", y, f)], [x, y], [y]))
+    v = np.linspace(-3, 3, 33, dtype=np.float32)
+    np.testing.assert_allclose(exe(v), np.where(v < 0, np.exp(v), np.clip(v, 0.5, 2)), rtol=1e-6)
+    from tilewright import operators
+
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = operators.no_such
