@@ -43,10 +43,25 @@ def onnxruntime(path: Path, threads: int, dims: Mapping[str, int] | None = None)
     return lambda feeds: session.run(names, feeds)
 
 
+def openvino(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """OpenVINO's CPU plug-in for latency, in float32 as the others compute."""
+    import openvino as ov
+
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    compiled = ov.Core().compile_model(str(path), "CPU", settings)
+    request = compiled.create_infer_request()
+    return lambda feeds: list(request.infer(feeds).values())
+
+
 # Engine, which is also its package's name -> model file, threads, symbolic extents to Runner.
 ENGINES: Final[dict[str, Callable[..., Runner]]] = {
     "tilewright": tilewright,
     "onnxruntime": onnxruntime,
+    "openvino": openvino,
 }
 # Asked for often, and why they cannot run the same file.
 NO_ENGINE: Final = {
