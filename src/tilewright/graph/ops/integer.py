@@ -121,9 +121,7 @@ def _int_convolution(
 
     shape = _windows(call, x, w)
     group = call.attr("group", 1)
-    return convolution(
-        f"{call.name}_sum", out, data, weights, shape, group, (zero_x, zero_w)
-    )
+    return convolution(f"{call.name}_sum", out, data, weights, shape, group, (zero_x, zero_w))
 
 
 def _windows(call: OpCall, x: int, w: int) -> Windows:

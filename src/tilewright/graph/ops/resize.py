@@ -1,0 +1,254 @@
+"""Resize and Upsample: one pass per axis that changes, each by the internal operator Resample.
+
+Resample(x, weights?, first?) mixes along one axis: result o is the sum over t of weights[o, t]
+times element first(o) + t, clamped to the axis. first(o) is (a * o + b) // d where such a line
+exists (attribute `line`), else a table. Without weights it copies element first(o).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, bool_, float32, float64, int64
+from tilewright.compute.build import map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Max, Min, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import ONNX_DTYPES
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.resample import (
+    ROUNDINGS,
+    TRANSFORMATIONS,
+    Axis,
+    Filter,
+    as_line,
+    coordinates,
+    nearest,
+    outside,
+    weighted,
+)
+
+Buffers = Sequence[Buffer]
+DOMAIN = "tilewright"
+UNROLLED = 8  # taps written out; longer filters are a reduction
+
+
+def _resample_type(call: OpCall) -> Sequence[Type]:
+    shape, axis = list(call.shape(0)), call.attr("axis")
+    shape[axis] = call.attr("size")
+    return [(call.dtype(0), tuple(shape))]
+
+
+def _position(call: OpCall, inputs: Buffers, o: Any, tap: Any, extent: int) -> Expr:
+    """Where along an axis of that extent the element of a tap lies."""
+    line = call.attr("line")
+    if line is None:
+        first: Expr = inputs[2][o]
+    else:
+        a, b, d = line
+        first = o * a + b if d == 1 else (o * a + b) // d
+    low, high = call.attr("range")
+    taps = (tap, tap) if isinstance(tap, int) else (0, inputs[1].shape[1] - 1)
+    place = first + tap
+    if high + taps[1] >= extent:
+        place = Min(place, const(extent - 1))
+    return Max(place, const(0)) if low + taps[0] < 0 else place
+
+
+def _resample(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+    axis = call.attr("axis")
+    rank = len(out.shape)
+
+    def read(i: Sequence[Any], tap: Any) -> Expr:
+        place = _position(call, inputs, i[axis], tap, x.shape[axis])
+        return x[(*i[:axis], place, *i[axis + 1 :])]
+
+    if not call.has(1):
+        return [map_(call.name, out, lambda *i: read(i, 0))]
+    weights = inputs[1]
+    taps = weights.shape[1]
+    if taps > UNROLLED:
+        return [
+            reduce_(
+                call.name,
+                out,
+                (taps,),
+                "add",
+                lambda *i: weights[i[axis], i[-1]] * read(i[:rank], i[-1]),
+            )
+        ]
+
+    def mixed(*i: Any) -> Expr:
+        parts = [weights[i[axis], t] * read(i, t) for t in range(taps)]
+        return sum(parts[1:], start=parts[0])
+
+    return [map_(call.name, out, mixed)]
+
+
+def _resample_arrays(
+    call: OpCall, x: Array, weights: Array | None = None, first: Array | None = None
+) -> list[Array]:
+    axis, line = call.attr("axis"), call.attr("line")
+    if line is not None:
+        a, b, d = line
+        first = (a * np.arange(call.attr("size")) + b) // d
+    assert first is not None
+    taps = 1 if weights is None else weights.shape[1]
+    places = np.clip(first[:, None] + np.arange(taps), 0, x.shape[axis] - 1)
+    taken = np.take(x, places, axis)
+    if weights is None:
+        return [taken.squeeze(axis + 1)]
+    shaped = weights.reshape(weights.shape + (1,) * (x.ndim - axis - 1))
+    return [(taken * shaped).sum(axis + 1).astype(x.dtype)]
+
+
+register(
+    OpDef(
+        "Resample",
+        _resample_type,
+        domain=DOMAIN,
+        compute=_resample,
+        reference=_resample_arrays,
+        flops=lambda call: call.size_out(0) * (2 * call.shape(1)[1] if call.has(1) else 0),
+    )
+)
+
+
+def _axes(call: OpCall) -> list[Axis]:
+    """How every axis of input 0 is resized."""
+    shape = call.shape(0)
+    asked = call.attr("axes")
+    axes = list(range(len(shape))) if asked is None else [call.axis(a, len(shape)) for a in asked]
+    roi = _roi(call, len(axes))
+    found = [Axis(n, n, 1.0) for n in shape]
+    sizes = call.ints(3) if call.arity > 3 and call.has(3) else None
+    if sizes:
+        scales = [sizes[n] / max(shape[a], 1) for n, a in enumerate(axes)]
+        policy = call.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            scales = [(min if policy == "not_larger" else max)(scales)] * len(axes)
+            sizes = [int(s * shape[a] + 0.5) for s, a in zip(scales, axes, strict=True)]
+    else:
+        scales = _scales(call)
+        sizes = [int(s * shape[a]) for s, a in zip(scales, axes, strict=True)]
+    if len(sizes) != len(axes):
+        raise call.error(f"{len(sizes)} sizes or scales for {len(axes)} axes")
+    for axis, size, scale, window in zip(axes, sizes, scales, roi, strict=True):
+        if scale <= 0 and shape[axis]:
+            raise call.error(f"a scale of {scale}")
+        found[axis] = Axis(shape[axis], size, scale, window)
+    return found
+
+
+def _scales(call: OpCall) -> list[float]:
+    if call.operation.op_type == "Upsample" and call.version < 9:
+        given = call.attr("scales")
+    else:
+        given = call.need(2 if call.version >= 11 else 1).reshape(-1)
+    return [float(s) for s in given]
+
+
+def _roi(call: OpCall, count: int) -> list[tuple[float, float]]:
+    if call.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return [(0.0, 1.0)] * count
+    roi = [float(v) for v in call.need(1).reshape(-1)]
+    if len(roi) != 2 * count:
+        raise call.error(f"a roi of {len(roi)} numbers for {count} axes")
+    return [(roi[n], roi[n + count]) for n in range(count)]
+
+
+def _type(call: OpCall) -> Sequence[Type]:
+    return [(call.dtype(0), tuple(a.outputs for a in _axes(call)))]
+
+
+def _transformation(call: OpCall) -> str:
+    """Before version 11 there was but one, and nearest rounded down."""
+    if call.operation.op_type == "Upsample" or call.version < 11:
+        return "asymmetric"
+    name = str(call.attr("coordinate_transformation_mode", "half_pixel"))
+    if name == "tf_half_pixel_for_nn":
+        return "half_pixel"
+    if name not in TRANSFORMATIONS:
+        raise call.error(f"no such coordinate transformation: {name!r}")
+    return name
+
+
+def _filter(call: OpCall) -> Filter:
+    old = call.operation.op_type == "Upsample" or call.version < 11
+    mode = str(call.attr("mode", "nearest"))
+    rounding = "floor" if old else str(call.attr("nearest_mode", "round_prefer_floor"))
+    if mode not in ("nearest", "linear", "bilinear", "cubic") or rounding not in ROUNDINGS:
+        raise call.error(f"no such mode: {mode!r}, {rounding!r}")
+    return Filter(
+        "linear" if mode == "bilinear" else mode,
+        rounding,
+        bool(call.attr("antialias", 0)),
+        float(call.attr("cubic_coeff_a", -0.75)),
+        bool(call.attr("exclude_outside", 0)),
+    )
+
+
+def _decompose(call: OpCall, f: Fragment) -> list[Value]:
+    x, source = call.value(0), call.dtype(0)
+    how, transformation = _filter(call), _transformation(call)
+    axes = _axes(call)
+    if 0 in (*call.shape(0), *(a.outputs for a in axes)):
+        shape = f.constant([a.outputs for a in axes], int64)
+        return [f.op("ConstantOfShape", shape, value=np.zeros(1, source.numpy))]
+    mixes = how.mode != "nearest" or transformation == "tf_crop_and_resize"
+    work = (float64 if source is float64 else float32) if mixes else source
+    x = _converted(f, x, work)
+    for n, axis in enumerate(axes):
+        if not axis.idle:
+            x = _along(call, f, x, n, axis)
+    if work is not source and source.is_int:
+        limits = (f.constant(v, work) for v in (source.min, source.max))
+        x = f.op("Clip", f.op("Round", x), *limits)
+    return [_converted(f, x, source)] if f.operations else [f.op("Identity", x)]
+
+
+def _converted(f: Fragment, x: Value, dtype: DType) -> Value:
+    if x.dtype is dtype:
+        return x
+    number = next(n for n, name in ONNX_DTYPES.items() if name == dtype.name)
+    return f.op("Cast", x, to=number)
+
+
+def _along(call: OpCall, f: Fragment, x: Value, n: int, axis: Axis) -> Value:
+    """`x` resized along its axis `n`."""
+    how, transformation = _filter(call), _transformation(call)
+    place = coordinates(axis, transformation)
+    weights: Value | None = None
+    if how.mode == "nearest":
+        first = nearest(place, how.rounding)
+    else:
+        first, table = weighted(axis, place, how)
+        weights = f.constant(table, x.dtype)
+    line = as_line(first)
+    found = f.ops(
+        "Resample",
+        x,
+        weights,
+        f.constant(first, int64) if line is None else None,
+        domain=DOMAIN,
+        version=1,
+        axis=n,
+        size=axis.outputs,
+        line=line,
+        range=(int(first.min()), int(first.max())),
+    )[0]
+    missed = outside(axis, place) if transformation == "tf_crop_and_resize" else None
+    if missed is None:
+        return found
+    mask = missed.reshape(-1, *(1,) * (len(x.extents) - n - 1))
+    value = f.constant(call.attr("extrapolation_value", 0.0), x.dtype)
+    return f.op("Where", f.constant(mask, bool_), value, found)
+
+
+for _name, _since, _until in (("Resize", 10, None), ("Upsample", 7, 9)):
+    register(OpDef(_name, _type, since=_since, until=_until, decompose=_decompose))

@@ -1,0 +1,123 @@
+"""Quantisation and integer products, against onnx.reference."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx.helper import np_dtype_to_tensor_dtype
+
+from tests.graph import one_operator
+
+RNG = np.random.default_rng(3)
+INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, ml_dtypes.int4, ml_dtypes.uint4]
+FLOATS = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fnuz]
+
+
+def agree(op_type, inputs, *, opset=23, **rest):
+    one_operator.agree(op_type, inputs, opset=opset, **rest)
+
+
+def reals(*shape):
+    return (RNG.standard_normal(shape) * 20).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", INTEGERS)
+def test_quantize_per_axis(target):
+    scale = np.array([0.5, 2.0, 3.0], np.float32)
+    zero = np.array([1, 3, 0]).astype(target)
+    agree("QuantizeLinear", [reals(2, 3, 9), scale, zero], axis=1)
+
+
+@pytest.mark.parametrize("target", [*FLOATS, ml_dtypes.float4_e2m1fn])
+def test_quantize_to_narrow_floats(target):
+    zero = np.zeros((), target)
+    agree("QuantizeLinear", [reals(4, 9), np.float32(0.01).reshape(()), zero])
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float16])
+def test_quantize_blocked(precision):
+    scale = np.abs(reals(2, 3)).astype(np.float16) + np.float16(1)
+    number = np_dtype_to_tensor_dtype(np.dtype(precision))
+    x = reals(2, 8).astype(np.float16)
+    agree("QuantizeLinear", [x, scale], axis=1, block_size=3, precision=number)
+
+
+@pytest.mark.parametrize("source", [*INTEGERS, np.int32])
+def test_dequantize_per_axis(source):
+    x = RNG.integers(0, 7, (2, 3, 9)).astype(source)
+    scale, zero = np.array([0.5, 2, 3], np.float32), np.array([1, 3, 0]).astype(source)
+    agree("DequantizeLinear", [x, scale, zero], axis=-2)
+
+
+@pytest.mark.parametrize("source", FLOATS)
+@pytest.mark.parametrize("scale", [np.float32(0.3), np.float16(0.25)])
+def test_dequantize_narrow_floats(source, scale):
+    agree("DequantizeLinear", [reals(4, 5).astype(source), np.asarray(scale)])
+
+
+def test_dynamic():
+    x = reals(5, 6)
+    agree("DynamicQuantizeLinear", [x], outputs=3)
+    agree("DynamicQuantizeLinear", [np.abs(x) + 1], outputs=3)
+    agree("DynamicQuantizeLinear", [np.zeros((2, 2), np.float32)], outputs=3)
+
+
+def bytes_of(dtype, *shape):
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("shapes", [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((5,), (5,))])
+@pytest.mark.parametrize("left", [np.uint8, np.int8])
+def test_matmul_integer(shapes, left):
+    a, b = bytes_of(left, *shapes[0]), bytes_of(np.int8, *shapes[1])
+    agree("MatMulInteger", [a, b, np.array(7, left), np.array(-3, np.int8)])
+
+
+def test_matmul_integer_zero_point_per_row_and_column():
+    a, b = bytes_of(np.uint8, 3, 5), bytes_of(np.uint8, 5, 4)
+    rows, columns = bytes_of(np.uint8, 3), bytes_of(np.uint8, 4)
+    wide = [v.astype(np.int32) for v in (a, b, rows, columns)]
+    want = (wide[0] - wide[2][:, None]) @ (wide[1] - wide[3])
+    agree("MatMulInteger", [a, b, rows, columns], expected=[want])
+
+
+def rounded(total, factor, zero, dtype):
+    info = np.iinfo(dtype)
+    found = np.rint(total.astype(np.float32) * factor) + np.float32(zero)
+    return np.clip(found, info.min, info.max).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_qlinear_matmul(dtype):
+    a, b = bytes_of(dtype, 2, 3, 8), bytes_of(dtype, 8, 4)
+    scales = np.float32(0.03), np.array([0.1, 0.2, 0.3, 0.4], np.float32), np.float32(0.7)
+    za, zy = dtype(3), dtype(5)
+    zb = bytes_of(dtype, 4)
+    total = (a.astype(np.int32) - za) @ (b.astype(np.int32) - zb.astype(np.int32))
+    want = rounded(total, scales[0] * scales[1] / scales[2], zy, dtype)
+    inputs = [a, scales[0], za, b, scales[1], zb, scales[2], zy]
+    agree("QLinearMatMul", [np.asarray(v) for v in inputs], expected=[want])
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_conv_integer(group):
+    x, w = bytes_of(np.uint8, 1, 4, 5, 6), bytes_of(np.uint8, 4, 4 // group, 3, 2)
+    zeros = [np.array(11, np.uint8), np.array(100, np.uint8)]
+    rest = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": group}
+    agree("ConvInteger", [x, w, *zeros], opset=10, **rest)
+
+
+def test_qlinear_conv():
+    x, w = bytes_of(np.uint8, 1, 3, 6, 6), bytes_of(np.int8, 4, 3, 3, 3)
+    x_scale, y_scale = np.float32(0.04), np.float32(0.9)
+    w_scale = np.array([0.1, 0.2, 0.05, 0.07], np.float32)
+    zx, zw, zy = np.uint8(120), np.zeros(4, np.int8), np.uint8(10)
+    bias = RNG.integers(-900, 900, 4).astype(np.int32)
+    padded = np.pad(x.astype(np.int32) - zx, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    total = np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.int32))
+    total = total + bias[:, None, None]
+    want = rounded(total, (x_scale * w_scale / y_scale)[:, None, None], zy, np.uint8)
+    inputs = [x, x_scale, zx, w, w_scale, zw, y_scale, zy, bias]
+    arrays = [np.asarray(v) for v in inputs]
+    agree("QLinearConv", arrays, pads=[1, 1, 1, 1], expected=[want])
