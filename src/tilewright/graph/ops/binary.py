@@ -48,7 +48,7 @@ def nary(
     result: DType | None = None,
     like: int = 0,
     cost: int = 1,
-    since: int = 7,
+    since: int = 1,
 ) -> None:
     """Register an operator on broadcast operands.
 
@@ -57,12 +57,16 @@ def nary(
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
+        if _aligned_by_axis(op):
+            return [(result or op.dtype(like), op.shape(0))]
         given = [i for i in range(op.arity) if op.has(i)]
         return [(result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))]
 
     def compute(
         op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
-    ) -> list[Computation]:
+    ) -> list[Computation] | None:
+        if _aligned_by_axis(op):
+            return None
         out = outputs[0]
 
         def at(*i: Any) -> Expr:
@@ -71,7 +75,9 @@ def nary(
 
         return [map_(op.name, out, at)]
 
-    def reference(op: OpCall, *operands: Array) -> list[Any]:
+    def reference(op: OpCall, *operands: Array) -> list[Any] | None:
+        if _aligned_by_axis(op):
+            return None
         dtype = operands[like].dtype if result is None else result.numpy
         found = arrays(op, *(widened(a) for a in operands))
         shape = np.broadcast_shapes(*(a.shape for a in operands))
@@ -87,6 +93,11 @@ def nary(
             flops=lambda op: cost * op.size_out(0),
         )
     )
+
+
+def _aligned_by_axis(op: OpCall) -> bool:
+    """Before version 7 an attribute could say where the second operand's axes begin."""
+    return op.version < 7 and op.attr("axis") is not None
 
 
 def _folded(node: Callable[[Expr, Expr], Expr]) -> Scalar:
@@ -151,6 +162,7 @@ nary(
     "PRelu",
     lambda _, x, slope: Select(x < 0, slope * x, x),
     lambda _, x, slope: np.where(x < 0, slope * x, x),
+    since=7,
 )
 nary("Max", _folded(Max), lambda _, *a: reduce(np.maximum, a), since=6)
 nary("Min", _folded(Min), lambda _, *a: reduce(np.minimum, a), since=6)

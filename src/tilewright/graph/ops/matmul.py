@@ -137,7 +137,6 @@ register(
     OpDef(
         "Gemm",
         _gemm_type,
-        since=7,
         compute=_gemm,
         reference=_gemm_arrays,
         flops=lambda call: 2 * math.prod(_gemm_shape(call)),

@@ -76,6 +76,11 @@ def moments(name: str, x: Buffer, axes: Sequence[int]) -> Moments:
 # ------------------------------------------------------------------------- BatchNormalization
 
 
+def _trains(op: OpCall) -> bool:
+    """Whether the statistics are those of the batch; before version 7 that was the default."""
+    return bool(op.attr("training_mode", 0)) or (op.version < 7 and not op.attr("is_test", 0))
+
+
 def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     statistics = op.dtype(3), op.shape(3)
     return [*_same(op), *[statistics] * (len(op.operation.outputs) - 1)]
@@ -85,7 +90,7 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     """At inference: the statistics are inputs, so it is one multiply-add per element."""
     x, scale, bias, mean, variance = inputs[:5]
     out = outputs[0]
-    if op.attr("training_mode", 0) or any(op.wants(n) for n in range(1, 5)):
+    if _trains(op) or any(op.wants(n) for n in range(1, 5)):
         return None
     if op.attr("spatial", 1) == 0 or not x.dtype.is_float:
         return None
@@ -112,7 +117,7 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
 
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
-    if op.attr("training_mode", 0) or op.attr("spatial", 1) == 0 or len(op.operation.outputs) > 1:
+    if _trains(op) or op.attr("spatial", 1) == 0 or len(op.operation.outputs) > 1:
         return None
     shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
     scale, bias, mean, variance = (widened(a).reshape(shape) for a in rest)
@@ -124,7 +129,7 @@ register(
     OpDef(
         "BatchNormalization",
         _batch_norm_types,
-        since=7,
+        since=6,
         compute=_batch_norm,
         reference=_batch_norm_arrays,
         flops=lambda op: 2 * op.size(0),

@@ -206,7 +206,6 @@ register(
     OpDef(
         "AveragePool",
         _type,
-        since=7,
         compute=_average_pool,
         reference=_average_arrays,
         flops=_window_flops,
