@@ -106,3 +106,31 @@ def test_page(
         page = page[:start] + text + page[end:]
     if changes:
         path.write_text(page)
+
+
+def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
+    import inspect
+
+    from tilewright.schedule import Schedule
+    from tilewright.schedule.table import PRIMITIVES
+
+    rows = ["| primitive | what it does | requires |", "|---|---|---|"]
+    for name, function in sorted(PRIMITIVES.items()):
+        assert hasattr(Schedule, name)
+        doc = inspect.cleandoc(function.__doc__ or "")
+        found = re.search(r"^requires: (.*?)(?=^\S|\Z)", doc, re.MULTILINE | re.DOTALL)
+        requires = "always legal" if found is None else " ".join(found[1].split()).rstrip(".")
+        does = doc.splitlines()[0].split(";")[0].rstrip(".")
+        rows.append(f"| `{name}` | {does} | {requires} |")
+    _table(ROOT / "docs/schedules.md", "primitives", rows, request)
+
+
+def _table(path: Path, mark: str, rows: list[str], request: pytest.FixtureRequest) -> None:
+    """Compare, or write, the lines between `<!-- mark -->` and `<!-- /mark -->`."""
+    page, text = path.read_text(), "\n".join(rows) + "\n"
+    before, rest = page.split(f"<!-- {mark} -->\n")
+    shown, after = rest.split(f"<!-- /{mark} -->")
+    if request.config.getoption("--update-golden"):
+        path.write_text(f"{before}<!-- {mark} -->\n{text}<!-- /{mark} -->{after}")
+    else:
+        assert shown == text
