@@ -75,3 +75,10 @@ def test_reference_with_other_numbers_shows(small):
     wrong = [np.full((2, 4), 1e6)]
     found = rounds.measure(small, ["onnxruntime"], 1, 0.01, wrong)
     assert found.error["onnxruntime"] > 0.9
+
+
+def test_a_busy_machine_is_said(monkeypatch):
+    monkeypatch.setattr(rounds.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert rounds.disturbance() is None
+    monkeypatch.setattr(rounds.os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    assert "a load of 1000.0" in rounds.disturbance()

@@ -65,6 +65,9 @@ def command(
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
         task = rounds.Task(model.name, model, data, threads, extents(graph, feeds))
+        disturbed = rounds.disturbance()
+        if disturbed:
+            note(disturbed)
         with progress(f"timing {model.name}"):
             row = rounds.measure(task, ["tilewright", *peers], count, seconds)
     if as_json:

@@ -18,7 +18,7 @@ from tilewright.cli import resnet, rounds
 from tilewright.cli.engines import missing
 from tilewright.cli.model import compile_model
 from tilewright.cli.options import CompileOptions, compile_options, json_option
-from tilewright.cli.output import dump, progress, say
+from tilewright.cli.output import dump, note, progress, say
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ def _beside(
     np.savez(data, **{"in.image": resnet.image()})  # type: ignore[arg-type]
     models = {"tilewright": artifact}
     task = rounds.Task("resnet50", folder / "resnet50.onnx", data, threads, models=models)
+    disturbed = rounds.disturbance()
+    if disturbed:
+        note(disturbed)
     with progress(f"timing beside {PEER}"):
         row = rounds.measure(task, ["tilewright", PEER], count, seconds)
     for engine, why in row.failed.items():

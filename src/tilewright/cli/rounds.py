@@ -51,6 +51,14 @@ def choose_cpus(count: int) -> list[int]:
     return (first + [cpu for cpu in allowed if cpu not in first])[:count]
 
 
+def disturbance() -> str | None:
+    """What to say of the machine's load before timing; None on a quiet machine."""
+    load, cpus = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load < 0.5 * cpus:
+        return None
+    return f"{cpus} processors and a load of {load:.1f}: other work will show in these times"
+
+
 def child_environment(threads: int) -> dict[str, str]:
     """This environment, with this package importable and the thread count for all engines."""
     package = str(Path(__file__).resolve().parents[2])
