@@ -1,0 +1,52 @@
+"""Reads at real positions: GridSample, RoiAlign, DeformConv, against onnx.reference."""
+
+import numpy as np
+import pytest
+
+from tests.graph.one_operator import agree
+
+RNG = np.random.default_rng(11)
+
+
+def reals(*shape):
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_grid_sample(mode, padding, corners):
+    grid = RNG.uniform(-1.6, 1.6, (2, 3, 4, 2)).astype(np.float32)
+    attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
+    agree("GridSample", [reals(2, 2, 5, 4), grid], atol=3e-5, **attributes)
+
+
+def test_grid_sample_of_volumes():
+    grid = RNG.uniform(-1.2, 1.2, (1, 2, 3, 2, 3)).astype(np.float32)
+    agree("GridSample", [reals(1, 2, 3, 4, 5), grid], atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+def test_roi_align(mode, coordinates):
+    rois = np.array([[0, 0, 9, 9], [2.5, 1.5, 30, 7], [-4, 3, 5, 20]], np.float32)
+    agree(
+        "RoiAlign",
+        [reals(2, 3, 8, 10), rois, np.array([1, 0, 1])],
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        output_height=3,
+        output_width=2,
+        sampling_ratio=2,
+        spatial_scale=0.6,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_deform_conv(full):
+    x, w = reals(1, 4, 6, 5), reals(4, 2, 3, 2)
+    offset = reals(1, 2 * 3 * 2 * 2, 6, 5)
+    rest = [reals(4), np.abs(reals(1, 2 * 3 * 2, 6, 5))] if full else []
+    geometry = {"pads": [1, 0, 1, 1], "group": 2, "offset_group": 2, "kernel_shape": [3, 2]}
+    agree("DeformConv", [x, w, offset, *rest], atol=1e-4, **geometry)
