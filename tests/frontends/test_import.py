@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, parser
 from tilewright.base.errors import TilewrightWarning
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
-from tilewright.frontends.onnx.reference import OnnxFallback, make, serialise
+from tilewright.frontends.onnx.hosted import make
+from tilewright.frontends.onnx.reference import OnnxFallback, serialise
 from tilewright.graph.infer import specialise
 from tilewright.graph.interp import evaluate
 from tilewright.graph.verify import verify

@@ -15,7 +15,7 @@ Factory = Callable[[str, Mapping[str, Any]], HostKernel]
 
 # Only these modules are ever imported: an artifact names a provider, never a module.
 _MODULES: Final[Mapping[str, tuple[str, str]]] = {
-    "onnx": ("tilewright.frontends.onnx.reference", "onnx"),
+    "onnx": ("tilewright.frontends.onnx.hosted", "onnx"),
     "numpy": ("tilewright.graph.ops.reference", "tilewright"),
 }
 _factories: dict[str, Factory] = {}

@@ -1,7 +1,7 @@
 """Reference kernels: every ONNX operator by `onnx.reference`, types by ONNX's own inference.
 
-`OnnxFallback` is what `graph` asks about operators that it has no definition of. `serialise` and
-`make` are the two ends of a host step: the operator as JSON in an artifact, and its kernel.
+`OnnxFallback` is what `graph` asks about operators that it has no definition of; `serialise` puts
+an operator that runs so into an artifact, and `hosted` makes it a kernel again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,12 @@ import onnx
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ExecutionError, TilewrightError
-from tilewright.base.memory import memory_limit
 from tilewright.frontends.onnx import functions
-from tilewright.frontends.onnx.attributes import attribute_value
 from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
-from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
 from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.registry import Array, OpCall, lookup
-from tilewright.runtime import host
 
 PROVIDER = "onnx"
 DATA_ELEMENTS = 4096  # constants that type inference may look at
@@ -120,39 +116,8 @@ def serialise(op: Operation) -> dict[str, Any]:
     }
 
 
-def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
-    """The kernel of a step that `serialise` described. Raises ExecutionError if it is broken."""
-    try:
-        model = onnx.ModelProto.FromString(base64.b64decode(attributes["model"], validate=True))
-        node = model.graph.node[0]
-    except Exception as error:
-        raise ExecutionError(f"its description is broken: {error}", where=op_type) from None
-    return kernel_of(model, _operation(node, model, int(attributes["version"])))
-
-
-def _operation(node: Any, model: Any, version: int) -> Operation:
-    """The Operation of a stored node; its subgraphs stay in the model."""
-    types = {i.name: i.type for i in (*model.graph.input, *model.graph.output)}
-    values = {name: value_from_onnx(name, t) for name, t in types.items()}
-    plain = {
-        a.name: attribute_value(a, lambda g: None, ExternalData.of(None), memory_limit(), a.name)
-        for a in node.attribute
-    }
-    return Operation(
-        node.op_type,
-        tuple(values.get(name) for name in node.input),
-        tuple(values.get(name) for name in node.output),
-        plain,
-        node.domain,
-        version,
-        node.name,
-    )
-
-
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None where left out) to the list of outputs."""
-    if op.op_type in CONTROL and not op.domain:
-        return _control_kernel(model)
     definition = lookup(op.op_type, op.domain, op.version)
     if definition is None or definition.reference is None:
         return _onnx_kernel(model, op)
@@ -167,31 +132,14 @@ def kernel_of(model: Any, op: Operation) -> Kernel:
     return run
 
 
-def _control_kernel(model: Any) -> Kernel:
-    """Control flow by our own interpreter; the subgraphs are read from the model again."""
-    from tilewright.frontends.onnx.load import load
-
-    graph = load(model)
-    names = [i.name for i in model.graph.input]
-    fallback = OnnxFallback()
-
-    def run(arrays: Sequence[Any]) -> list[Any]:
-        given = [a for a, n in zip(arrays, _operands(model), strict=True) if n]
-        feeds = dict(zip(names, given, strict=True))
-        found = interp.evaluate(graph, feeds, fallback=fallback)
-        return [found[v.name] for v in graph.outputs]
-
-    return run
-
-
-def _operands(model: Any) -> list[str]:
+def operands_of(model: Any) -> list[str]:
     """The names of the kernel's inputs, empty where one is left out."""
     own = list(model.graph.node[0].input)
     return own + [i.name for i in model.graph.input if i.name not in set(own)]
 
 
 def _onnx_kernel(model: Any, op: Operation) -> Kernel:
-    names = _operands(model)
+    names = operands_of(model)
     wanted = [o.name for o in model.graph.output]
     where = f"node {op.label!r} ({op.qualified})"
     evaluator = _evaluator(model, where)
@@ -233,6 +181,3 @@ def _tidy(result: Any, value: Value) -> Any:
     if value.dtype.is_string or dtype_of(result.dtype) is value.dtype:
         return result
     return result.astype(value.dtype.numpy)
-
-
-host.register(PROVIDER, make)

@@ -1,0 +1,38 @@
+"""A stratum of ONNX's own node tests through the importer and the graph interpreter."""
+
+import numpy as np
+import pytest
+
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.conformance import cases
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.interp import evaluate
+from tilewright.graph.verify import verify
+from tilewright.testing.comparing import compare
+
+NEEDS_PILLOW = "image_decoder"
+# float16 attention is stated bit for bit, in an order of rounding that is not in the definition.
+# if_opt expects an optional of a sequence one list deeper than ONNX's own types say.
+KNOWN = ("test_attention_4d_causal_fp16", "test_if_opt")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_fifth_node_case():
+    fallback, wrong = OnnxFallback(), []
+    for case in cases("node")[::5]:
+        if NEEDS_PILLOW in case.name or case.name.startswith(KNOWN):
+            continue
+        graph = load(case.model)
+        verify(graph)
+        for inputs, outputs in case.data:
+            feeds = {
+                v.name: a if isinstance(a, list | dict) or a is None else np.asarray(a)
+                for v, a in zip(graph.inputs, inputs, strict=False)
+            }
+            found = evaluate(graph, feeds, fallback=fallback)
+            try:
+                if not case.random:
+                    compare([found[v.name] for v in graph.outputs], outputs, case.rtol, case.atol)
+            except AssertionError as error:
+                wrong.append(f"{case.name}: {' '.join(str(error).split())[:200]}")
+    assert not wrong, "\n".join(wrong)
