@@ -199,6 +199,8 @@ def follow(producer: Computation, consumer: Computation) -> Computation | None:
     axes = identity_dims(producer)
     if axes is None or not consumer.is_map:
         return None
+    if any(d is not None and d.combine != CC for d in axes):  # a scan: no dimension to follow
+        return None
     tensor = producer.outputs[0].tensor
     consumer = split_digits(consumer)
     reads = {a.index for a in consumer.accesses if a.buffer is tensor}

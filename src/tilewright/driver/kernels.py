@@ -243,5 +243,5 @@ class KernelCompiler:
             tuple(preparations),
             made.code,
             tuple(codes),
-            tuple(position[b] for b in overwritable(work.kernel)),
+            tuple(position[b] for b in overwritable(work.kernel) if position[b] >= 0),
         )

@@ -23,6 +23,14 @@ class FoldConstants(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class FoldEmpty(Pass[Graph]):
+    """Tensors without elements become constants."""
+
+    def run(self, program: Graph) -> Graph:
+        return simplify.fold_empty(program)
+
+
+@dataclass(frozen=True)
 class RemoveNoOps(Pass[Graph]):
     """Identities of every kind vanish."""
 
@@ -65,8 +73,8 @@ class RemoveUnused(Pass[Graph]):
 def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
     """The passes before lowering. math: "exact" keeps BatchNormalization apart."""
     fold = FoldConstants(fallback)
-    passes: list[Pass[Graph]] = [fold, RemoveNoOps()]
+    passes: list[Pass[Graph]] = [fold, FoldEmpty(), RemoveNoOps()]
     if math != "exact":
         passes.append(FoldBatchnorm())
-    passes += [Decompose(), fold, RemoveNoOps(), MergeRepeated(), RemoveUnused()]
+    passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated(), RemoveUnused()]
     return Pipeline("graph", tuple(passes), verify)

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base import events
 from tilewright.graph.infer import IMPURE, Fallback, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.ops.registry import native_dtype
 
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as what it was made from
 
@@ -35,6 +36,23 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
         for v, a in zip(op.outputs, arrays, strict=False):
             if v is not None:
                 constants[v] = a
+    return graph.with_operations(operations, constants)
+
+
+def fold_empty(graph: Graph) -> Graph:
+    """Results without elements become constants: nothing has to compute them."""
+    constants = dict(graph.constants)
+    operations: list[Operation] = []
+    for op in graph.operations:
+        empty = [v for v in op.writes if v.static and native_dtype(v.dtype) and 0 in v.extents]
+        for v in empty:
+            assert v.dtype is not None
+            constants[v] = np.zeros(v.extents, v.dtype.numpy)
+        if len(empty) < len(op.writes) or not op.writes:
+            # A split keeps its number of results; those without elements get other names.
+            swap = {v: replace(v, name=f"{v.name}/empty") for v in empty}
+            outputs = tuple(None if v is None else swap.get(v, v) for v in op.outputs)
+            operations.append(replace(op, outputs=outputs) if empty else op)
     return graph.with_operations(operations, constants)
 
 

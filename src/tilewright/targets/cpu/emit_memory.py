@@ -146,7 +146,7 @@ class Memory(Scopes):
             return constant(0, e.buffer.dtype)
         permission = None
         if self.guard is not None and self.info(e).risky:
-            permission = self.value(self.guard)
+            permission = self._holds(self.guard)
         raw = self._load_raw(self.access(e.buffer, index), e.buffer, permission)
         return self.ops.formats.unpack(raw, e.buffer.dtype)
 
@@ -260,7 +260,7 @@ class Memory(Scopes):
         holds = self.value(ok)
         bad = self.ops.invert(holds, dtypes.bool_)
         if self.guard is not None:
-            bad = self.ops.binary(And, bad, self.value(self.guard), dtypes.bool_)
+            bad = self.ops.binary(And, bad, self._holds(self.guard), dtypes.bool_)
         bad = self.any(bad)
         if bad.const is False:
             return bad
@@ -273,6 +273,20 @@ class Memory(Scopes):
         self.line(f"br label {fine}")
         self.label(fine)
         return bad
+
+    def _holds(self, guard: Expr) -> Value:
+        """A guard's value, each condition under those around it, as when it was tested first.
+
+        Under itself, a condition that reads at a checked index would need its own value.
+        """
+        outer = self._holds(guard.lhs) if isinstance(guard, And) else None
+        saved, self.guard = self.guard, guard.lhs if isinstance(guard, And) else None
+        try:
+            if outer is None or not isinstance(guard, And):
+                return self.value(guard)
+            return self.ops.binary(And, outer, self.value(guard.rhs), dtypes.bool_)
+        finally:
+            self.guard = saved
 
     # -- helpers
 

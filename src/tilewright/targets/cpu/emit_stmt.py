@@ -208,7 +208,7 @@ class Statements(Expressions):
         self, buffer: Buffer, index: tuple[Expr, ...]
     ) -> tuple[tuple[Expr, ...], Value | None]:
         """A safe index to write at, and where writing is allowed (None: everywhere)."""
-        mask = None if self.guard is None else self.value(self.guard)
+        mask = None if self.guard is None else self._holds(self.guard)
         parts: list[Expr] = []
         for part, extent in zip(index, buffer.shape, strict=True):
             if self.is_unproven(part, extent):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
 from tilewright.ir.node import postorder
@@ -96,7 +97,7 @@ def tiled(
     r = kind.reduction
     assert r is not None
     p = plan(kind, machine, exact)
-    _stage_padding(s, r, p, machine)
+    s = _stage_padding(s, r, p, machine)
     target, names = _results(s, kind)
     outer, inner = _tile(s, p, names, machine, r)
     loops = {d: f"{r.name}.{d.var.name}" for d in (*p.rows, p.vector, *p.reduction)}
@@ -114,22 +115,28 @@ def tiled(
     return s
 
 
-def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> None:
+def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> Schedule:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it."""
     if not p.columns:
-        return
+        return s
     guarded = {
         n.then.buffer
         for o in r.outputs
         for n in postorder(o.value)
-        if isinstance(n, Select) and isinstance(n.then, Load)
+        if isinstance(n, Select) and isinstance(n.then, Load) and n.then.buffer.size > 1
     }
     for buffer in sorted(guarded, key=lambda b: b.name):
-        new = s.cache_read(buffer.name, None, "global", pad=True)
+        trial = s.fork()
+        try:
+            new = trial.cache_read(buffer.name, None, "global", pad=True)
+        except ScheduleError:
+            continue  # a guard on something else than the border: the reads keep it
+        s = trial
         loops = existing(s, [f"{new}.r{d}" for d in range(len(buffer.shape))])
-        lanes = machine.lanes(buffer.dtype)
-        vectorize_inner(s, loops[-1], lanes)
-        spread(s, loops[:-1], buffer.size, PARALLEL_WORK)
+        if loops:
+            vectorize_inner(s, loops[-1], machine.lanes(buffer.dtype))
+            spread(s, loops[:-1], buffer.size, PARALLEL_WORK)
+    return s
 
 
 def _results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:

@@ -1,0 +1,234 @@
+"""Random graphs of ONNX operators with inputs on which they are well conditioned.
+
+A graph grows operator by operator. Each new operator is run in float64 at once; it is kept only if
+its results are finite, moderate, and away from jumps (a rounding or a comparison that a last bit
+could turn), so that a different result of a compiler is a wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import TilewrightError
+from tilewright.graph import interp
+from tilewright.graph.infer import Fallback, Typer
+from tilewright.graph.nodes import Graph, Operation, Value
+
+Array = np.ndarray[Any, Any]
+OPSET = 21
+MAX_ELEMENTS = 40_000
+LARGEST = {"f": 200.0, "i": 1e6, "u": 250.0, "b": 1.0}
+EXTENTS = (1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100)
+FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16)
+
+
+class Rejected(Exception):
+    """The operator does not fit here; another is tried."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph and one array per input, by name."""
+
+    graph: Graph
+    inputs: Mapping[str, Array]
+
+
+@dataclass
+class Builder:
+    """A graph in the making. truth: the array of every value, floats in float64."""
+
+    rng: random.Random
+    fallback: Fallback
+    zeros: bool = False
+    inputs: dict[Value, Array] = field(default_factory=dict)
+    truth: dict[Value, Array] = field(default_factory=dict)
+    values: list[Value] = field(default_factory=list)
+    names: int = 0
+
+    def __post_init__(self) -> None:
+        self.typer = Typer(self.fallback)
+        self.noise = np.random.default_rng(self.rng.randrange(2**32))
+        self.extents = [self.rng.choice(EXTENTS) for _ in range(4)]
+        if self.zeros:
+            self.extents[0] = 0
+
+    def shape(self, rank: int | None = None) -> tuple[int, ...]:
+        """Extents from the few that this graph uses, and 1."""
+        rank = self.rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 5)) if rank is None else rank
+        found = [self.rng.choice((*self.extents, 1)) for _ in range(rank)]
+        while math.prod(found) > MAX_ELEMENTS // 4:
+            found[found.index(max(found))] = self.rng.choice((1, 2, 3))
+        return tuple(found)
+
+    def leaf(
+        self, shape: Sequence[int], dtype: DType | None = dtypes.float32, fixed: bool | None = None
+    ) -> Value:
+        """A new input or constant (`fixed`) with random contents; None: either."""
+        assert dtype is not None
+        array: Array
+        if dtype is dtypes.bool_:
+            array = self.noise.random(tuple(shape)) < 0.5
+        elif dtype.is_float:
+            array = np.clip(self.noise.standard_normal(tuple(shape)), -2, 2)
+        else:
+            array = self.noise.integers(0 if not dtype.is_signed else -4, 5, tuple(shape))
+        array = np.asarray(array).astype(dtype.numpy)
+        return self.given(array, self.rng.random() < 0.4 if fixed is None else fixed)
+
+    def given(self, array: Array, fixed: bool = True) -> Value:
+        """A constant, or an input, with these contents."""
+        name = self.fresh("c" if fixed else "x")
+        value = Value(name, dtypes.dtype_of(array.dtype), array.shape)
+        if fixed:
+            self.typer.known[value] = array
+        else:
+            self.inputs[value] = array
+            self.values.append(value)
+        self.truth[value] = _double(array)
+        return value
+
+    def ints(self, *numbers: int) -> Value:
+        """A constant int64 vector (axes, a shape)."""
+        return self.given(np.array(numbers, np.int64))
+
+    def fresh(self, stem: str) -> str:
+        """A name not used yet."""
+        self.names += 1
+        return f"{stem}{self.names}"
+
+    def pick(self, accept: Any = None) -> Value:
+        """An existing value, a recent one rather than an old one. Raises Rejected for none."""
+        found = [v for v in self.values if accept is None or accept(v)]
+        if not found:
+            raise Rejected
+        recent = found[-4:] if self.rng.random() < 0.7 else found
+        return self.rng.choice(recent)
+
+    def floating(self, low: int = 0, high: int = 5) -> Value:
+        """A float value of that range of ranks; a new input if there is none."""
+        try:
+            return self.pick(lambda v: v.dtype in FLOATS and low <= len(v.extents) <= high)
+        except Rejected:
+            return self.leaf(self.shape(self.rng.randint(max(low, 1), high)), fixed=False)
+
+    def partner(self, x: Value) -> Value:
+        """A value that broadcasts with `x`: another one, or a leaf."""
+        if self.rng.random() < 0.6:
+            try:
+                return self.pick(lambda v: v.dtype is x.dtype and _broadcasts(v, x))
+            except Rejected:
+                pass
+        shape = [e if self.rng.random() < 0.7 else 1 for e in x.extents]
+        return self.leaf(shape[self.rng.randint(0, len(shape)) if shape else 0 :], x.dtype)
+
+    def op(self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any) -> Value:
+        """Add an operator; its first result. Raises Rejected where its results are not fit."""
+        from tilewright.frontends.onnx.functions import schema_of
+
+        version = schema_of(op_type, "", OPSET).since_version
+        drafts = tuple(Value(self.fresh("t")) for _ in range(outputs))
+        draft = Operation(op_type, inputs, drafts, attrs, "", version, "")
+        count = len(self.typer.operations)
+        try:
+            made = [v for v in self.typer.apply(draft) if v is not None]
+            arrays = self._run(draft, made)
+        except (TilewrightError, ArithmeticError) as error:
+            del self.typer.operations[count:]
+            raise Rejected from error
+        if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
+            del self.typer.operations[count:]
+            raise Rejected
+        for v, a in zip(made, arrays, strict=True):
+            self.truth[v] = a
+            if v not in self.typer.known:
+                self.values.append(v)
+        return made[0]
+
+    def _run(self, draft: Operation, made: Sequence[Value]) -> list[Array]:
+        op = Operation(
+            draft.op_type, draft.inputs, tuple(made), draft.attributes, "", draft.version
+        )
+        reads = op.reads
+        graph = Graph("one", reads, tuple(made), (op,), {})
+        known = {v: a for v, a in self.typer.known.items() if v in set(reads)}
+        if known:
+            rest = tuple(v for v in reads if v not in known)
+            graph = Graph("one", rest, tuple(made), (op,), known)
+        feeds = {v.name: self.truth[v] for v in graph.inputs}
+        found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
+        return [np.asarray(found[v.name]) for v in made]
+
+    def graph(self, outputs: Sequence[Value]) -> Graph:
+        """The graph so far."""
+        bare = Graph("random", tuple(self.inputs), tuple(outputs), (), dict(self.typer.known))
+        return bare.with_operations(self.typer.operations)
+
+
+def random_case(seed: int, operators: int | None = None, fallback: Fallback | None = None) -> Case:
+    """The graph number `seed`, of about `operators` operators (None: 5 to 40)."""
+    from tilewright.frontends.onnx.reference import OnnxFallback
+    from tilewright.testing.graph_ops import PIECES
+
+    rng = random.Random(seed)
+    b = Builder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
+    dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
+    for _ in range(rng.randint(1, 3)):
+        b.leaf(b.shape(), dtype, fixed=False)
+    wanted = rng.choice((5, 5, 8, 12, 20, 40)) if operators is None else operators
+    names, weights = list(PIECES), [w for _, w in PIECES.values()]
+    for _ in range(wanted * 8):
+        if len(b.typer.operations) >= wanted:
+            break
+        piece = PIECES[rng.choices(names, weights)[0]][0]
+        try:
+            piece(b)
+        except Rejected:
+            continue
+    graph = b.graph(_outputs(b))
+    return Case(graph, {v.name: a for v, a in b.inputs.items()})
+
+
+def _outputs(b: Builder) -> list[Value]:
+    """What nothing reads, some inner values, now and then an input or one output twice."""
+    read = {v for op in b.typer.operations for v in op.reads}
+    found = [v for op in b.typer.operations for v in op.writes if v not in read]
+    inner = [v for op in b.typer.operations for v in op.writes if v in read]
+    found += b.rng.sample(inner, min(len(inner), b.rng.choice((0, 0, 1, 2))))
+    if b.rng.random() < 0.1 or not found:
+        found.append(b.rng.choice(list(b.inputs)))
+    if b.rng.random() < 0.1:
+        found.append(b.rng.choice(found))
+    if b.rng.random() < 0.05 and b.typer.known:
+        found.append(b.rng.choice(list(b.typer.known)))
+    b.rng.shuffle(found)
+    return found
+
+
+def _broadcasts(v: Value, x: Value) -> bool:
+    try:
+        shape = np.broadcast_shapes(v.extents, x.extents)
+    except ValueError:
+        return False
+    return math.prod(shape) <= MAX_ELEMENTS
+
+
+def _fit(value: Value, array: Array) -> bool:
+    """Whether a result is moderate and of the inferred type."""
+    if not value.static or array.size > MAX_ELEMENTS or array.shape != value.extents:
+        return False
+    if array.dtype.kind not in LARGEST or not array.size:
+        return array.dtype.kind in LARGEST
+    return bool(np.isfinite(array).all() and np.abs(array).max() <= LARGEST[array.dtype.kind])
+
+
+def _double(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
