@@ -158,18 +158,34 @@ def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built
     return steps
 
 
-def text(source: Any, kind: str, example_inputs: Sequence[Any] = (), **options: Any) -> str:
+def text(
+    source: Any,
+    kind: str,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> str:
     """The model at one stage of compilation: graph, computation, kernel, llvm or asm.
 
-    Raises InputError for another kind, and what `compile` raises.
+    dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a
+    value in a stage behind the graph, and what `compile` raises.
     """
     if kind not in ("graph", "computation", "kernel", "llvm", "asm"):
         raise InputError(f"unknown stage {kind!r}", hint="graph, computation, kernel, llvm or asm")
     chosen = Options(**options)
     with _lock:
-        graph = optimise(import_model(source, example_inputs, chosen), chosen)
+        graph = import_model(source, example_inputs, chosen)
+        if dims:
+            graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
+        graph = optimise(graph, chosen)
         if kind == "graph":
             return str(graph)
+        loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
+        if loose:
+            raise InputError(
+                f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
+            )
         lowered = stages(graph)
         target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
         compiler = KernelCompiler(target, target, None)
