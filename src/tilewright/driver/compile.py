@@ -23,7 +23,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, live_buffers, lower
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.pipeline import graph_pipeline
+from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.executable import Executable

@@ -24,7 +24,6 @@ from tilewright.graph.passes import layout
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
 
-
 # Where a logical tensor is stored, and the order of its axes there.
 Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
 

@@ -183,7 +183,7 @@ def _roi_align(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     half = call.version >= 16 and (
         call.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     )
-    scale, shift = call.attr("spatial_scale", 1.0), 0.5 if half else 0.0
+    scale, shift = float(call.attr("spatial_scale", 1.0)), 0.5 if half else 0.0
     work = wide_dtype(x.dtype)
     largest = call.attr("mode", "avg") == "max"
 
@@ -192,8 +192,8 @@ def _roi_align(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
         width = last - first
         if not half:
             width = Max(width, const(1, work))
-        step: Expr = width / float(out.shape[axis + 2])
-        inner: Expr = (cast(sample, work) + 0.5) * step / float(samples)
+        step = width / float(out.shape[axis + 2])
+        inner = (cast(sample, work) + 0.5) * step / float(samples)
         return first + cast(bin_, work) * step + inner
 
     def value(*i: Any) -> Expr:

@@ -33,7 +33,7 @@ from tilewright.targets.cpu.schedules.nest import (
 )
 from tilewright.targets.cpu.schedules.tiles import Tile, Traffic, choose, columns_outermost
 
-PARALLEL_WORK = 200_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
+PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
 
 
 @dataclass(frozen=True, slots=True)
