@@ -71,8 +71,9 @@ def classify(computations: Sequence[Computation]) -> Kind:
         r = reductions[0]
         if len(r.outputs) == 1:
             free = free_dims(r)
-            if free and _contiguous_result(r, free[-1]):
-                epilogue = computations[1] if len(computations) == 2 else None
+            epilogue = computations[1] if len(computations) == 2 else None
+            alike = epilogue is None or set(free_dims(epilogue)) == set(free)
+            if free and alike and _contiguous_result(r, free[-1]):
                 return Kind("tiled", r, epilogue, free[-1])
     if all(_row_reduction(c) for c in reductions):
         return Kind("rows")

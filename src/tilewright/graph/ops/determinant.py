@@ -1,0 +1,109 @@
+"""Det: the product of the pivots of Gaussian elimination with row exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.compute.build import cast
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, call, const
+from tilewright.graph.ops.broadcasting import wide_dtype, widened
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block
+
+Buffers = Sequence[Buffer]
+
+
+def _type(op: OpCall) -> Sequence[Type]:
+    shape = op.shape(0)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise op.error(f"{list(shape)} holds no square matrices")
+    return [(op.dtype(0), shape[:-2])]
+
+
+class _Elimination:
+    """The statements for one matrix, in buffers of its own."""
+
+    def __init__(self, nests: Nests, x: Buffer) -> None:
+        self.nests = nests
+        self.size = x.shape[-1]
+        dtype = wide_dtype(x.dtype)
+        self.matrix = Buffer("matrix", (self.size, self.size), dtype)
+        self.product = Buffer("product", (1,), dtype)
+        self.pivot = Buffer("pivot", (1,), INDEX)
+        self.held = Buffer("held", (1,), dtype)
+        self.zero = (const(0),)
+
+    def choose(self, k: Expr) -> Stmt:
+        """The row from `k` on with the largest entry in column `k`."""
+        m, pivot = self.matrix, self.pivot[0]
+
+        def compare(r: Expr) -> Stmt:
+            larger = (r > k) & (call("abs", m[r, k]) > call("abs", m[pivot, k]))
+            return Store(self.pivot, self.zero, Select(larger, r, pivot))
+
+        return block(Store(self.pivot, self.zero, k), self.nests.loop(self.size, compare))
+
+    def exchange(self, k: Expr) -> Stmt:
+        """Swap row `k` with the chosen one; the sign of the product changes with it."""
+        m, pivot = self.matrix, self.pivot[0]
+
+        def entry(c: Expr) -> Stmt:
+            return block(
+                Store(self.held, self.zero, m[k, c]),
+                Store(m, (k, c), m[pivot, c]),
+                Store(m, (pivot, c), self.held[0]),
+            )
+
+        turn = Store(self.product, self.zero, -self.product[0])
+        return If(pivot.ne(k), block(self.nests.loop(self.size, entry), turn), None)
+
+    def eliminate(self, k: Expr) -> Stmt:
+        """Clear column `k` below the pivot."""
+        m = self.matrix
+
+        def row(r: Expr) -> Stmt:
+            factor = Store(self.held, self.zero, m[r, k] / m[k, k])
+            clear = self.nests.loop(
+                self.size,
+                lambda c: Store(m, (r, c), m[r, c] - self.held[0] * m[k, c]),
+                "vector",
+            )
+            return If((r > k) & m[k, k].ne(0), block(factor, clear), None)
+
+        times = Store(self.product, self.zero, self.product[0] * m[k, k])
+        return block(self.nests.loop(self.size, row), times)
+
+
+def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    x, out, nests = inputs[0], outputs[0], Nests()
+    e = _Elimination(nests, x)
+
+    def one(*i: Expr) -> Stmt:
+        fill = nests.copy(e.matrix, lambda r, c: cast(x[(*i, r, c)], e.matrix.dtype))
+        start = Store(e.product, e.zero, const(1, e.product.dtype))
+        steps = nests.loop(e.size, lambda k: block(e.choose(k), e.exchange(k), e.eliminate(k)))
+        body = block(fill, start, steps, Store(out, i, cast(e.product[0], out.dtype)))
+        for b in (e.matrix, e.product, e.pivot, e.held):
+            body = Alloc(b, body)
+        return body
+
+    return [kernel(op.name, inputs, outputs, nests.rows(out.shape, e.size**3, one))]
+
+
+def _det_arrays(op: OpCall, x: Array) -> list[Array]:
+    return [np.asarray(np.linalg.det(widened(x))).astype(x.dtype)]
+
+
+register(
+    OpDef(
+        "Det",
+        _type,
+        since=11,
+        compute=_det,
+        reference=_det_arrays,
+        flops=lambda op: op.size(0) * op.shape(0)[-1] * 2 // 3,
+    )
+)

@@ -1,0 +1,50 @@
+"""The operators of ai.onnx.ml that are plain maps: Binarizer, ArrayFeatureExtractor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.ops.elementwise import same_type
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+DOMAIN = "ai.onnx.ml"
+
+
+def _binarizer(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    x, out = inputs[0], outputs[0]
+    limit = const(op.attr("threshold", 0.0), x.dtype)
+    one, zero = const(1, out.dtype), const(0, out.dtype)
+    return [map_(op.name, out, lambda *i: Select(x[i] > limit, one, zero))]
+
+
+register(OpDef("Binarizer", same_type, domain=DOMAIN, compute=_binarizer))
+
+
+def _extracted(op: OpCall) -> Sequence[Type]:
+    x = op.shape(0)
+    if not x:
+        raise op.error("its data has no axis")
+    lead = x[:-1] if len(x) > 1 else (1,)
+    return [(op.dtype(0), (*lead, op.size(1)))]
+
+
+def _extract(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    """Columns of the last axis; the positions as one row, whatever their shape."""
+    x, places = inputs
+
+    def at(*i: Any) -> Expr:
+        lead = (const(0),) * (len(places.shape) - 1)
+        column = cast(places[(*lead, i[-1]) if places.shape else ()], INDEX)
+        return x[(*i[:-1], column) if len(x.shape) > 1 else (column,)]
+
+    if any(n != 1 for n in places.shape[:-1]):
+        raise op.error(f"positions of shape {list(places.shape)} are no row")
+    return [map_(op.name, outputs[0], at)]
+
+
+register(OpDef("ArrayFeatureExtractor", _extracted, domain=DOMAIN, compute=_extract))

@@ -1,0 +1,100 @@
+"""One step of an optimiser: Momentum, Adagrad, Adam of ai.onnx.preview.training.
+
+Inputs: the rate R, the count of steps T, then per kind of tensor (parameters, gradients, states)
+all tensors of that kind; outputs likewise, without the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.compute.build import cast, map_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Select, call, const
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+DOMAIN = "ai.onnx.preview.training"
+
+# (call, rate, steps, parameter, gradient, states) -> new parameter and states
+Rule = Callable[[OpCall, Expr, Expr, Expr, Expr, Sequence[Expr]], Sequence[Expr]]
+
+
+def _regular(op: OpCall, x: Expr, gradient: Expr) -> Expr:
+    """The gradient with that of the L2 penalty."""
+    return const(op.attr("norm_coefficient", 0.0), x.dtype) * x + gradient
+
+
+def _momentum(
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+) -> Sequence[Expr]:
+    g = _regular(op, x, gradient)
+    alpha, beta = op.attr("alpha"), const(op.attr("beta"), x.dtype)
+    first = Select(steps > 0, beta, const(1, x.dtype))
+    v = alpha * states[0] + first * g
+    step = g + alpha * v if op.attr("mode") == "nesterov" else v
+    return x - rate * step, v
+
+
+def _adagrad(
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+) -> Sequence[Expr]:
+    decayed = rate / (1.0 + steps * op.attr("decay_factor", 0.0))
+    g = _regular(op, x, gradient)
+    h = states[0] + g * g
+    return x - decayed * g / (call("sqrt", h) + op.attr("epsilon", 1e-6)), h
+
+
+def _adam(
+    op: OpCall, rate: Expr, steps: Expr, x: Expr, gradient: Expr, states: Sequence[Expr]
+) -> Sequence[Expr]:
+    alpha, beta = op.attr("alpha", 0.9), op.attr("beta", 0.999)
+    g = _regular(op, x, gradient)
+    v = alpha * states[0] + (1 - alpha) * g
+    h = beta * states[1] + (1 - beta) * (g * g)
+
+    def left(decay: float) -> Expr:
+        return 1.0 - call("pow", const(decay, x.dtype), steps)
+
+    adjusted = Select(steps > 0, rate * call("sqrt", left(beta)) / left(alpha), rate)
+    new = x - adjusted * v / (call("sqrt", h) + op.attr("epsilon", 1e-6))
+    return (1.0 - op.attr("norm_coefficient_post", 0.0)) * new, v, h
+
+
+def _optimiser(name: str, states: int, rule: Rule) -> None:
+    """Register an optimiser that keeps so many states per parameter."""
+    kinds = states + 2
+
+    def count(op: OpCall) -> int:
+        if (op.arity - 2) % kinds:
+            raise op.error(f"{op.arity - 2} tensors are no multiple of {kinds}")
+        return (op.arity - 2) // kinds
+
+    def infer(op: OpCall) -> Sequence[Type]:
+        n = count(op)
+        kept = [*range(2, 2 + n), *range(2 + 2 * n, op.arity)]
+        return [(op.dtype(i), op.shape(i)) for i in kept]
+
+    def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+        n = count(op)
+        found = []
+        for k in range(n):
+            x = inputs[2 + k]
+
+            def results(*i: Expr, k: int = k, x: Buffer = x) -> Sequence[Expr]:
+                rate, steps = (cast(b[(const(0),) * len(b.shape)], x.dtype) for b in inputs[:2])
+                gradient, *kept = (inputs[2 + m * n + k][i] for m in range(1, kinds))
+                return rule(op, rate, steps, x[i], gradient, kept)
+
+            for m in range(states + 1):
+                out = outputs[m * n + k]
+                name = f"{op.name}_{m}_{k}"
+                found.append(map_(name, out, lambda *i, m=m, results=results: results(*i)[m]))
+        return found
+
+    register(OpDef(name, infer, domain=DOMAIN, compute=compute))
+
+
+_optimiser("Momentum", 1, _momentum)
+_optimiser("Adagrad", 1, _adagrad)
+_optimiser("Adam", 2, _adam)

@@ -1,0 +1,112 @@
+"""Placing values back into a larger tensor: MaxUnpool, Col2Im."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compute.build import cast, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.ops.broadcasting import wide, wide_dtype
+from tilewright.graph.ops.nests import Nests, kernel
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.loops.nodes import Kernel, Stmt, Store, block
+
+Buffers = Sequence[Buffer]
+
+
+def _pooled_from(call: OpCall) -> tuple[int, ...]:
+    """The spatial extents that a pooling of these attributes would have started from."""
+    spatial = call.shape(0)[2:]
+    kernel_shape = call.attr("kernel_shape")
+    strides = call.attr("strides") or [1] * len(spatial)
+    pads = call.attr("pads") or [0] * 2 * len(spatial)
+    return tuple(
+        (n - 1) * strides[a] - pads[a] - pads[a + len(spatial)] + kernel_shape[a]
+        for a, n in enumerate(spatial)
+    )
+
+
+def _unpool_type(call: OpCall) -> Sequence[Type]:
+    asked = call.ints(2)
+    shape = (*call.shape(0)[:2], *_pooled_from(call)) if asked is None else tuple(asked)
+    if len(shape) != call.rank(0) or shape[:2] != call.shape(0)[:2]:
+        raise call.error(f"output_shape {list(shape)} does not fit {list(call.shape(0))}")
+    return [(call.dtype(0), shape)]
+
+
+def _unpool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
+    """The positions count the elements of the tensor that was pooled, which may be smaller."""
+    x, places, out = inputs[0], inputs[1], outputs[0]
+    pooled = (*x.shape[:2], *_pooled_from(call))
+    nests = Nests()
+
+    def put(*i: Expr) -> Stmt:
+        flat, index = cast(places[i], INDEX), []
+        for a in range(len(pooled)):
+            below = math.prod(pooled[a + 1 :])
+            digit = flat // below if below > 1 else flat
+            index.append(digit if a == 0 else digit % pooled[a])
+        return Store(out, tuple(index), x[i])
+
+    zero = const(0, out.dtype)
+    body = block(nests.copy(out, lambda *i: zero), nests.over(x.shape, put))
+    return [kernel(call.name, inputs[:2], outputs, body)]
+
+
+register(OpDef("MaxUnpool", _unpool_type, since=9, compute=_unpool, by_value=(2,)))
+
+
+def _image(call: OpCall) -> tuple[list[int], list[int]]:
+    return call.ints(1) or [], call.ints(2) or []
+
+
+def _col2im_type(call: OpCall) -> Sequence[Type]:
+    image, blocks = _image(call)
+    n, rows = call.shape(0)[:2]
+    if rows % math.prod(blocks):
+        raise call.error(f"{rows} rows are no multiple of a block of {blocks}")
+    return [(call.dtype(0), (n, rows // math.prod(blocks), *image))]
+
+
+def _col2im(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    """Each pixel gathers the column entries that came from it: no write meets another."""
+    x, out = inputs[0], outputs[0]
+    image, blocks = _image(call)
+    rank = len(image)
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    pads = call.attr("pads") or [0] * 2 * rank
+    counts = [
+        (image[a] + pads[a] + pads[a + rank] - dilations[a] * (blocks[a] - 1) - 1) // strides[a] + 1
+        for a in range(rank)
+    ]
+
+    def value(*i: Any) -> Expr:
+        pixel, offset = i[2 : 2 + rank], i[2 + rank :]
+        row, column, inside = i[1], const(0), None
+        for a in range(rank):
+            start = pixel[a] + pads[a] - offset[a] * dilations[a]
+            window = start // strides[a]
+            fits = (start % strides[a]).eq(0) & (start >= 0) & (window < counts[a])
+            inside = fits if inside is None else inside & fits
+            row = row * blocks[a] + offset[a]
+            column = column * counts[a] + window
+        assert inside is not None
+        return Select(inside, wide(x[i[0], row, column]), const(0, wide_dtype(x.dtype)))
+
+    return [reduce_(call.name, out, blocks, "add", value)]
+
+
+register(
+    OpDef(
+        "Col2Im",
+        _col2im_type,
+        since=18,
+        compute=_col2im,
+        flops=lambda call: call.size(0),
+        by_value=(1, 2),
+    )
+)
