@@ -28,14 +28,26 @@ CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations ru
 
 
 def shape_inputs(graph: Graph) -> tuple[Value, ...]:
-    """Small inputs read by an operator that cannot be typed, or compiled, without their value."""
-    found = dict.fromkeys(
-        v
-        for op in graph.operations
-        for n, v in enumerate(op.inputs)
-        if v in graph.inputs and v is not None and _may_decide(v) and _decides(op, n)
-    )
-    return tuple(found)
+    """Small inputs that decide a value without which an operator cannot be typed or compiled."""
+    deciding = {
+        v for op in graph.operations for n, v in enumerate(op.inputs) if v and _decides(op, n)
+    }
+    if not deciding:
+        return ()
+    # The inputs that each value is computed from; None if one of them is too large to be a key.
+    sources: dict[Value, frozenset[Value] | None] = {
+        v: frozenset([v]) if _may_decide(v) else None for v in graph.inputs
+    }
+    for op in graph.operations:
+        definition = definition_of(op)
+        by_type = definition is not None and definition.static_value is not None
+        found: frozenset[Value] | None = frozenset()
+        for v in () if by_type else op.reads:
+            more = sources.get(v, frozenset())
+            found = None if found is None or more is None else found | more
+        sources |= dict.fromkeys(op.writes, found)
+    needed = frozenset[Value]().union(*(sources.get(v) or () for v in deciding))
+    return tuple(v for v in graph.inputs if v in needed)
 
 
 def _decides(op: Operation, n: int) -> bool:

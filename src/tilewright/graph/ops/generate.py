@@ -74,13 +74,14 @@ register(
 )
 
 
-def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     x, out = inputs[0], outputs[0]
     upper = call.attr("upper", 1)
-    known = call.constant(1)
-    if call.has(1) and known is None:
-        return None
-    k = 0 if known is None else int(known.reshape(-1)[0])
+    k: Expr = const(0)
+    if call.has(1):
+        known = call.constant(1)
+        given = inputs[1]
+        k = given[(0,) * len(given.shape)] if known is None else const(known.reshape(-1)[0])
 
     def at(*i: Any) -> Expr:
         row, column = i[-2] + k, i[-1]
