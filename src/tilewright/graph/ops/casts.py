@@ -25,6 +25,11 @@ ONNX_DTYPES = dict(
 )
 
 
+def number_of(dtype: str) -> int:
+    """The number that an attribute holds for a dtype's name."""
+    return next(number for number, name in ONNX_DTYPES.items() if name == dtype)
+
+
 def dtype_attribute(call: OpCall, name: str, default: DType | None = None) -> DType:
     """The dtype that an attribute names by its number."""
     number = call.attr(name)

@@ -16,14 +16,13 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide_dtype
-from tilewright.graph.ops.casts import ONNX_DTYPES
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.recurrent_steps import DOMAIN, LANES, TILE, activations
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-_NUMBER = {name: number for number, name in ONNX_DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class _Layer:
         return self.g.constant(np.array(numbers, np.int64))
 
     def to(self, v: Value, dtype: DType) -> Value:
-        return v if v.dtype is dtype else self.g.op("Cast", v, to=_NUMBER[dtype.name])
+        return v if v.dtype is dtype else self.g.op("Cast", v, to=number_of(dtype.name))
 
     def part(self, i: int, d: int, axis: int = 0) -> Value:
         """Input `i` of direction `d`, in the accumulator dtype."""

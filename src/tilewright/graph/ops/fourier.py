@@ -1,0 +1,154 @@
+"""DFT and STFT as products with the matrix of the transform, built when the model is compiled.
+
+A transform is linear in the (real, imaginary) pairs of its axis, so padding, cutting, inversion,
+scaling and one-sided forms all go into one matrix: found by transforming the unit vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.broadcasting import wide_dtype
+from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+MATRIX_ELEMENTS = 1 << 22  # beyond, a fast transform on the host takes less time
+
+
+def _axis(op: OpCall) -> int:
+    """The transformed axis; the last one holds the real and imaginary parts."""
+    if op.version >= 20:
+        given = op.ints(2)
+        axis = -2 if given is None else given[0]
+    else:
+        axis = op.attr("axis", 1)
+    return op.axis(axis, op.rank(0))
+
+
+def _lengths(op: OpCall) -> tuple[int, int]:
+    """The length of the transform, and the number of results along the axis."""
+    given = op.ints(1)
+    n = op.shape(0)[_axis(op)] if given is None else given[0]
+    onesided = bool(op.attr("onesided", 0))
+    if n < 1:
+        raise op.error(f"dft_length is {n}")
+    if onesided and op.attr("inverse", 0):
+        return (n if given is not None else 2 * (n - 1)), 0
+    return n, n // 2 + 1 if onesided else n
+
+
+def _dft_type(op: OpCall) -> Sequence[Type]:
+    shape, axis = list(op.shape(0)), _axis(op)
+    if axis == len(shape) - 1 or shape[-1] not in (1, 2):
+        raise op.error(f"{shape} does not end in an axis of 1 or 2 parts")
+    length, count = _lengths(op)
+    shape[axis], shape[-1] = count or length, 2 if count else 1
+    return [(op.dtype(0), tuple(shape))]
+
+
+def transform(
+    extent: int, parts: int, length: int, onesided: bool = False, inverse: bool = False
+) -> Array:
+    """float64[extent * parts, results * (1 or 2)]: the transform of a row of parts, as a matrix."""
+    units = np.eye(extent * parts).reshape(-1, extent, parts)
+    signal = units[..., 0] + (1j * units[..., 1] if parts == 2 else 0)
+    if inverse and onesided:
+        found = np.fft.irfft(signal, length)[..., None]
+    else:
+        full = (np.fft.ifft if inverse else np.fft.fft)(signal, length)
+        kept = full[:, : length // 2 + 1] if onesided else full
+        found = np.stack([kept.real, kept.imag], -1)
+    return found.reshape(extent * parts, -1)
+
+
+def _dft(op: OpCall, g: Fragment) -> list[Value] | None:
+    if op.attr("inverse", 0) and not op.attr("onesided", 0):
+        return None  # ONNX's tests hold zeros of it to the rounding errors of their own transform
+    axis, rank = _axis(op), op.rank(0)
+    length, _ = _lengths(op)
+    extent, parts = op.shape(0)[axis], op.shape(0)[-1]
+    if extent * parts * length * 2 > MATRIX_ELEMENTS or op.size(0) == 0:
+        return None
+    matrix = transform(
+        extent, parts, length, bool(op.attr("onesided", 0)), bool(op.attr("inverse", 0))
+    )
+    last = [a for a in range(rank - 1) if a != axis] + [axis, rank - 1]
+    moved = g.op("Transpose", _cast(op.value(0), wide_dtype(op.dtype(0)).name, g), perm=last)
+    real = bool(op.attr("onesided", 0)) and bool(op.attr("inverse", 0))
+    found = _product(moved, matrix, g, 1 if real else 2)
+    back = [last.index(a) for a in range(rank)]
+    return [_cast(g.op("Transpose", found, perm=back), op.dtype(0).name, g)]
+
+
+def _cast(v: Value, dtype: str, g: Fragment) -> Value:
+    same = v.dtype is not None and v.dtype.name == dtype
+    return v if same else g.op("Cast", v, to=number_of(dtype))
+
+
+def _product(x: Value, matrix: Array, g: Fragment, parts: int) -> Value:
+    """The two last axes of `x`, as one, times the matrix; the result in `parts` again."""
+    lead = x.extents[:-2]
+
+    def shape(*dims: int) -> Value:
+        return g.constant(np.array(dims, np.int64))
+
+    flat = g.op("Reshape", x, shape(*lead, matrix.shape[0]))
+    found = g.op("MatMul", flat, g.constant(matrix, x.dtype))
+    return g.op("Reshape", found, shape(*lead, matrix.shape[1] // parts, parts))
+
+
+for _since, _until in ((17, 19), (20, None)):
+    register(
+        OpDef(
+            "DFT",
+            _dft_type,
+            since=_since,
+            until=_until,
+            decompose=_dft,
+            by_value=(1, 2) if _since == 20 else (1,),
+        )
+    )
+
+
+def _frames(op: OpCall) -> tuple[int, int, int]:
+    """Step, length and number of the frames."""
+    step = int(op.need(1).reshape(-1)[0])
+    if op.has(3):
+        length = int(op.need(3).reshape(-1)[0])
+    elif op.has(2):
+        length = op.shape(2)[0]
+    else:
+        raise op.error("neither window nor frame_length is given")
+    if step < 1 or not 1 <= length <= op.shape(0)[1]:
+        raise op.error(f"frames of {length} in steps of {step} do not fit {list(op.shape(0))}")
+    return step, length, (op.shape(0)[1] - length) // step + 1
+
+
+def _stft_type(op: OpCall) -> Sequence[Type]:
+    _, length, count = _frames(op)
+    bins = length // 2 + 1 if op.attr("onesided", 1) else length
+    return [(op.dtype(0), (op.shape(0)[0], count, bins, 2))]
+
+
+def _stft(op: OpCall, g: Fragment) -> list[Value] | None:
+    step, length, count = _frames(op)
+    shape = op.shape(0)
+    parts = shape[2] if len(shape) > 2 else 1
+    if length * length * parts * 2 > MATRIX_ELEMENTS:
+        return None
+    x = _cast(op.value(0), wide_dtype(op.dtype(0)).name, g)
+    x = g.op("Reshape", x, g.constant(np.array([*shape[:2], parts], np.int64)))
+    places = step * np.arange(count)[:, None] + np.arange(length)
+    frames = g.op("Gather", x, g.constant(places), axis=1)
+    if op.has(2):
+        window = _cast(op.value(2), wide_dtype(op.dtype(0)).name, g)
+        frames = g.op("Mul", frames, g.op("Unsqueeze", window, g.constant(np.array([1]))))
+    matrix = transform(length, parts, length, bool(op.attr("onesided", 1)))
+    return [_cast(_product(frames, matrix, g, 2), op.dtype(0).name, g)]
+
+
+register(OpDef("STFT", _stft_type, since=17, decompose=_stft, by_value=(1, 3)))
