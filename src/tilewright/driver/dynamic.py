@@ -30,7 +30,10 @@ CONTROL = {"If": (0,), "Loop": (0, 1)}  # inputs that decide which operations ru
 def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     """Small inputs that decide a value without which an operator cannot be typed or compiled."""
     deciding = {
-        v for op in graph.operations for n, v in enumerate(op.inputs) if v and _decides(op, n)
+        v
+        for op in graph.operations
+        for n, v in enumerate(op.inputs)
+        if v is not None and v.static and _decides(op, n)
     }
     if not deciding:
         return ()
@@ -41,7 +44,7 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     for op in graph.operations:
         definition = definition_of(op)
         by_type = definition is not None and definition.static_value is not None
-        found: frozenset[Value] | None = frozenset()
+        found: frozenset[Value] | None = None if definition is None else frozenset()
         for v in () if by_type else op.reads:
             more = sources.get(v, frozenset())
             found = None if found is None or more is None else found | more
