@@ -44,7 +44,8 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     for op in graph.operations:
         definition = definition_of(op)
         by_type = definition is not None and definition.static_value is not None
-        found: frozenset[Value] | None = None if definition is None else frozenset()
+        typed = definition is not None or op.op_type in CONTROL
+        found: frozenset[Value] | None = frozenset() if typed else None
         for v in () if by_type else op.reads:
             more = sources.get(v, frozenset())
             found = None if found is None or more is None else found | more
