@@ -21,6 +21,7 @@ from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
 from tilewright.graph.renaming import name_outputs
+from tilewright.graph.unroll import unroll
 
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
 IMPURE = frozenset(
@@ -255,6 +256,8 @@ def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
             for old, result in zip(op.outputs, branch.outputs, strict=False):
                 if old is not None:
                     env[old] = env.get(result, result)
+            continue
+        if op.subgraphs and unroll(op, typer, env, lambda g: inline_branch(g, typer, env)):
             continue
         draft = replace(
             op,

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
+
+
+@dataclass(frozen=True)
+class Inline(Pass[Graph]):
+    """An If whose condition is known becomes its branch, a short loop copies of its body."""
+
+    fallback: Fallback | None = field(default=None, repr=False)
+
+    def run(self, program: Graph) -> Graph:
+        if not any(op.subgraphs for op in program.operations):
+            return program
+        return specialise(program, fallback=self.fallback)
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ class RemoveUnused(Pass[Graph]):
 def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
     """The passes before lowering. math: "exact" keeps BatchNormalization apart."""
     fold = FoldConstants(fallback)
-    passes: list[Pass[Graph]] = [fold, FoldEmpty(), RemoveNoOps()]
+    passes: list[Pass[Graph]] = [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated(), RemoveUnused()]

@@ -1,0 +1,186 @@
+"""Loops whose number of iterations is known, and small, as that many copies of their body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.renaming import rewire
+
+MAX_TRIPS = 64
+MAX_OPERATIONS = 1024  # of all copies together
+
+Env = dict[Value, Value]
+
+
+class Sink(Protocol):
+    """What takes the operations: `graph.infer.Typer`."""
+
+    operations: list[Operation]
+    known: Any
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value: ...
+
+    def apply(self, draft: Operation) -> tuple[Value | None, ...]: ...
+
+
+Inline = Callable[[Graph], None]
+
+
+def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
+    """Whether `op` was a Loop or Scan that could be unrolled into `sink`; `env` has its results.
+
+    inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
+    """
+    unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.op_type)
+    if unroller is None or op.domain or (op.op_type == "Scan" and op.version < 9):
+        return False
+    body = op.attributes["body"]
+    flowing = (*op.reads, *op.writes, *body.inputs, *body.outputs)
+    if not isinstance(body, Graph) or any(v.kind != "tensor" for v in flowing):
+        return False
+    mark = len(sink.operations)
+    results = unroller(_Unroller(op, body, sink, env, inline))
+    if results is None:
+        del sink.operations[mark:]
+        return False
+    env.update((old, new) for old, new in zip(op.outputs, results, strict=False) if old is not None)
+    return True
+
+
+class _Unroller:
+    def __init__(self, op: Operation, body: Graph, sink: Sink, env: Env, inline: Inline) -> None:
+        self.op = op
+        self.body = body
+        self.sink = sink
+        self.env = env
+        self.inline = inline
+        self.inputs = [None if v is None else env.get(v, v) for v in op.inputs]
+
+    def loop(self) -> list[Value] | None:
+        """The results of a Loop; None where its iterations cannot be counted."""
+        trips, going = self.number(0), self.number(1)
+        if trips is _UNKNOWN or going is _UNKNOWN:
+            return None
+        state = [v for v in self.inputs[2:] if v is not None]
+        scans: list[list[Value]] = [[] for _ in self.body.outputs[1 + len(state) :]]
+        n = 0
+        while (going is None or going) and (trips is None or n < trips):
+            if self.is_long(n + 1):
+                return None
+            first = [self.counter(0, n, np.int64), self.counter(1, n, np.bool_)]
+            condition, *results = self.iteration(n, [*first, *state])
+            if condition not in self.sink.known:
+                return None
+            going = bool(self.sink.known[condition].reshape(-1)[0])
+            state = results[: len(state)]
+            for scan, item in zip(scans, results[len(state) :], strict=True):
+                scan.append(item)
+            n += 1
+        if scans and not n:
+            return None
+        return [*state, *(self.stacked(k, s, 0) for k, s in enumerate(scans))]
+
+    def scan(self) -> list[Value] | None:
+        """The results of a Scan; None if it is too long."""
+        count = int(self.op.attributes["num_scan_inputs"])
+        given = [v for v in self.inputs if v is not None]
+        state, sequences = given[: len(given) - count], given[len(given) - count :]
+        produced = len(self.body.outputs) - len(state)
+        axes, backwards = (self.per_scan(f"scan_input_{k}", count) for k in ("axes", "directions"))
+        if not sequences or not all(s.static for s in sequences):
+            return None
+        length = sequences[0].extents[axes[0]]
+        if not length or self.is_long(length):
+            return None
+        scans: list[list[Value]] = [[] for _ in range(produced)]
+        for n in range(length):
+            items = [
+                self.item(k, n, s, axis, length - 1 - n if back else n)
+                for k, (s, axis, back) in enumerate(zip(sequences, axes, backwards, strict=True))
+            ]
+            results = self.iteration(n, [*state, *items])
+            state = results[: len(state)]
+            for scan, item in zip(scans, results[len(state) :], strict=True):
+                scan.append(item)
+        axes, backwards = (
+            self.per_scan(f"scan_output_{k}", produced) for k in ("axes", "directions")
+        )
+        ordered = [s[::-1] if b else s for s, b in zip(scans, backwards, strict=True)]
+        stacked = [self.stacked(k, s, axes[k]) for k, s in enumerate(ordered)]
+        return [*state, *stacked]
+
+    def number(self, i: int) -> Any:
+        """The value of a scalar input; None if it is left out, _UNKNOWN if it is not known."""
+        v = self.inputs[i]
+        if v is None:
+            return None
+        return self.sink.known[v].reshape(-1)[0].item() if v in self.sink.known else _UNKNOWN
+
+    def counter(self, k: int, n: int, dtype: Any) -> Value:
+        """Input `k` of the body in iteration `n`: its number, or that it happens."""
+        shape = (1,) * len(self.body.inputs[k].shape or ())
+        return self.sink.constant(
+            self.name(f"counter{k}", n), np.full(shape, n if k == 0 else 1, dtype)
+        )
+
+    def is_long(self, trips: int) -> bool:
+        size = max(1, len(self.body.operations))
+        return trips > MAX_TRIPS or trips * size > MAX_OPERATIONS
+
+    def per_scan(self, name: str, count: int) -> list[int]:
+        return list(self.op.attributes.get(name) or [0] * count)
+
+    def name(self, what: str, n: int) -> str:
+        first = next(v.name for v in self.op.writes)
+        return f"{first}/{what}.{n}"
+
+    def iteration(self, n: int, operands: Sequence[Value]) -> list[Value]:
+        """The outputs of one more copy of the body."""
+        copy = _copied(self.body, self.name("step", n))
+        self.env.update(zip(copy.inputs, operands, strict=True))
+        self.inline(copy)
+        return [self.env.get(v, v) for v in copy.outputs]
+
+    def item(self, k: int, n: int, sequence: Value, axis: int, at: int) -> Value:
+        """Element `at` of a sequence along its axis."""
+        index = self.sink.constant(self.name(f"at{k}", n), np.array(at, np.int64))
+        return self.apply("Gather", (sequence, index), self.name(f"item{k}", n), axis=axis)
+
+    def stacked(self, k: int, items: Sequence[Value], axis: int) -> Value:
+        """The items along a new axis."""
+        where = self.sink.constant(self.name(f"axis{k}", 0), np.array([axis], np.int64))
+        parts = tuple(
+            self.apply("Unsqueeze", (v, where), self.name(f"part{k}", n))
+            for n, v in enumerate(items)
+        )
+        return self.apply("Concat", parts, self.name("stack", k), axis=axis)
+
+    def apply(self, op_type: str, inputs: tuple[Value, ...], name: str, **attributes: Any) -> Value:
+        draft = Operation(op_type, inputs, (Value(name),), attributes, "", 13, name)
+        [result] = self.sink.apply(draft)
+        assert result is not None
+        return result
+
+
+_UNKNOWN = object()
+
+
+def _copied(body: Graph, prefix: str) -> Graph:
+    """The body with values, and operations, of its own names."""
+    swap = {v: replace(v, name=f"{prefix}/{v.name}") for v in _own(body)}
+    copy = rewire(body, swap)
+    operations = tuple(
+        replace(op, name=f"{prefix}/{op.name}") if op.name else op for op in copy.operations
+    )
+    return replace(copy, operations=operations)
+
+
+def _own(graph: Graph) -> list[Value]:
+    """Every value defined in a graph or in a subgraph of it."""
+    inner = [v for op in graph.operations for g in op.subgraphs for v in _own(g)]
+    return [*graph.values, *inner]
