@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -134,3 +135,12 @@ def _table(path: Path, mark: str, rows: list[str], request: pytest.FixtureReques
         path.write_text(f"{before}<!-- {mark} -->\n{text}<!-- /{mark} -->{after}")
     else:
         assert shown == text
+
+
+def test_the_compiler_in_one_file(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "docs/build_it_yourself.py"
+    assert len(path.read_text().splitlines()) < 600
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    for stage in ("Fused:", "kernel t1(", " vector:", "Refused:", "GFLOP/s"):
+        assert stage in printed
