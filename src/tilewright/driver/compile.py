@@ -23,6 +23,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, live_buffers, lower
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.halo import add_halos
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
@@ -136,6 +137,8 @@ def stages(graph: Graph) -> Lowered:
         kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
         outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
         lowered.steps = fuse(lowered.steps, outputs)
+    with events.span("halo"):
+        lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
     return lowered
 
 

@@ -17,7 +17,7 @@ from tilewright.base import events
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical
-from tilewright.compute.digits import separate_digits
+from tilewright.compute.digits import detached, separate_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -135,7 +135,7 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
         count = names[c.name] = names.get(c.name, 0) + 1
         named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
     outputs = [b for b in stage.writes if b in live]
-    computations, views = merge_dims(separate_digits(named, live))
+    computations, views = merge_dims(detached(separate_digits(named, live)))
     values = (*stage.reads, *outputs)
     params = tuple(views.get(b, b) for b in values)
     name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]

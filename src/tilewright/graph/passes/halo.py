@@ -1,0 +1,193 @@
+"""Padding without a copy: a feature map is stored with the border that its convolutions read.
+
+A convolution reads outside of its input and gets zeros there. Where an intermediate tensor is read
+so, it gets a halo of zeros in memory: its producers write the inside, a small Stage fills the
+border, and every guarded read becomes a plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.base import events
+from tilewright.compute.build import map_
+from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import (
+    INDEX,
+    And,
+    Buffer,
+    Const,
+    Expr,
+    Le,
+    Load,
+    Lt,
+    Select,
+    Var,
+    const,
+)
+from tilewright.expr.simplify import simplify
+from tilewright.graph.stages import Flow, HostCall, Stage, is_contraction
+from tilewright.ir.node import Node, postorder
+
+Pads = tuple[tuple[int, int], ...]
+GROWTH = 2.0  # a stored tensor may become this much larger
+
+
+def add_halos(
+    steps: Sequence[Stage | HostCall], keep: Collection[Buffer]
+) -> list[Stage | HostCall]:
+    """The Stages with halos where they pay; buffers in `keep` stay as they are."""
+    flow = Flow(steps)
+    found: dict[Buffer, Pads] = {}
+    for tensor, writers in flow.writers.items():
+        readers = flow.readers.get(tensor, [])
+        if tensor in keep or not readers or any(s.kernel for s in (*writers, *readers)):
+            continue
+        pads = _wanted(tensor, [c for s in readers for c in s.computations])
+        if pads is not None:
+            found[tensor] = pads
+    padded = {
+        t: Buffer(t.name, tuple(n + a + b for n, (a, b) in zip(t.shape, p, strict=True)), t.dtype)
+        for t, p in found.items()
+    }
+    out: list[Stage | HostCall] = []
+    filled: set[Buffer] = set()
+    for step in steps:
+        if isinstance(step, HostCall) or not ({*step.reads, *step.writes} & found.keys()):
+            out.append(step)
+            continue
+        for t in step.writes:
+            if t in found and t not in filled:
+                filled.add(t)
+                out.append(_border(t, padded[t], found[t]))
+                events.emit("halo", tensor=t.name, pads=found[t])
+        moved = tuple(_moved(c, found, padded) for c in step.computations)
+        out.append(replace(step, computations=moved))
+    return out
+
+
+def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> Pads | None:
+    """The border that the guarded reads of the readers reach into; None if it does not pay."""
+    pads = [(0, 0)] * len(tensor.shape)
+    pays = False
+    for c in readers:
+        env = _environment(c)
+        for guarded in _guarded_reads(c, tensor):
+            pays = pays or is_contraction(c)
+            for n, i in enumerate(guarded.then.index):  # type: ignore[attr-defined]
+                low, high = bounds(i, env)
+                if low is None or high is None:
+                    return None
+                before, after = pads[n]
+                pads[n] = (max(before, -low), max(after, high - tensor.shape[n] + 1))
+    size = 1
+    for extent, (a, b) in zip(tensor.shape, pads, strict=True):
+        size *= extent + a + b
+    if not pays or size > GROWTH * tensor.size:
+        return None
+    return tuple(pads)
+
+
+def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
+    """Reads that are zero outside of the tensor: `Select(inside, tensor[index], 0)`."""
+    env = _environment(c)
+    for o in c.outputs:
+        for node in postorder(o.value):
+            if _is_guarded(node, tensor, env):
+                yield node  # type: ignore[misc]
+
+
+def _is_guarded(node: Node, tensor: Buffer, env: Mapping[Any, tuple[int, int]]) -> bool:
+    if not isinstance(node, Select) or not isinstance(node.then, Load):
+        return False
+    zero = isinstance(node.otherwise, Const) and node.otherwise.value == 0
+    if node.then.buffer is not tensor or not zero:
+        return False
+    inside = set()
+    for i, extent in zip(node.then.index, tensor.shape, strict=True):
+        for part in (Le(const(0), i), Lt(i, const(extent))):
+            reduced = simplify(part, env)
+            if not isinstance(reduced, Const):
+                inside.add(reduced)
+    return inside == {simplify(p, env) for p in _conjuncts(node.condition)}
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, And):
+        return _conjuncts(condition.lhs) + _conjuncts(condition.rhs)
+    return [condition]
+
+
+def _environment(c: Computation) -> dict[Var, tuple[int, int]]:
+    return {d.var: (0, max(d.extent - 1, 0)) for d in c.dims}
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """An index into the tensor as one into the tensor with a halo."""
+
+    pads: Pads
+
+    def __call__(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        pairs = zip(index, self.pads, strict=True)
+        return tuple(simplify(i + const(a)) if a else i for i, (a, _) in pairs)
+
+
+def _moved(
+    c: Computation, found: Mapping[Buffer, Pads], padded: Mapping[Buffer, Buffer]
+) -> Computation:
+    env = _environment(c)
+    guards = {g for t in found for g in _guarded_reads(c, t)} if _reads(c, found) else set()
+
+    def rewrite(root: Expr) -> Expr:
+        done: dict[Node, Any] = {}
+        for node in postorder(root):
+            new: Any = node.map(done.__getitem__)
+            if isinstance(new, Load) and new.buffer in found:
+                new = Load(padded[new.buffer], _Shift(found[new.buffer])(new.index))
+            elif node in guards:
+                new = new.then
+            done[node] = new
+        result: Expr = done[root]
+        return simplify(result, env)
+
+    outputs = []
+    for o in c.outputs:
+        index = o.index
+        if o.tensor in found:
+            index = _Shift(found[o.tensor])(index)
+        tensor = padded.get(o.tensor, o.tensor)
+        outputs.append(Output(tensor, index, rewrite(o.value)))
+    return replace(c, outputs=tuple(outputs))
+
+
+def _reads(c: Computation, found: Mapping[Buffer, Pads]) -> bool:
+    return any(b in found for b in c.inputs)
+
+
+def _border(tensor: Buffer, padded: Buffer, pads: Pads) -> Stage:
+    """The Stage that writes zeros around the tensor: two slabs per padded axis, disjoint."""
+    parts: list[Computation] = []
+    zero = const(0, tensor.dtype)
+    for axis, (before, after) in enumerate(pads):
+        for size, start in ((before, 0), (after, before + tensor.shape[axis])):
+            if not size:
+                continue
+            starts = [a for a, _ in pads[:axis]] + [start] + [0] * (len(pads) - axis - 1)
+            extents = [*tensor.shape[:axis], size, *padded.shape[axis + 1 :]]
+            parts.append(
+                map_(
+                    f"border{len(parts)}",
+                    padded,
+                    lambda *i: zero,
+                    extents=extents,
+                    index=lambda *i, at=tuple(starts): tuple(
+                        v + const(s, INDEX) if s else v for v, s in zip(i, at, strict=True)
+                    ),
+                )
+            )
+    assert all(d.combine == CC for p in parts for d in p.dims)
+    return Stage(f"{tensor.name}.halo", tuple(parts))

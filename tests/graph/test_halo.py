@@ -1,0 +1,63 @@
+"""Halos: padded convolutions read plain memory, everything else still sees the tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright as tw
+from tilewright.base import events
+
+rng = np.random.default_rng(1)
+
+
+def network(pool: str, pads: list[int], stride: int) -> Any:
+    """conv 1x1 -> relu -> {padded conv 3x3, pool, add}: one tensor with three kinds of readers."""
+    weights = {
+        "w1": rng.standard_normal((8, 3, 1, 1)).astype(np.float32),
+        "w2": rng.standard_normal((8, 8, 3, 3)).astype(np.float32) * 0.1,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"]),
+        helper.make_node("Relu", ["c1"], ["r"]),
+        helper.make_node("Conv", ["r", "w2"], ["c2"], pads=pads, strides=[stride, stride]),
+        helper.make_node(pool, ["r"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["r"], ["s"]),
+    ]
+    outputs = ["c2", "p", "s"]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 7, 9])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [onnx.numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 1, 2, 0], [2, 2, 2, 2]])
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_all_readers_of_a_padded_tensor_agree(pool: str, pads: list[int], stride: int) -> None:
+    model = network(pool, pads, stride)
+    with events.record() as log:
+        exe = tw.compile(model, cache=False)
+    assert [e for e in log if e.kind == "halo"]
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    x = rng.standard_normal((1, 3, 7, 9)).astype(np.float32)
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    for _ in range(2):
+        for got, want in zip(exe(x), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tensor_that_leaves_the_model_has_no_halo() -> None:
+    model = network("MaxPool", [1, 1, 1, 1], 1)
+    model.graph.output.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, None))
+    with events.record() as log:
+        tw.compile(model, cache=False)
+    assert not [e for e in log if e.kind == "halo"]
