@@ -63,7 +63,7 @@ def add_halos(
             if t in found and t not in filled:
                 filled.add(t)
                 out.append(_border(t, padded[t], found[t]))
-                events.emit("halo", tensor=t.name, pads=found[t])
+                events.emit("padded", tensor=t.name, pads=found[t])
         moved = tuple(_moved(c, found, padded) for c in step.computations)
         out.append(replace(step, computations=moved))
     return out
