@@ -1,7 +1,7 @@
 """A deep-learning compiler in one file: from a small graph to machine code, in under 600 lines.
 
-This is Tilewright in miniature: the same stages by the same names, each cut down to what a two-layer
-perceptron needs. Run it (with numpy and llvmlite), and read it from top to bottom:
+This is Tilewright in miniature: the same stages by the same names, each cut down to what a
+two-layer perceptron needs. Run it (with numpy and llvmlite), and read it from top to bottom:
 
     Graph -> Computations -> plain loop nest -> rewritten loop nest -> LLVM -> machine code
 """

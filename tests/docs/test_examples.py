@@ -1,0 +1,41 @@
+"""The examples run, each in a process of its own as a user would run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SAYS = {
+    "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
+    "compile_torch": ["agrees with PyTorch"],
+    "custom_operator": ["agrees with its reference", "matmul+swish"],
+    "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example(name: str, tmp_path: Path) -> None:
+    if "torch" in name and find_spec("torch") is None:
+        pytest.skip("needs PyTorch")
+    arguments = ["64"] if name == "schedule_by_hand" else []
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in SAYS[name]:
+        assert words in done.stdout
