@@ -1,11 +1,17 @@
-"""Golden files: the expected text of printers, kept in tests/golden and updated by one flag."""
+"""Options of the test suite: golden files and the lists of ONNX's own tests, updated by a flag.
+
+Golden files are the expected text of printers, kept in tests/golden.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.conformance import lists
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -14,6 +20,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+    parser.addoption(
+        "--update-conformance",
+        action="store_true",
+        help="write tests/conformance/*.txt and the row of docs/status.md instead of comparing",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The counts of ONNX's own tests; here because workers of xdist cannot write the lists."""
+    reports = [r for rs in terminalreporter.stats.values() for r in rs if hasattr(r, "when")]
+    outcomes = [
+        lists.Outcome(*value)
+        for r in reports
+        if r.when == "call"
+        for key, value in r.user_properties
+        if key == "conformance"
+    ]
+    if not outcomes:
+        return
+    text = lists.summary(outcomes)
+    terminalreporter.write_line(f"ONNX's own tests passed: {text}")
+    if config.getoption("--update-conformance"):
+        from tests.conformance.test_onnx import TESTS
+
+        lists.write(outcomes)
+        lists.write_status_row(lists.counts(TESTS))
+        terminalreporter.write_line("wrote tests/conformance/*.txt and the row of docs/status.md")
 
 
 @pytest.fixture

@@ -1,0 +1,133 @@
+"""ONNX's own test runner over this compiler: node, simple, pytorch-* and the light real models.
+
+What does not pass is in failing.txt, what needs a reference kernel in reference.txt; a test that is
+listed and does better fails as much as one that is not listed and does worse.
+`pytest tests/conformance --update-conformance` writes both lists and the row of docs/status.md.
+"""
+
+from __future__ import annotations
+
+import re
+import unittest
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test import BackendTest
+
+from tests.conformance import lists
+from tests.conformance.lists import Outcome
+from tilewright.base.errors import TilewrightError, TilewrightWarning
+from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
+
+BY_REFERENCE = re.compile(r"run by reference kernels?: .*?\((?:[\w.]+::)?(\w+)\)")
+RANDOM = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+# Dropout of training draws too; of a ratio of 0 everything is kept.
+DROPPING = re.compile(r"test_training_dropout(?!.*zero_ratio)")
+
+
+class Uncached(TilewrightBackend):
+    """Leaves the kernel cache alone: what is tested is compiled here and now."""
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> TilewrightRep:
+        drawn = any(node.op_type in RANDOM for node in model.graph.node)
+        Suite.random = drawn or DROPPING.match(model.graph.name) is not None
+        return super().prepare(model, device, threads=1, cache=False)
+
+
+class Suite(BackendTest):
+    """ONNX's runner; of random numbers it compares shape and dtype only."""
+
+    random = False
+
+    @classmethod
+    def assert_similar_outputs(
+        cls, ref_outputs: Any, outputs: Any, rtol: float, atol: float, model_dir: Any = None
+    ) -> None:
+        if not cls.random:
+            super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
+            return
+        assert [(x.shape, x.dtype) for x in outputs] == [(x.shape, x.dtype) for x in ref_outputs]
+
+
+def _tests() -> dict[tuple[str, str], Callable[..., None]]:
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        items = Suite(Uncached, __name__)._test_items
+    return {
+        (category, name.removesuffix("_cpu")): item.func
+        for category, tests in items.items()
+        for name, item in sorted(tests.items())
+        if name.endswith("_cpu")
+    }
+
+
+TESTS = _tests()
+# The lists hold for this version of ONNX's tests; another one has others.
+LISTED = onnx.__version__.startswith("1.23.")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where the runner writes the data of the light models, instead of the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONNX_MODELS", str(tmp_path_factory.mktemp("onnx_models")))
+        yield
+
+
+def outcome(category: str, name: str) -> tuple[Outcome, Exception | None]:
+    """Run one test of ONNX's and say what came of it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            TESTS[category, name](unittest.TestCase())
+        except Exception as error:
+            return Outcome(category, name, "failing", _word(error)), error
+    ours = [str(w.message) for w in caught if issubclass(w.category, TilewrightWarning)]
+    found = [m[1] for m in map(BY_REFERENCE.search, ours) if m]
+    return Outcome(category, name, *(("reference", found[0]) if found else ("native",))), None
+
+
+def _word(error: Exception) -> str:
+    if isinstance(error, AssertionError):
+        return "values"
+    return error.code if isinstance(error, TilewrightError) else type(error).__name__
+
+
+@pytest.mark.parametrize(("category", "name"), TESTS, ids=lambda word: word)
+def test_onnx(category: str, name: str, request: pytest.FixtureRequest) -> None:
+    found, error = outcome(category, name)
+    request.node.user_properties.append(("conformance", list(vars(found).values())))
+    if request.config.getoption("--update-conformance"):
+        return
+    expected = next((s for s in lists.HEADS if name in LISTS[s]), "native")
+    if found.state == expected:
+        return
+    if not LISTED and expected != "failing" and error is None:
+        return
+    message = f"expected {expected}, found {found.state}; --update-conformance if that is right"
+    raise AssertionError(message) from error
+
+
+LISTS = {name: lists.read(name) for name in lists.HEADS}
+
+
+@pytest.mark.skipif(not LISTED, reason="the lists are for the tests of onnx 1.23")
+def test_the_lists_name_tests_and_the_status_row_is_true(request: pytest.FixtureRequest) -> None:
+    names = {name for _, name in TESTS}
+    for name, tests in LISTS.items():
+        assert not tests.keys() - names, f"{name}.txt lists tests that do not exist"
+    assert not LISTS["failing"].keys() & LISTS["reference"].keys()
+    if not request.config.getoption("--update-conformance"):
+        assert lists.status_row() == lists.counts(TESTS)
