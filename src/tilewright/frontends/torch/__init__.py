@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.base.errors import InputError, ModelError
@@ -34,7 +36,7 @@ def to_onnx(module: Any, example_inputs: Sequence[Any]) -> bytes:
     if isinstance(module, torch.nn.Module):
         module = module.eval()
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), _quiet(), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             program = torch.onnx.export(
@@ -49,3 +51,15 @@ def to_onnx(module: Any, example_inputs: Sequence[Any]) -> bytes:
             ) from error
         program.save(buffer)
     return buffer.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torchvision the exporter logs a line for each operator of it, which nobody asked."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
