@@ -41,7 +41,7 @@ def network(pool: str, pads: list[int], stride: int) -> Any:
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 1, 2, 0], [2, 2, 2, 2]])
+@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 1, 2, 0], [1, 2, 1, 0]])
 @pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
 def test_all_readers_of_a_padded_tensor_agree(pool: str, pads: list[int], stride: int) -> None:
     model = network(pool, pads, stride)
