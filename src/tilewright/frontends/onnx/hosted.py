@@ -61,12 +61,11 @@ def _operation(node: Any, model: Any, version: int) -> Operation:
 def _control_kernel(model: Any) -> Kernel:
     """Control flow by our own interpreter; the subgraphs are read from the model again."""
     graph = load(model)
-    names = [i.name for i in model.graph.input]
+    operands = operands_of(model)
     fallback = OnnxFallback()
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        given = [a for a, n in zip(arrays, operands_of(model), strict=True) if n]
-        feeds = dict(zip(names, given, strict=True))
+        feeds = {n: a for a, n in zip(arrays, operands, strict=True) if n}
         found = interp.evaluate(graph, feeds, fallback=fallback)
         return [found[v.name] for v in graph.outputs]
 

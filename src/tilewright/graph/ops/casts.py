@@ -6,10 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int32
+from tilewright.base.dtypes import (
+    DType,
+    bool_,
+    dtype_of,
+    float8_e8m0fnu,
+    float32,
+    int32,
+    uint8,
+    uint32,
+)
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, const
+from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, Select, Shr, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
@@ -64,10 +73,26 @@ def converted(x: Expr, target: DType, saturate: bool) -> Expr:
 
 def _cast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
     x, out = inputs[0], outputs[0]
-    if "float8_e8m0fnu" in (x.dtype.name, out.dtype.name):
-        return None  # has rounding modes of its own
+    if out.dtype is float8_e8m0fnu:
+        mode, saturate = str(call.attr("round_mode", "up")), bool(call.attr("saturate", 1))
+        return [map_(call.name, out, lambda *i: _power_of_two(x[i], mode, saturate))]
     clamp = _saturates(call, x.dtype, out.dtype)
     return [map_(call.name, out, lambda *i: converted(x[i], out.dtype, clamp))]
+
+
+def _power_of_two(x: Expr, mode: str, saturate: bool) -> Expr:
+    """|x| as float8_e8m0fnu, which holds nothing but an exponent; mode: nearest, up or down."""
+    bits = Bitcast(cast(x, float32), uint32)
+    exponent = Shr(bits, const(23, uint32)) & 0xFF
+    fraction = bits & 0x7FFFFF
+    # To nearest, half goes up unless the exponent is the least (as ONNX's reference has it).
+    limit = {"up": 0, "nearest": 0x3FFFFF, "down": 0x7FFFFF}[mode]
+    up = fraction > limit
+    if mode == "nearest":
+        up = up & ((fraction > 0x400000) | (exponent > 0))
+    up = up & (exponent < (0xFE if saturate else 0xFF))
+    code = cast(exponent + Select(up, const(1, uint32), const(0, uint32)), uint8)
+    return Bitcast(code, float8_e8m0fnu)
 
 
 def _exotic(dtype: DType) -> bool:
@@ -109,7 +134,9 @@ def _bitcast_type(call: OpCall) -> Sequence[Type]:
 
 def _bitcast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
     x, out = inputs[0], outputs[0]
-    if x.dtype.bits != out.dtype.bits or x.dtype.is_bool or out.dtype.is_bool:
+    if x.dtype.is_bool or out.dtype.is_bool:  # a byte that holds 0 or 1
+        return [map_(call.name, out, lambda *i: cast(x[i], out.dtype))]
+    if x.dtype.bits != out.dtype.bits:
         return None
     return [map_(call.name, out, lambda *i: Bitcast(x[i], out.dtype))]
 
@@ -144,4 +171,4 @@ def _dropout(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
     return found
 
 
-register(OpDef("Dropout", _dropout_types, since=7, compute=_dropout))
+register(OpDef("Dropout", _dropout_types, since=7, compute=_dropout, by_value=(1, 2)))
