@@ -30,6 +30,10 @@ GRAPHS = {
         g (float[1,1,1] x) => (float[1,1,1] y)
         { k = Constant<value_int=-1>() a = Constant<value_ints=[0,2,1]>()
           t = Trilu<upper=0>(x, k) y = ReduceLogSumExp(t, a) }""",
+    "an output beside another result of its shape that is stored channel-last": """
+        g (float[1,4,5,4] x, float[3,4,1,1] w) => (float[1,3,5,2] y, float[1,3,5,2] z)
+        { n = Constant<value_ints=[2, 2]>() c = Conv(x, w) y, t = Split<axis=3>(c, n)
+          r = Relu(t) z = Exp(r) }""",
 }
 
 

@@ -6,6 +6,7 @@
 * `order_dims`: the cc dimensions in another order.
 * `follow`: a map over a producer's result, re-indexed by the producer's own dimensions, so that it
   can run as its epilogue.
+* `widen`: a reduction that rounds its result is a reduction and a map.
 """
 
 from __future__ import annotations
@@ -14,9 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.expr.affine import affine
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.expr.nodes import (
+    INDEX,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    FloorDiv,
+    Load,
+    Mod,
+    Var,
+    const,
+)
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
 
@@ -134,6 +146,28 @@ def order_dims(computation: Computation) -> Computation:
     bound = [d for d in computation.dims if d.combine != CC]
     free.sort(key=lambda d: (-abs(address.get(d.var, 0)), place[d]))
     return replace(computation, dims=(*free, *bound))
+
+
+def widen(computation: Computation) -> tuple[Computation, ...]:
+    """A reduction that rounds its result (a float16 sum kept in float32), as reduction and map.
+
+    Its accumulators are a tensor of their own then, which schedules can place.
+    """
+    reducer = computation.reducer
+    if reducer is None or len(computation.outputs) != 1:
+        return (computation,)
+    out = computation.outputs[0]
+    dtype = reducer.dtypes[0]
+    if out.tensor.dtype is dtype or any(d.combine == PS for d in computation.dims):
+        return (computation,)
+    free = tuple(d for d in computation.dims if d.combine == CC)
+    wide = Buffer(f"{out.tensor.name}_wide", tuple(d.extent for d in free), dtype)
+    point = tuple(d.var for d in free)
+    rounded = Output(out.tensor, out.index, Cast(Load(wide, point), out.tensor.dtype))
+    return (
+        replace(computation, outputs=(Output(wide, point, out.value),)),
+        Computation(f"{computation.name}_round", free, (rounded,)),
+    )
 
 
 def split_dims(computation: Computation, factors: Mapping[Var, int]) -> Computation:

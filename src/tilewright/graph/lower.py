@@ -7,14 +7,14 @@ left becomes a HostCall, which runs a reference kernel between the native segmen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.compute.laws import follow, order_dims, relayout
+from tilewright.compute.laws import follow, order_dims, relayout, widen
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -156,12 +156,14 @@ def lower(graph: Graph, channel_last: bool = True) -> Lowered:
         if v in logical:
             out.data[out.buffers[v]] = array
     kernel_names = _Names()
+    values = set(logical.values())
     for op in graph.operations:
         program = programs[op]
         if program is None:
             out.steps.append(HostCall(op))
         else:
-            out.steps.extend(_stages(op, program, stored, kernel_names, graph))
+            scratch = stored | _scratch_layouts(program, stored, values)
+            out.steps.extend(_stages(op, program, scratch, kernel_names, graph))
     return out
 
 
@@ -175,7 +177,6 @@ def _stages(
     definition = definition_of(op)
     counter = definition.flops if definition is not None else None
     flops = counter(OpCall(op, graph.constants)) if counter is not None else 0
-    stored = stored | _scratch_layouts(program, stored)
     group: list[Computation] = []
     found: list[Stage] = []
 
@@ -191,22 +192,24 @@ def _stages(
             name = names.fresh(op.name or item.name)
             found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
         elif any(o.tensor.size for o in item.outputs):
-            c = order_dims(relayout(item, stored))
-            aligned = follow(group[-1], c) if group and not group[-1].is_map else None
-            group.append(c if aligned is None else aligned)
+            for c in widen(order_dims(relayout(item, stored))):
+                aligned = follow(group[-1], c) if group and not group[-1].is_map else None
+                group.append(c if aligned is None else aligned)
     close()
     return found
 
 
-def _scratch_layouts(program: Sequence[Computation | Kernel], stored: Layouts) -> Layouts:
-    """An operator's own intermediates are stored as the results of their shape are."""
+def _scratch_layouts(
+    program: Sequence[Computation | Kernel], stored: Layouts, values: Container[Buffer]
+) -> Layouts:
+    """An operator's own intermediates, no `values`, are stored as the results of their shape."""
     items = [c for c in program if isinstance(c, Computation)]
     written = dict.fromkeys(o.tensor for c in items for o in c.outputs)
     orders = {b.shape: stored[b][1] for b in written if b in stored}
     return {
         b: (Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order)
         for b in written
-        if b not in stored and (order := orders.get(b.shape)) is not None
+        if b not in values and (order := orders.get(b.shape)) is not None
     }
 
 
