@@ -126,6 +126,9 @@ class Formats:
             return self.w.convert("trunc", top, "i16")
         if dtype.name == "float16" and self.native_half:
             return self.w.convert("bitcast", self.w.convert("fptrunc", v, "half"), "i16")
+        if dtype.name == "float8_e8m0fnu":  # the held value is a power of two already
+            exponent = self.w.binary("lshr", self._as_bits(v), integer(23, "i32"))
+            return self.w.convert("trunc", exponent, "i8")
         code = self._encode(v, self._mini(dtype))
         return self.w.convert("trunc", code, memory_type(dtype))
 
