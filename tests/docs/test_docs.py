@@ -16,12 +16,15 @@ import contextlib
 import io
 import re
 import runpy
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tilewright.graph.ops import registry
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -82,6 +85,9 @@ def test_page(
         return
     if any(b.word == "torch" for b in code) and find_spec("torch") is None:
         pytest.skip("the page needs PyTorch")
+    # What a page registers is forgotten behind it; all the others stay.
+    registry.registered()
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     update = request.config.getoption("--update-golden")
@@ -144,3 +150,38 @@ def test_the_compiler_in_one_file(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for stage in ("Fused:", "kernel t1(", " vector:", "Refused:", "GFLOP/s"):
         assert stage in printed
+
+
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert target.startswith("http") or (path.parent / target).exists(), target
+
+
+def test_dependencies_are_those_of_the_package() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.match(r"[\w-]+", r)[0] for r in requirements}  # type: ignore[index]
+
+    page = (ROOT / "docs/dependencies.md").read_text()
+    always, extras = page.split("## Extras")
+    rows = re.findall(r"^\| ([\w-]+) \|", always, re.MULTILINE)
+    assert set(rows) - {"package"} == names(project["dependencies"])
+    listed: dict[str, set[str]] = {}
+    for which, packages in re.findall(r"^\| (`.+?`) \| (.+?) \|", extras, re.MULTILINE):
+        for extra in re.findall(r"`(\w+)`", which):
+            listed.setdefault(extra, set()).update(packages.split(", "))
+    wanted = {k: names(v) for k, v in project["optional-dependencies"].items()}
+    assert listed == wanted
+
+
+def test_settings_are_those_of_the_package() -> None:
+    from tilewright.base.flags import TABLE
+
+    page = (ROOT / "docs/index.md").read_text()
+    for flag in TABLE:
+        assert f"| `{flag.name}` |" in page and flag.doc in page, flag.name
+    assert page.count("| `") == len(TABLE)
