@@ -1,0 +1,128 @@
+"""Products and windows over many shapes and dtypes: MatMul, Gemm, Einsum, ConvTranspose, LpPool."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.one_operator import agree
+
+RNG = np.random.default_rng(5)
+
+
+def reals(*shape):
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((4,), (4,)),
+        ((4,), (4, 3)),
+        ((2, 4), (4,)),
+        ((4,), (2, 4, 3)),
+        ((2, 3, 4), (4,)),
+        ((2, 1, 3, 4), (5, 4, 2)),
+        ((1, 4), (4, 1)),
+        ((2, 3, 1), (1, 5)),
+        ((0, 4), (4, 3)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint64", "float16"])
+def test_matmul(shapes, dtype):
+    a, b = ((reals(*s) * 4).astype(dtype) for s in shapes)
+    with np.errstate(all="ignore"):
+        wide = (v.astype(np.float32) if dtype == "float16" else v for v in (a, b))
+        want = np.asarray(np.matmul(*wide)).astype(dtype)
+    agree("MatMul", [a, b], expected=[want], rtol=1e-3 if dtype == "float16" else 1e-5, atol=1e-5)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    across=st.booleans(),
+    down=st.booleans(),
+    alpha=st.sampled_from([1.0, 0.5]),
+    beta=st.sampled_from([0.0, 1.0, 2.0]),
+    bias=st.sampled_from([None, (), (5,), (3, 1), (3, 5), (1, 1)]),
+    dtype=st.sampled_from(["float32", "float64", "int32"]),
+)
+def test_gemm(across, down, alpha, beta, bias, dtype):
+    if dtype == "int32":
+        alpha, beta = 1.0, 1.0
+    a, b = reals(4, 3) if across else reals(3, 4), reals(5, 4) if down else reals(4, 5)
+    inputs = [a * 3, b * 3] + ([] if bias is None else [np.asarray(reals(*bias) * 3)])
+    given = [np.asarray(v, dtype) for v in inputs]
+    left, right = given[0].T if across else given[0], given[1].T if down else given[1]
+    want = alpha * (left @ right)
+    if bias is not None:
+        want = want + beta * given[2]
+    attributes = {"alpha": alpha, "beta": beta, "transA": int(across), "transB": int(down)}
+    agree("Gemm", given, expected=[want.astype(dtype)], atol=1e-4, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)]),
+        ("ij->", [(2, 3)]),
+        ("ij->ji", [(2, 3)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("i,j->ij", [(2,), (3,)]),
+        ("...ij,...jk->...ik", [(2, 2, 3), (2, 3, 4)]),
+        ("bij,bjk,kl->bil", [(2, 3, 4), (2, 4, 2), (2, 5)]),
+        ("ij,kl->ijkl", [(2, 3), (2, 2)]),
+        ("aabb->ab", [(2, 2, 3, 3)]),
+        ("ij , jk", [(2, 3), (3, 4)]),
+    ],
+)
+def test_einsum(equation, shapes):
+    operands = [reals(*s) for s in shapes]
+    want = np.asarray(np.einsum(equation.replace(" ", ""), *operands))
+    agree("Einsum", operands, equation=equation, expected=[want], atol=1e-5)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    strides=st.lists(st.integers(1, 3), min_size=2, max_size=2),
+    dilations=st.lists(st.integers(1, 2), min_size=2, max_size=2),
+    pads=st.lists(st.integers(0, 1), min_size=4, max_size=4),
+    group=st.sampled_from([1, 2]),
+    bias=st.booleans(),
+)
+def test_conv_transpose(strides, dilations, pads, group, bias):
+    x, w = reals(2, 4, 4, 3), reals(4, 6 // group, 3, 2)
+    full = np.zeros(
+        (
+            2,
+            6,
+            *(
+                (n - 1) * s + (k - 1) * d + 1
+                for n, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
+            ),
+        ),
+        np.float32,
+    )
+    per = 6 // group
+    for h, v, i, j in np.ndindex(4, 3, 3, 2):
+        for g in range(group):
+            part = x[:, g * 4 // group : (g + 1) * 4 // group, h, v]
+            weights = w[g * 4 // group : (g + 1) * 4 // group, :, i, j]
+            at = h * strides[0] + i * dilations[0], v * strides[1] + j * dilations[1]
+            full[:, g * per : (g + 1) * per, at[0], at[1]] += part @ weights
+    want = full[:, :, pads[0] : full.shape[2] - pads[2], pads[1] : full.shape[3] - pads[3]]
+    b = [reals(6)] if bias else []
+    want = want + b[0][:, None, None] if bias else want
+    geometry = {"strides": strides, "dilations": dilations, "pads": pads, "group": group}
+    agree("ConvTranspose", [x, w, *b], expected=[want], atol=1e-4, **geometry)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 1, 1]])
+def test_lp_pool(p, pads):
+    x = reals(1, 2, 5, 6)
+    padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (2, 3))[:, :, ::2]
+    want = (np.abs(windows) ** p).sum((-1, -2)) ** (1 / p)
+    attributes = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": pads, "p": p}
+    agree("LpPool", [x], expected=[want.astype(np.float32)], **attributes)
