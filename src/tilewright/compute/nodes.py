@@ -51,6 +51,7 @@ class Computation:
     outputs: tuple[Output, ...]
     reducer: Reducer | None = None
     tags: dict[str, object] = field(default_factory=dict)
+    _accesses: list[tuple[Load, ...]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -60,11 +61,13 @@ class Computation:
     @property
     def accesses(self) -> tuple[Load, ...]:
         """inp_view: the distinct accesses, in order of first use (indices' own reads included)."""
-        found: dict[Load, None] = {}
-        for output in self.outputs:
-            for root in (output.value, *output.index):
-                found |= {n: None for n in postorder(root) if isinstance(n, Load)}
-        return tuple(found)
+        if not self._accesses:
+            found: dict[Load, None] = {}
+            for output in self.outputs:
+                for root in (output.value, *output.index):
+                    found |= {n: None for n in postorder(root) if isinstance(n, Load)}
+            self._accesses.append(tuple(found))
+        return self._accesses[0]
 
     @property
     def function(self) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:

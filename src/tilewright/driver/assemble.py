@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import __version__
+from tilewright.driver.constants import ConstantPool
 from tilewright.driver.kernels import CompiledStage, Interface
 from tilewright.driver.prepare import Preparer
 from tilewright.expr.nodes import Buffer
@@ -53,9 +54,7 @@ class Assembler:
     steps: Sequence[Built | HostCall]
     target: Target
     host: HostKernel
-    _blobs: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    _size: int = 0
-    _constants: dict[Any, int] = field(default_factory=dict)
+    _constants: ConstantPool = field(default_factory=ConstantPool)
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: dict[Buffer, int] = field(default_factory=dict)
 
@@ -80,7 +79,7 @@ class Assembler:
             steps=tuple(steps),
             objects=(*objects, *segments),
             support=tuple(self.target.support()) if built else (),
-            constants=self._constant_bytes(),
+            constants=self._constants.block(),
             arena_bytes=arena,
             workspace=_round(workspace),
             thread_workspace=max((b.code.thread_workspace for b in built), default=0),
@@ -179,7 +178,9 @@ class Assembler:
         def argument(b: Buffer) -> Argument:
             v = self._value_of.get(b)
             if b in self.lowered.data:
-                return Argument(abi.TABLE_CONSTANTS, self._constant(b, self.lowered.data[b]))
+                return Argument(
+                    abi.TABLE_CONSTANTS, self._constants.place_array(b, self.lowered.data[b])
+                )
             if b in self._places:
                 return Argument(abi.TABLE_ARENA, self._places[b])
             assert v is not None
@@ -190,13 +191,7 @@ class Assembler:
 
         for n, item in enumerate(run, first):
             data = [self.lowered.data.get(b) for b in item.face.values]
-            packed = [
-                Argument(
-                    abi.TABLE_CONSTANTS,
-                    self._constant((item.code.symbol, k, tuple(map(id, data))), a),
-                )
-                for k, a in enumerate(prepared.run(item.code, data))
-            ]
+            packed = self._packed(item, data, prepared)
             arguments = tuple(
                 packed[-1 - k] if k < 0 else argument(item.face.values[k])
                 for k in item.code.arguments
@@ -208,6 +203,16 @@ class Assembler:
             )
         code = self.target.segment(symbol, calls)
         return NativeStep(symbol, tuple(values), tuple(records)), code
+
+    def _packed(
+        self, item: Built, data: Sequence[np.ndarray[Any, Any] | None], prepared: Preparer
+    ) -> list[Argument]:
+        """The places of a Stage's prepared constants; the same weights are packed once."""
+        code = item.code
+        sizes = [p.nbytes for p in code.preparations]
+        key = (code.symbol, tuple(map(id, data)))
+        found = self._constants.place(key, sizes, lambda views: prepared.run(code, data, views))
+        return [Argument(abi.TABLE_CONSTANTS, at) for at in found]
 
     def _host(self, op: Operation, steps: list[Step]) -> HostStep:
         provider, attributes, extra = self.host(op)
@@ -232,7 +237,7 @@ class Assembler:
             return Slot("output", self._outputs[v], tensor)
         b = self.lowered.buffers.get(v)
         if b is not None and b in self.lowered.data:
-            return Slot("constant", self._constant(b, self.lowered.data[b]), tensor)
+            return Slot("constant", self._constants.place_array(b, self.lowered.data[b]), tensor)
         if b is not None and b in self._places:
             return Slot("arena", self._places[b], tensor)
         if v not in self._objects:
@@ -248,28 +253,6 @@ class Assembler:
             source = self._read(v, steps)
             steps.append(CopyStep(source, Slot("output", n, _tensor(v))))
         return steps
-
-    def _constant(self, key: Any, array: np.ndarray[Any, Any]) -> int:
-        """The byte offset of a constant in the blob."""
-        if key not in self._constants:
-            self._constants[key] = self._size
-            data = np.ascontiguousarray(array)
-            self._blobs.append(data)
-            self._size = _round(self._size + data.nbytes)
-        return self._constants[key]
-
-    def _constant_bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        from tilewright.runtime.buffer import empty
-
-        blob = empty((self._size,), np.dtype(np.uint8))
-        at = 0
-        for data in self._blobs:
-            blob[at : at + data.nbytes] = data.reshape(-1).view(np.uint8)
-            end = _round(at + data.nbytes)
-            # An artifact has the same bytes each time, and none of this process's memory.
-            blob[at + data.nbytes : end] = 0
-            at = end
-        return blob
 
 
 def _tensor(v: Value) -> Tensor:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tilewright import __version__
 from tilewright.base import events
+from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical
@@ -43,6 +45,11 @@ class Preparation:
     shape: tuple[int, ...]
     dtype: str
     workspace: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.shape) * dtype_of(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)

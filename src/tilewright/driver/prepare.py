@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import dtype_of
 from tilewright.driver.kernels import CompiledStage
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
@@ -26,13 +25,14 @@ class Preparer:
         self._context[abi.CTX_THREADS] = 1
 
     def run(
-        self, stage: CompiledStage, values: Sequence[np.ndarray[Any, Any] | None]
-    ) -> list[np.ndarray[Any, Any]]:
-        """The results of a Stage's preparations; `values` are its interface's constants."""
-        results: list[np.ndarray[Any, Any]] = []
-        for p in stage.preparations:
+        self,
+        stage: CompiledStage,
+        values: Sequence[np.ndarray[Any, Any] | None],
+        results: Sequence[np.ndarray[Any, Any]],
+    ) -> None:
+        """A Stage's preparations into `results`; `values` are its interface's constants."""
+        for p, out in zip(stage.preparations, results, strict=True):
             assert self._image is not None
-            out = empty(p.shape, dtype_of(p.dtype).numpy)
             scratch = empty((p.workspace + 1,), np.dtype(np.uint8))
             given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
@@ -41,5 +41,3 @@ class Preparer:
                 self._image.address(p.symbol)
             )
             function(*[address(a) for a in pointers])
-            results.append(out)
-        return results

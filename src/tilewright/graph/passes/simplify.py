@@ -194,7 +194,11 @@ def _folded(conv: Operation, norm: Operation, constants: dict[Value, Any]) -> Op
     shift = (
         bias - mean * factor + (0 if old is None else constants[old].astype(np.float64) * factor)
     )
-    new_weight = (weight * factor.reshape(-1, *[1] * (weight.ndim - 1))).astype(weight.dtype)
+    new_weight = np.empty_like(weight)
+    # In float64, but without a copy of the weights in it.
+    np.multiply(
+        weight, factor.reshape(-1, *[1] * (weight.ndim - 1)), out=new_weight, casting="same_kind"
+    )
     w = constant(f"{weight_value.name}/folded", new_weight)
     b = constant(f"{weight_value.name}/bias", shift.astype(weight.dtype))
     constants[w], constants[b] = new_weight, shift.astype(weight.dtype)

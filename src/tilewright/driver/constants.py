@@ -1,0 +1,51 @@
+"""The constants of a model in one block: placed first, written once, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime import abi
+from tilewright.runtime.buffer import empty
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Fill = Callable[[Sequence[Bytes]], None]
+
+
+class ConstantPool:
+    """Offsets are known as soon as a constant is placed; contents are made by `block`."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[Hashable, tuple[int, ...]] = {}
+        self._fills: list[tuple[tuple[int, ...], tuple[int, ...], Fill]] = []
+        self._size = 0
+
+    def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
+        """Byte offsets of constants of these sizes; `fill` writes them all. Once per key."""
+        if key not in self._offsets:
+            offsets = []
+            for size in sizes:
+                offsets.append(self._size)
+                self._size += -(-size // abi.ALIGNMENT) * abi.ALIGNMENT
+            self._offsets[key] = tuple(offsets)
+            self._fills.append((tuple(offsets), tuple(sizes), fill))
+        return self._offsets[key]
+
+    def place_array(self, key: Hashable, array: np.ndarray[Any, Any]) -> int:
+        """The byte offset of an array's elements in row-major order."""
+
+        def fill(views: Sequence[Bytes]) -> None:
+            views[0][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+        return self.place(key, (array.nbytes,), fill)[0]
+
+    def block(self) -> Bytes:
+        """All constants. What lies between them is zero, so that artifacts are reproducible."""
+        block = empty((self._size,), np.dtype(np.uint8))
+        for offsets, sizes, fill in self._fills:
+            for at, size in zip(offsets, sizes, strict=True):
+                block[at + size : at + -(-size // abi.ALIGNMENT) * abi.ALIGNMENT] = 0
+            fill([block[at : at + n] for at, n in zip(offsets, sizes, strict=True)])
+        return block
