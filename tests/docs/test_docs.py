@@ -185,3 +185,18 @@ def test_settings_are_those_of_the_package() -> None:
     for flag in TABLE:
         assert f"| `{flag.name}` |" in page and flag.doc in page, flag.name
     assert page.count("| `") == len(TABLE)
+
+
+def test_commands_of_the_status_page_exist() -> None:
+    from tilewright.cli.app import VERBS
+
+    shown = re.findall(
+        r"`((?:pytest|python|tilewright) [^`]+)`", (ROOT / "docs/status.md").read_text()
+    )
+    assert len(shown) > 20
+    for line in shown:
+        program, *words = line.split()
+        if program == "tilewright":
+            assert words[0] in VERBS or words[0] == "--help", line
+        else:
+            assert all((ROOT / word).exists() for word in words), line
