@@ -110,10 +110,9 @@ class _Layer:
 
     def direction(self, x: Value, d: int) -> list[Value]:
         """The results of direction `d`; x: every step of every sequence, one per row."""
-        s, rows = self.sizes, self.gates * self.sizes.units
+        s = self.sizes
         bias, inner = self.biases(d)
         gates = self.g.op("Gemm", x, self.part(1, d), bias, transB=1)
-        gates = self.g.op("Reshape", gates, self.ints(s.steps, s.batch, rows))
         state_axis = 1 if self.call.attr("layout", 0) else 0
         states = [
             self.part(i, d, state_axis) if self.call.has(i) else self.zeros(s.batch, s.units)

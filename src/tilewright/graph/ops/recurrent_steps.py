@@ -4,7 +4,7 @@
     GRUSteps(gates, lengths?, h, inner_bias?, panels, candidate_panels?) -> Y, Y_h
     RNNSteps(gates, lengths?, h, (left out), panels) -> Y, Y_h
 
-gates: float[steps, batch, gates * units], the input's share with the biases; h, c: float[batch,
+gates: float[steps * batch, gates * units], the input's share with the biases; h, c: float[batch,
 units]; panels: `recurrent`; Y: float[steps, 1, batch, units]. The state lives in Y_h (and Y_c).
 A step at or after a sequence's length leaves its state alone and gives 0.
 """
@@ -93,8 +93,8 @@ class _Steps:
         self.gates, self.lengths, self.start = inputs[0], inputs[1], inputs[2]
         self.out, self.state = outputs[0], outputs[1]
         self.ragged = op.has(1)
-        self.steps, self.batch = self.gates.shape[:2]
-        self.units = self.state.shape[2]
+        _, self.batch, self.units = self.state.shape
+        self.steps = self.out.shape[0]
         self.dtype = self.gates.dtype
         self.zero = const(0)
 
@@ -113,6 +113,10 @@ class _Steps:
     def h(self, n: Expr, j: Expr) -> Expr:
         """The state."""
         return self.state[self.zero, n, j]
+
+    def gate(self, t: Expr, n: Expr, at: Expr) -> Expr:
+        """The input's share in row `at` of the gates."""
+        return self.gates[t * self.batch + n, at]
 
     def valid(self, t: Expr, n: Expr) -> Expr:
         """Whether step `t` belongs to sequence `n`."""
@@ -214,7 +218,7 @@ def _lstm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
     def update(t: Expr, n: Expr, j: Expr) -> Stmt:
         def gate(k: int, cell: Expr | None = None, peephole: int = 0) -> Expr:
-            x = s.gates[t, n, j + k * units] + product[n, j + k * units]
+            x = s.gate(t, n, j + k * units) + product[n, j + k * units]
             if op.has(4) and cell is not None:
                 x = x + peepholes[j + peephole * units] * cell
             return x
@@ -274,13 +278,13 @@ def _gru(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 def _gate(s: _Steps, t: Expr, n: Expr, j: Expr, k: int, product: Buffer) -> Expr:
     """Gate `k` of a GRU: 0 updates, 1 resets."""
     at = j + k * s.units
-    return s.function(0, s.gates[t, n, at] + product[n, at])
+    return s.function(0, s.gate(t, n, at) + product[n, at])
 
 
 def _mixed(s: _Steps, t: Expr, n: Expr, j: Expr, product: Buffer, recurrent: Expr) -> Stmt:
     """The new state of a GRU from the candidate's recurrent part."""
     keep = _gate(s, t, n, j, 0, product)
-    candidate = s.function(1, s.gates[t, n, j + 2 * s.units] + recurrent)
+    candidate = s.function(1, s.gate(t, n, j + 2 * s.units) + recurrent)
     return s.put(t, n, j, (1.0 - keep) * candidate + keep * s.h(n, j))
 
 
@@ -290,7 +294,7 @@ def _rnn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
     product = s.scratch("product", panels)
 
     def update(t: Expr, n: Expr, j: Expr) -> Stmt:
-        return s.put(t, n, j, s.function(0, s.gates[t, n, j] + product[n, j]))
+        return s.put(t, n, j, s.function(0, s.gate(t, n, j) + product[n, j]))
 
     def step(t: Expr) -> Stmt:
         return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
@@ -300,15 +304,15 @@ def _rnn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
 
 def _types(op: OpCall) -> Sequence[Type]:
-    steps, batch = op.shape(0)[:2]
+    batch = op.shape(2)[0]
+    steps = op.shape(0)[0] // batch
     last: tuple[Any, ...] = (1, *op.shape(2))
     states = 2 if op.operation.op_type == "LSTMSteps" else 1
     return [(op.dtype(0), (steps, 1, batch, last[-1])), *[(op.dtype(0), last)] * states]
 
 
 def _flops(op: OpCall) -> int:
-    steps, batch, rows = op.shape(0)
-    return 2 * steps * batch * rows * op.shape(2)[1]
+    return 2 * op.size(0) * op.shape(2)[1]
 
 
 for _name, _compute in (("LSTMSteps", _lstm), ("GRUSteps", _gru), ("RNNSteps", _rnn)):
