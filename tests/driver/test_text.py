@@ -5,8 +5,10 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from tilewright.base.errors import InputError
+import tilewright as tw
+from tilewright.base.errors import FlagError, InputError
 from tilewright.driver import text
+from tilewright.driver.show import KINDS
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 17]>
@@ -21,3 +23,16 @@ def test_a_symbolic_dimension_needs_a_value_behind_the_graph(kind):
     with pytest.raises(InputError, match="the shape of 'x' is symbolic"):
         text(model, kind)
     assert "relu" in text(model, kind, dims={"n": 3})
+
+
+def test_every_stage_is_written_into_a_folder(tmp_path, monkeypatch):
+    model = onnx.parser.parse_model(MODEL)
+    monkeypatch.setenv("TILEWRIGHT_DUMP", str(tmp_path / "dump"))
+    tw.compile(model, dims={"n": 3})
+    assert {f"s.{kind}.txt" for kind in KINDS} == {p.name for p in (tmp_path / "dump").iterdir()}
+    kernel = (tmp_path / "dump" / "s.kernel.txt").read_text()
+    assert kernel == text(model, "kernel", dims={"n": 3}) + "\n"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWRIGHT_DUMP", str(tmp_path / "file"))
+    with pytest.raises(FlagError, match=r"TILEWRIGHT_DUMP=.*cannot be written"):
+        tw.compile(model, dims={"n": 3})

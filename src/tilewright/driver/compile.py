@@ -18,6 +18,8 @@ from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.parts import apart
+from tilewright.driver.show import KINDS, dump, show
 from tilewright.driver.single import build_kernel
 from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, live_buffers, lower
@@ -115,8 +117,10 @@ def build(graph: Graph, options: Options) -> CompiledModel:
     """The compiled model of a graph with static inputs."""
     target = find_target(options.target, options.mcpu, options.math == "exact")
     graph = optimise(graph, options)
-    lowered = stages(graph)
+    lowered = stages(graph, target)
     _report_reference_kernels(lowered, options)
+    if (folder := flags.DUMP.get()) is not None:
+        dump(folder, lowered, target)
     steps = kernels(lowered, target, _store(options))
     with events.span("assemble"):
         assembler = Assembler(lowered, steps, target, _describe_host)
@@ -128,15 +132,15 @@ def optimise(graph: Graph, options: Options) -> Graph:
     return graph_pipeline(options.math, _fallback()).run(graph, check=flags.DEBUG.get())
 
 
-def stages(graph: Graph) -> Lowered:
-    """The graph as fused Stages and host calls."""
+def stages(graph: Graph, target: Target) -> Lowered:
+    """The graph as fused Stages, each a kernel that suits the target, and host calls."""
     with events.span("lower"):
         lowered = lower(graph)
     with events.span("fuse"):
         calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
         kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
         outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
-        lowered.steps = fuse(lowered.steps, outputs)
+        lowered.steps = apart(fuse(lowered.steps, outputs), target)
     with events.span("halo"):
         lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
     return lowered
@@ -174,8 +178,8 @@ def text(
     dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a
     value in a stage behind the graph, and what `compile` raises.
     """
-    if kind not in ("graph", "computation", "kernel", "llvm", "asm"):
-        raise InputError(f"unknown stage {kind!r}", hint="graph, computation, kernel, llvm or asm")
+    if kind not in KINDS:
+        raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
     chosen = Options(**options)
     with _lock:
         graph = import_model(source, example_inputs, chosen)
@@ -189,26 +193,8 @@ def text(
             raise InputError(
                 f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
             )
-        lowered = stages(graph)
         target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
-        compiler = KernelCompiler(target, target, None)
-        live = live_buffers(lowered)
-        parts: list[str] = []
-        for step in lowered.steps:
-            if isinstance(step, HostCall):
-                parts.append(f"# host: {step.operation}")
-                continue
-            face = interface(step, live[step])
-            fixed = [b in lowered.data for b in face.values]
-            parts.append(f"# {step.name}: {', '.join(step.sources)}")
-            if kind == "computation":
-                parts.extend(str(c) for c in face.computations)
-            elif kind == "kernel":
-                parts.append(str(compiler.hoisted(face, fixed).kernel))
-            else:
-                kernel = compiler.hoisted(face, fixed).kernel
-                parts.append(target.text(kernel, face.name, kind))
-    return "\n".join(parts)
+        return show(stages(graph), target, kind)
 
 
 @contextmanager
