@@ -260,3 +260,30 @@ def test_an_index_out_of_range_names_the_node():
     with pytest.raises(ModelError, match="Gather"):
         op = load(build("Gather", [floats(3), np.array(7)], (1,))).operations[0]
         run_natively(op, [floats(3), np.array(7)])
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, -1, None])
+def test_before_version_7_an_attribute_says_where_operand_1_lies(start):
+    a = floats(2, 3, 4)
+    axis = 2 if start is None else start
+    b = floats(a.shape[axis])
+    options = {} if start is None else {"axis": start}
+    graph = load(build("Sub", [a, b], opset=6, broadcast=1, **options))
+    (op,) = graph.operations
+    behind = (1,) * (2 - axis % 3)
+    want = a - b.reshape(*b.shape, *behind)
+    np.testing.assert_array_equal(run(op, dict(zip(graph.inputs, (a, b))), None)[0], want)
+    np.testing.assert_array_equal(run_natively(op, (a, b))[0], want)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (2, 3, 4)])
+@pytest.mark.parametrize("count", [1, None])
+def test_prelu_6_has_one_slope_per_channel(shape, count):
+    channel = 1 if len(shape) > 1 else 0
+    x, slope = floats(*shape), floats(count or shape[channel])
+    graph = load(build("PRelu", [x, slope], opset=6))
+    (op,) = graph.operations
+    spread = slope.reshape(-1, *(1,) * (len(shape) - 1 - channel))
+    want = np.where(x < 0, x * spread, x)
+    np.testing.assert_array_equal(run(op, dict(zip(graph.inputs, (x, slope))), None)[0], want)
+    np.testing.assert_array_equal(run_natively(op, (x, slope))[0], want)

@@ -118,6 +118,9 @@ def serialise(op: Operation) -> dict[str, Any]:
 
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None where left out) to the list of outputs."""
+    if op.op_type == "Optional" and not op.domain:
+        # onnx.reference wraps the value into a list, which OptionalGetElement does not undo.
+        return lambda arrays: list(arrays) or [None]
     definition = lookup(op.op_type, op.domain, op.version)
     if definition is None or definition.reference is None:
         return _onnx_kernel(model, op)

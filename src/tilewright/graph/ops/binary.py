@@ -57,27 +57,31 @@ def nary(
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
-        if _aligned_by_axis(op):
+        if _start(op) is not None:
             return [(result or op.dtype(like), op.shape(0))]
         given = [i for i in range(op.arity) if op.has(i)]
         return [(result or op.dtype(like), broadcast(op, *(op.shape(i) for i in given)))]
 
     def compute(
         op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
-    ) -> list[Computation] | None:
-        if _aligned_by_axis(op):
-            return None
-        out = outputs[0]
+    ) -> list[Computation]:
+        out, start = outputs[0], _start(op)
 
         def at(*i: Any) -> Expr:
-            args = [wide(operand(op, inputs, n, i)) for n in range(op.arity)]
+            points = [i] * op.arity
+            if start is not None:
+                points[1] = i[_axes(start, len(i), len(inputs[1].shape))]
+            args = [wide(operand(op, inputs, n, point)) for n, point in enumerate(points)]
             return cast(scalar(op, *args), out.dtype)
 
         return [map_(op.name, out, at)]
 
-    def reference(op: OpCall, *operands: Array) -> list[Any] | None:
-        if _aligned_by_axis(op):
-            return None
+    def reference(op: OpCall, *operands: Array) -> list[Any]:
+        start = _start(op)
+        if start is not None:
+            a, b = operands
+            behind = a.ndim - _axes(start, a.ndim, b.ndim).stop
+            operands = (a, b.reshape(*b.shape, *(1,) * behind))
         dtype = operands[like].dtype if result is None else result.numpy
         found = arrays(op, *(widened(a) for a in operands))
         shape = np.broadcast_shapes(*(a.shape for a in operands))
@@ -95,9 +99,17 @@ def nary(
     )
 
 
-def _aligned_by_axis(op: OpCall) -> bool:
-    """Before version 7 an attribute could say where the second operand's axes begin."""
-    return op.version < 7 and op.attr("axis") is not None
+def _start(op: OpCall) -> int | None:
+    """Before version 7: the first axis of operand 0 that operand 1 lies along, where one is set."""
+    if op.version >= 7:
+        return None
+    return 1 if op.operation.op_type == "PRelu" else op.attr("axis")
+
+
+def _axes(start: int, rank: int, count: int) -> slice:
+    """The `count` axes from `start` on, of `rank`; the last ones if there are not as many."""
+    first = min(start % max(rank, 1), rank - count)
+    return slice(first, first + count)
 
 
 def _folded(node: Callable[[Expr, Expr], Expr]) -> Scalar:
@@ -162,7 +174,6 @@ nary(
     "PRelu",
     lambda _, x, slope: Select(x < 0, slope * x, x),
     lambda _, x, slope: np.where(x < 0, slope * x, x),
-    since=7,
 )
 nary("Max", _folded(Max), lambda _, *a: reduce(np.maximum, a), since=6)
 nary("Min", _folded(Min), lambda _, *a: reduce(np.minimum, a), since=6)
