@@ -194,7 +194,7 @@ def text(
                 f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
             )
         target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
-        return show(stages(graph), target, kind)
+        return show(stages(graph, target), target, kind)
 
 
 @contextmanager
