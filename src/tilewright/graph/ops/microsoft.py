@@ -308,14 +308,14 @@ def _rotary(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         f.op("Unsqueeze", f.op("Gather", call.value(n), positions), f.constant([1], int64))
         for n in (2, 3)
     ]
-    y = _rotated(f, x, half, angles, bool(call.attr("interleaved", 0)))
+    y = rotated(f, x, half, angles, bool(call.attr("interleaved", 0)))
     if not flat:
         return [y]
     merged = f.constant([batch, length, heads * size], int64)
     return [f.op("Reshape", f.op("Transpose", y, perm=[0, 2, 1, 3]), merged)]
 
 
-def _rotated(f: Fragment, x: Value, half: int, angles: Sequence[Value], interleaved: bool) -> Value:
+def rotated(f: Fragment, x: Value, half: int, angles: Sequence[Value], interleaved: bool) -> Value:
     """Pairs of the first 2 * half elements of the last axis turned by their angles."""
     shape = x.extents
     rest = shape[-1] - 2 * half
