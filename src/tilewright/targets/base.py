@@ -70,6 +70,10 @@ class Target(Protocol):
         """A schedule that is good without tuning; `constants` are known at compile time."""
         ...
 
+    def covers(self, computations: Sequence[Computation]) -> bool:
+        """Whether `default_schedule` is good at these as one kernel, or would not be at parts."""
+        ...
+
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""
         ...

@@ -42,15 +42,13 @@ def reduce_case(case: Case, fails: Fails, fallback: Fallback | None = None) -> C
 
 def _candidates(graph: Graph) -> Iterator[Graph]:
     outputs = tuple(dict.fromkeys(graph.outputs))
+    made = [v for op in graph.operations for v in op.writes]
+    for v in made:  # the first value that fails alone has the smallest graph
+        if graph.outputs != (v,):
+            yield cut(graph, (), (v,))
     if len(graph.outputs) > 1:
         for v in outputs:
-            yield cut(graph, (), (v,))
-        for v in outputs:
             yield cut(graph, (), tuple(o for o in outputs if o is not v))
-    made = [v for op in graph.operations for v in op.writes]
-    for v in made:
-        if len(outputs) == 1 and v not in outputs:
-            yield cut(graph, (), (v,))
     half = len(graph.operations) // 2
     if half > 1:
         yield cut(graph, {v for op in graph.operations[:half] for v in op.writes}, graph.outputs)

@@ -16,6 +16,7 @@ from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, host, machine
 from tilewright.targets.cpu.pool import support
 from tilewright.targets.cpu.schedules import default
+from tilewright.targets.cpu.schedules.classify import classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class CpuTarget:
     ) -> Schedule:
         """See `targets.cpu.schedules`."""
         return default(kernel, computations, self.machine, constants, self.exact)
+
+    def covers(self, computations: Sequence[Computation]) -> bool:
+        """Whether a sketch fits; maps alone are as fast in one kernel."""
+        return classify(computations).name != "plain" or all(c.is_map for c in computations)
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""

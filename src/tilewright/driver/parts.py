@@ -1,0 +1,42 @@
+"""Stages that no sketch of the target covers, as several that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.targets.base import Target
+
+
+def apart(steps: Iterable[Stage | HostCall], target: Target) -> list[Stage | HostCall]:
+    """The steps, where a group of Computations that makes a slow kernel becomes several kernels.
+
+    A softmax over strided columns is an example: each of its passes is fast on its own.
+    """
+    found: list[Stage | HostCall] = []
+    for step in steps:
+        groups = _groups(step.computations, target) if isinstance(step, Stage) else []
+        if len(groups) < 2 or not isinstance(step, Stage):
+            found.append(step)
+            continue
+        for n, group in enumerate(groups):
+            name = f"{step.name}.{group[-1].name}"
+            found.append(Stage(name, tuple(group), step.sources, 0 if n else step.flops))
+    return found
+
+
+def _groups(computations: Iterable[Computation], target: Target) -> list[list[Computation]]:
+    """As few groups as the target covers, in order; one if it covers them all."""
+    whole = list(computations)
+    if len(whole) < 2 or target.covers(merge_dims(whole)[0]):
+        return [whole]
+    groups = [whole[:1]]
+    for c in whole[1:]:
+        trial = [*groups[-1], c]
+        if target.covers(merge_dims(trial)[0]):
+            groups[-1] = trial
+        else:
+            groups.append([c])
+    return groups
