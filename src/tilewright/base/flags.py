@@ -150,6 +150,13 @@ MEMORY_LIMIT: Final = Flag[int | None](
     _SIZE_EXPECTED,
     "Bytes that a model may need; by default what the machine has.",
 )
+NODE_LIMIT: Final = Flag(
+    "TILEWRIGHT_NODE_LIMIT",
+    parse_count,
+    100_000,
+    "an integer of at least 1",
+    "Nodes that a model may have, those of the functions it calls included.",
+)
 DUMP: Final = Flag[Path | None](
     "TILEWRIGHT_DUMP",
     _parse_path,

@@ -23,7 +23,10 @@ from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definiti
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
 
+MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
+# What a definition raises, besides its own errors, on operands that break its rules.
+RULE_BREAKS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 IMPURE = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli "
     "Dropout".split()
@@ -95,11 +98,16 @@ class Typer:
         definition = definition_of(op)
         if definition is None or definition.decompose is None:
             return None
+        for v in self._types(op):  # tables made on the way may be as large as the results
+            if v is not None:
+                check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
         fragment = Fragment(op.name or next(v.name for v in op.writes), self.known)
         try:
             results = definition.decompose(OpCall(op, self.known), fragment)
         except DataDependent:
             return None
+        except RULE_BREAKS as error:
+            raise broken_rule(op, error) from error
         if results is None:
             return None
         env: dict[Value, Value] = {}
@@ -140,11 +148,8 @@ class Typer:
                 types = definition.infer(OpCall(op, self.known))
             except DataDependent:
                 types = None
-            except (IndexError, ValueError, TypeError, KeyError) as error:
-                raise ModelError(
-                    f"its inputs or attributes break the operator's rules: {error}",
-                    where=f"node {op.label!r} ({op.qualified})",
-                ) from error
+            except RULE_BREAKS as error:
+                raise broken_rule(op, error) from error
             if types is not None:
                 return [
                     None if v is None else Value(v.name, t[0], t[1])
@@ -191,15 +196,33 @@ def run_operation(
     return None if fallback is None else fallback.run(op, arrays)
 
 
+def broken_rule(op: Operation, error: Exception) -> ModelError:
+    """What to raise where a definition met operands or attributes that it cannot mean."""
+    return ModelError(
+        f"its inputs or attributes break the operator's rules: {error}",
+        where=f"node {op.label!r} ({op.qualified})",
+    )
+
+
 def check_size(value: Value, limit: int | None, where: str) -> None:
-    """Raise MemoryLimitError if `value` alone needs more than `limit` bytes."""
-    if limit is None or not value.static or value.dtype is None:
+    """Raise MemoryLimitError if `value` alone needs more than `limit` bytes.
+
+    A tensor without elements is measured by its other extents: nothing can address them beyond
+    64 bits. Raises ModelError for a negative extent.
+    """
+    if not value.static or value.dtype is None:
         return
+    if any(d < 0 for d in value.extents):
+        raise ModelError(
+            f"tensor {value.name!r} would have the shape {list(value.extents)}", where=where
+        )
     size = math.prod(value.extents) * value.dtype.itemsize
-    if size > limit:
+    reach = math.prod(d for d in value.extents if d) * value.dtype.itemsize
+    if (limit is not None and size > limit) or reach > MAX_BYTES:
+        most = MAX_BYTES if size == 0 or limit is None else limit
         raise MemoryLimitError(
-            f"tensor {value.name!r} ({value.type_text}) needs {size:,} bytes, over the memory "
-            f"limit of {limit:,} bytes",
+            f"tensor {value.name!r} ({value.type_text}) needs {max(size, reach):,} bytes, over "
+            f"the memory limit of {most:,} bytes",
             where=where,
             hint="Raise --memory-limit if the machine has the memory",
         )

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base import flags
+from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightError
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.order import check_text, ordered
 from tilewright.frontends.onnx.protos import value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.frontends.onnx.signature import check_signature
 from tilewright.frontends.onnx.unsupported import Unsupported
 from tilewright.graph.infer import Typer, check_size
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
@@ -38,6 +40,36 @@ class Context:
     unsupported: Unsupported = field(default_factory=Unsupported)
     fallback: OnnxFallback = field(default_factory=OnnxFallback)
     names: set[str] = field(default_factory=set)
+    node_limit: int = field(default_factory=flags.NODE_LIMIT.get)
+    nodes: int = 0
+    constant_bytes: int = 0
+
+    def count_constant(self, array: Any, where: str) -> None:
+        """Raise MemoryLimitError when all initializers together pass the limit.
+
+        Each may be small in the file: a sparse one, or many that share their bytes.
+        """
+        self.constant_bytes += array.nbytes
+        if self.constant_bytes > self.limit:
+            raise MemoryLimitError(
+                f"the initializers up to here take {self.constant_bytes:,} bytes, over the memory "
+                f"limit of {self.limit:,} bytes",
+                where=where,
+                hint="Raise --memory-limit if the machine has the memory",
+            )
+
+    def count_nodes(self, more: int) -> None:
+        """Raise ModelError when the nodes pass the limit, those of inlined functions counted.
+
+        Without it a file of a kilobyte asks for 2^40 nodes: functions that call one another twice.
+        """
+        self.nodes += more
+        if self.nodes > self.node_limit:
+            raise ModelError(
+                f"more than {self.node_limit:,} nodes, with functions inlined",
+                code="TW-NODES",
+                hint=f"Raise {flags.NODE_LIMIT.name} if the model is meant to be so large",
+            )
 
     def fresh(self, name: str) -> str:
         """`name`, with a number behind it where it is taken already."""
@@ -78,7 +110,9 @@ class Scope:
         self.values: dict[str, Value | None] = {}
         if depth > MAX_DEPTH:
             raise ModelError(
-                f"functions and subgraphs lie {MAX_DEPTH} deep in one another", where=prefix
+                f"functions and subgraphs lie over {MAX_DEPTH} deep in one another",
+                where=f"{prefix[:40]}...",
+                hint="A function that calls itself has no end",
             )
 
     def sees(self, name: str) -> bool:
@@ -159,11 +193,13 @@ def _initializers(proto: Any, scope: Scope) -> None:
     for tensor in proto.initializer:
         where = f"initializer {tensor.name!r}"
         array = tensors.to_array(tensor, context.external, context.limit, where)
+        context.count_constant(array, where)
         scope.define(tensor.name, scope.typer.constant(scope.fresh(tensor.name), array), where)
     for sparse in proto.sparse_initializer:
         name = sparse.values.name
         where = f"initializer {name!r}"
         array = tensors.from_sparse(sparse, context.external, context.limit, where)
+        context.count_constant(array, where)
         scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
 
 
@@ -178,6 +214,7 @@ def _outputs(proto: Any, scope: Scope) -> list[Value]:
 
 
 def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
+    scope.context.count_nodes(len(nodes))
     for node in ordered(nodes, scope.sees, scope.values, where):
         try:
             _node(node, scope)
@@ -208,6 +245,8 @@ def _node(node: Any, scope: Scope) -> None:
         return
     schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
     version = schema.since_version if schema is not None else scope.opsets.get(domain, 1)
+    if schema is not None:
+        check_signature(schema, inputs, attributes, where)
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:

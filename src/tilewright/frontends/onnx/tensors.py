@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,12 @@ def to_array(tensor: Any, rules: ExternalData, limit: int, where: str) -> Array:
             f"memory limit of {limit:,} bytes",
             where=where,
             hint="Raise --memory-limit if the machine has the memory",
+        )
+    if math.prod(d for d in shape if d) * dtype.itemsize > sys.maxsize:
+        raise MemoryLimitError(
+            f"its shape {list(shape)} has extents that no address reaches, though it has no "
+            "elements; the limit is 2^63 bytes",
+            where=where,
         )
     size = -(-count * dtype.bits // 8)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -12,7 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Expr, Le, Select, const
+from tilewright.expr.nodes import Buffer, Expr, Le, Max, Min, Select, const
 from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -81,7 +81,9 @@ def _trilu(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
     if call.has(1):
         known = call.constant(1)
         given = inputs[1]
-        k = given[(0,) * len(given.shape)] if known is None else const(known.reshape(-1)[0])
+        k = given[(0,) * len(given.shape)] if known is None else const(int(known.reshape(-1)[0]))
+        # Diagonals beyond the matrix are all alike; their sum with a row would overflow.
+        k = Max(const(-x.shape[-2]), Min(const(x.shape[-1]), k))
 
     def at(*i: Any) -> Expr:
         row, column = i[-2] + k, i[-1]

@@ -127,7 +127,10 @@ def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
     )
     first = Max(const(0), FloorDiv(const(low + d - 1) - start, const(d)))
     last = Min(const(shape.kernel[n]), FloorDiv(const(high + d - 1) - start, const(d)))
-    return last - first
+    span = (shape.kernel[n] - 1) * d + 1
+    if max(shape.begin[n], shape.end[n]) < span:
+        return last - first
+    return Max(const(0), last - first)  # some windows lie in the padding as a whole
 
 
 def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool) -> Expr | int:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import CompileError, InputError, ModelError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
@@ -247,6 +247,7 @@ def program_of(
     """The native form of `operation` on the given buffers; None if it has none.
 
     Operands of types without native code (strings, complex numbers, sequences) have none.
+    Raises CompileError naming the node where its definition fails.
     """
     definition = definition_of(operation)
     if definition is None or definition.compute is None:
@@ -259,6 +260,12 @@ def program_of(
         return definition.compute(call, inputs, outputs)  # type: ignore[arg-type]
     except DataDependent:
         return None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CompileError(
+            f"its definition fails: {type(error).__name__}: {error}",
+            where=f"node {operation.label!r} ({operation.qualified})",
+            hint="Please report it, with the model",
+        ) from error
 
 
 def native_dtype(dtype: DType | None) -> bool:

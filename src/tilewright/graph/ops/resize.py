@@ -7,6 +7,7 @@ exists (attribute `line`), else a table. Without weights it copies element first
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,7 +151,10 @@ def _scales(call: OpCall) -> list[float]:
         given = call.attr("scales")
     else:
         given = call.need(2 if call.version >= 11 else 1).reshape(-1)
-    return [float(s) for s in given]
+    scales = [float(s) for s in given]
+    if not all(map(math.isfinite, scales)):
+        raise call.error(f"scales {scales}")
+    return scales
 
 
 def _roi(call: OpCall, count: int) -> list[tuple[float, float]]:

@@ -1,0 +1,80 @@
+"""Whether a node is written as its operator's schema says: operands, attributes, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import AttributeProto
+from onnx.defs import OpSchema
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.graph.nodes import Value
+
+_OPTION = OpSchema.FormalParameterOption
+
+
+def check_signature(
+    schema: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], where: str
+) -> None:
+    """Raise ModelError naming the operand or attribute that is missing or of a wrong type.
+
+    Attributes that the operator does not have are let pass: exporters leave notes in them.
+    """
+    _check_operands(schema, inputs, where)
+    _check_attributes(schema, attributes, where)
+    _check_types(schema, inputs, where)
+
+
+def _check_operands(schema: Any, inputs: Sequence[Value | None], where: str) -> None:
+    if len(inputs) > schema.max_input:
+        most = schema.max_input
+        raise ModelError(
+            f"has {len(inputs)} inputs, {schema.name} takes at most {most}", where=where
+        )
+    for n, formal in enumerate(schema.inputs):
+        given = n < len(inputs) and inputs[n] is not None
+        if formal.option == _OPTION.Single and not given:
+            raise ModelError(f"input {n} ({formal.name}) is missing", where=where)
+
+
+def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) -> None:
+    for name, formal in schema.attributes.items():
+        given = attributes.get(name)
+        if given is None:
+            if formal.required:
+                raise ModelError(f"attribute {name!r} is missing", where=where)
+            continue
+        expected = int(formal.type.value)
+        if given.type != expected:
+            kinds = AttributeProto.AttributeType
+            raise ModelError(
+                f"attribute {name!r}: expected {kinds.Name(expected)}, got {_kind(given.type)}",
+                where=where,
+            )
+
+
+def _check_types(schema: Any, inputs: Sequence[Value | None], where: str) -> None:
+    """Operands that share a type variable share an element type."""
+    variables = {c.type_param_str for c in schema.type_constraints}
+    seen: dict[str, tuple[int, str, DType]] = {}
+    for n, v in enumerate(inputs):
+        if v is None or v.dtype is None or v.kind != "tensor" or not schema.inputs:
+            continue
+        formal = schema.inputs[min(n, len(schema.inputs) - 1)]
+        if formal.type_str not in variables or not formal.is_homogeneous:
+            continue
+        first, name, dtype = seen.setdefault(formal.type_str, (n, v.name, v.dtype))
+        if dtype is not v.dtype:
+            raise ModelError(
+                f"input {first} ({name!r}) is {dtype.name}, input {n} ({v.name!r}) is "
+                f"{v.dtype.name}: {schema.name} needs one element type",
+                where=where,
+                hint="Put a Cast before it",
+            )
+
+
+def _kind(number: int) -> str:
+    known = AttributeProto.AttributeType
+    return str(known.Name(number)) if number in known.values() else f"kind {number}"
