@@ -75,7 +75,8 @@ def command(
         return
     say(
         f"{target}: {human_bytes(target.stat().st_size)}, {len(made.kernels)} kernels, compiled "
-        f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} of memory"
+        f"in {human_time(seconds)}; a run needs {human_bytes(facts['memory'])} "
+        "beside its inputs and outputs"
     )
 
 
