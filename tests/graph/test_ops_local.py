@@ -93,3 +93,10 @@ def test_adagrad_and_adam(steps):
 def test_features():
     agree("Binarizer", [real(3, 4)], threshold=0.2, **FEATURES)
     agree("ArrayFeatureExtractor", [real(3, 4), np.array([[3, 0]])], **FEATURES)
+
+
+def test_batch_normalization_in_training():
+    x, scale, bias, mean = real(4, 3, 5), real(3), real(3, seed=1), real(3, seed=2)
+    variance = abs(real(3, seed=3))
+    operands = [x, scale, bias, mean, variance]
+    agree("BatchNormalization", operands, outputs=3, training_mode=1, momentum=0.7, opset=15)

@@ -90,9 +90,11 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     """At inference: the statistics are inputs, so it is one multiply-add per element."""
     x, scale, bias, mean, variance = inputs[:5]
     out = outputs[0]
-    if _trains(op) or any(op.wants(n) for n in range(1, 5)):
-        return None
     if op.attr("spatial", 1) == 0 or not x.dtype.is_float:
+        return None
+    if op.attr("training_mode", 0):
+        return _batch_norm_training(op, inputs, outputs)
+    if _trains(op) or any(op.wants(n) for n in range(1, 5)):
         return None
     epsilon, dtype = op.attr("epsilon", 1e-5), wide_dtype(x.dtype)
     factor = Buffer(f"{op.name}_factor", scale.shape, dtype)
@@ -114,6 +116,32 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
             lambda *i: cast(to(x[i]) * factor[i[channel]] + offset[i[channel]], out.dtype),
         ),
     ]
+
+
+def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    """By the statistics of the batch itself; those given move towards them."""
+    x, scale, bias = inputs[:3]
+    m = moments(op.name, x, [a for a in range(len(x.shape)) if a != 1])
+    epsilon, momentum, out = op.attr("epsilon", 1e-5), op.attr("momentum", 0.9), outputs[0]
+
+    def normal(*i: Any) -> Expr:
+        y = (wide(x[i]) - element(m.mean, i)) * m.inverse(i, epsilon)
+        return cast(y * wide(scale[i[1]]) + wide(bias[i[1]]), out.dtype)
+
+    def channel(b: Buffer, c: Any) -> Expr:
+        return b[tuple(c if a == 1 else 0 for a in range(len(b.shape)))]
+
+    found = [*m.steps, map_(op.name, out, normal)]
+    for k, (batch, count) in enumerate(((m.mean, 1), (m.square, m.count)), start=1):
+        if op.wants(k):
+
+            def moved(c: Any, k: int = k, batch: Buffer = batch, count: int = count) -> Expr:
+                old = cast(inputs[2 + k][c], batch.dtype)
+                new = old * momentum + channel(batch, c) / count * (1.0 - momentum)
+                return cast(new, outputs[k].dtype)
+
+            found.append(map_(f"{op.name}_moved_{k}", outputs[k], moved))
+    return found
 
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
