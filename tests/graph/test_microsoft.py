@@ -87,6 +87,16 @@ def test_multi_head_attention():
     check("MultiHeadAttention", [q, k, v, None, None, floats(2, 2, 4, 6)], num_heads=2)
 
 
+def test_multi_head_attention_with_a_cache():
+    q, k, v = (floats(2, 3, 8) for _ in range(3))
+    past = [floats(2, 2, 5, 4) for _ in range(2)]
+    results = ("y", "keys", "values")
+    operands = [q, k, v, None, None, None, *past]
+    check("MultiHeadAttention", operands, outputs=results, num_heads=2)
+    across = [q, floats(2, 2, 6, 4), floats(2, 2, 6, 4)]
+    check("MultiHeadAttention", across, num_heads=2)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_rotary_embedding(interleaved):
     angles = floats(10, 4)

@@ -254,19 +254,25 @@ def _both(f: Fragment, a: Value | None, b: Value | None) -> Value | None:
 
 def _multi_head(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     """inputs: query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value."""
-    if any(call.has(n) for n in range(6, call.arity)) or call.wants(1) or not call.has(2):
+    if any(call.has(n) for n in range(8, call.arity)) or not call.has(2):
         return None
-    if any(call.rank(n) != 3 for n in range(3)) or (call.has(4) and call.rank(4) != 2):
+    if call.rank(0) != 3 or (call.has(4) and call.rank(4) != 2):
         return None
     parts = [call.value(n) for n in range(3)]
     if call.has(3):
+        if any(call.rank(n) != 3 for n in range(3)):
+            return None
         ends = np.cumsum([0, *(p.extents[-1] for p in parts)]).tolist()
         sizes = f.constant([b - a for a, b in pairwise(ends)], int64)
         biases = _split(f, call.value(3), sizes)
         parts = [f.op("Add", p, b) for p, b in zip(parts, biases, strict=True)]
-    heads = [_heads(call, f, p, call.attr("num_heads")) for p in parts]
+    count = call.attr("num_heads")
+    query, *kept = (p if len(p.extents) == 4 else _heads(call, f, p, count) for p in parts)
+    for n in (0, 1):
+        if call.has(6 + n):
+            kept[n] = f.op("Concat", call.value(6 + n), kept[n], axis=2)
     mask = _both(f, _padding(call, f, _optional(call, 4)), _optional(call, 5))
-    return [_attend(call, f, heads[0], heads[1], heads[2], mask)]
+    return [_attend(call, f, query, kept[0], kept[1], mask), *kept]
 
 
 def _split(f: Fragment, x: Value, sizes: Value, axis: int = 0) -> list[Value]:
@@ -341,9 +347,17 @@ def rotated(f: Fragment, x: Value, half: int, angles: Sequence[Value], interleav
     return joined if tail is None else f.op("Concat", joined, tail, axis=3)
 
 
-def _value_type(call: OpCall) -> Sequence[Type]:
+def _multi_head_types(call: OpCall) -> Sequence[Type]:
     batch, length, _ = call.shape(0)
-    return [(call.dtype(0), (batch, length, call.shape(2)[-1]))]
+    count = call.attr("num_heads")
+    caches: list[Type] = []
+    for n in (1, 2):
+        shape = call.shape(n)
+        heads = shape if len(shape) == 4 else (batch, count, shape[1], shape[2] // count)
+        past = call.shape(5 + n)[2] if call.has(5 + n) else 0
+        caches.append((call.dtype(0), (*heads[:2], heads[2] + past, heads[3])))
+    width = count * (caches[1][1] or (0,))[-1]
+    return [(call.dtype(0), (batch, length, width)), *caches]
 
 
 def _attention_type(call: OpCall) -> Sequence[Type]:
@@ -352,6 +366,6 @@ def _attention_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (batch, length, sizes[2]))]
 
 
-_define("MultiHeadAttention", _multi_head, _value_type)
+_define("MultiHeadAttention", _multi_head, _multi_head_types)
 _define("Attention", _attention, _attention_type)
 _define("RotaryEmbedding", _rotary)
