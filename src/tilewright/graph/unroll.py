@@ -37,11 +37,11 @@ def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
     inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
     """
     unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.op_type)
-    if unroller is None or op.domain or (op.op_type == "Scan" and op.version < 9):
+    if unroller is None or op.domain:
         return False
-    body = op.attributes["body"]
+    body: Graph = op.attributes["body"]
     flowing = (*op.reads, *op.writes, *body.inputs, *body.outputs)
-    if not isinstance(body, Graph) or any(v.kind != "tensor" for v in flowing):
+    if any(v.kind != "tensor" for v in flowing):
         return False
     mark = len(sink.operations)
     results = unroller(_Unroller(op, body, sink, env, inline))
@@ -59,6 +59,7 @@ class _Unroller:
         self.sink = sink
         self.env = env
         self.inline = inline
+        self.tag = ""  # goes into the names of what is made
         self.inputs = [None if v is None else env.get(v, v) for v in op.inputs]
 
     def loop(self) -> list[Value] | None:
@@ -83,35 +84,54 @@ class _Unroller:
             n += 1
         if scans and not n:
             return None
-        return [*state, *(self.stacked(k, s, 0) for k, s in enumerate(scans))]
+        return [*state, *(self.stacked(f"scan{k}", s, 0) for k, s in enumerate(scans))]
 
     def scan(self) -> list[Value] | None:
         """The results of a Scan; None if it is too long."""
-        count = int(self.op.attributes["num_scan_inputs"])
         given = [v for v in self.inputs if v is not None]
-        state, sequences = given[: len(given) - count], given[len(given) - count :]
-        produced = len(self.body.outputs) - len(state)
-        axes, backwards = (self.per_scan(f"scan_input_{k}", count) for k in ("axes", "directions"))
-        if not sequences or not all(s.static for s in sequences):
+        if not all(v.static for v in given):
             return None
-        length = sequences[0].extents[axes[0]]
-        if not length or self.is_long(length):
+        if self.op.version >= 9:
+            return self.scan_once(given, "scan_input_directions")
+        if self.inputs[0] is not None or not given[0].extents[0]:
+            return None  # sequences of different lengths, or none
+        batches: list[list[Value]] = []
+        for n in range(given[0].extents[0]):
+            self.tag = f"batch{n}/"
+            one = [self.item(f"operand{k}", n, v, 0, n) for k, v in enumerate(given)]
+            results = self.scan_once(one, "directions", given[0].extents[0])
+            if results is None:
+                return None
+            batches.append(results)
+        self.tag = ""
+        columns = zip(*batches, strict=True)
+        return [self.stacked(f"batches{k}", c, 0) for k, c in enumerate(columns)]
+
+    def scan_once(
+        self, given: Sequence[Value], directions: str, times: int = 1
+    ) -> list[Value] | None:
+        """The results on state and sequences; times: how often this is done in all."""
+        count = int(self.op.attributes["num_scan_inputs"])
+        state, sequences = list(given[: len(given) - count]), given[len(given) - count :]
+        produced = len(self.body.outputs) - len(state)
+        axes, backwards = (self.per_scan(k, count) for k in ("scan_input_axes", directions))
+        length = sequences[0].extents[axes[0]] if sequences else 0
+        if not length or self.is_long(length * times):
             return None
         scans: list[list[Value]] = [[] for _ in range(produced)]
         for n in range(length):
             items = [
-                self.item(k, n, s, axis, length - 1 - n if back else n)
+                self.item(f"item{k}", n, s, axis, length - 1 - n if back else n)
                 for k, (s, axis, back) in enumerate(zip(sequences, axes, backwards, strict=True))
             ]
             results = self.iteration(n, [*state, *items])
             state = results[: len(state)]
             for scan, item in zip(scans, results[len(state) :], strict=True):
                 scan.append(item)
-        axes, backwards = (
-            self.per_scan(f"scan_output_{k}", produced) for k in ("axes", "directions")
-        )
+        axes = self.per_scan("scan_output_axes", produced)
+        backwards = self.per_scan("scan_output_directions", produced)
         ordered = [s[::-1] if b else s for s, b in zip(scans, backwards, strict=True)]
-        stacked = [self.stacked(k, s, axes[k]) for k, s in enumerate(ordered)]
+        stacked = [self.stacked(f"scan{k}", s, axes[k]) for k, s in enumerate(ordered)]
         return [*state, *stacked]
 
     def number(self, i: int) -> Any:
@@ -137,7 +157,7 @@ class _Unroller:
 
     def name(self, what: str, n: int) -> str:
         first = next(v.name for v in self.op.writes)
-        return f"{first}/{what}.{n}"
+        return f"{first}/{self.tag}{what}.{n}"
 
     def iteration(self, n: int, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one more copy of the body."""
@@ -146,19 +166,19 @@ class _Unroller:
         self.inline(copy)
         return [self.env.get(v, v) for v in copy.outputs]
 
-    def item(self, k: int, n: int, sequence: Value, axis: int, at: int) -> Value:
+    def item(self, what: str, n: int, sequence: Value, axis: int, at: int) -> Value:
         """Element `at` of a sequence along its axis."""
-        index = self.sink.constant(self.name(f"at{k}", n), np.array(at, np.int64))
-        return self.apply("Gather", (sequence, index), self.name(f"item{k}", n), axis=axis)
+        index = self.sink.constant(self.name(f"at/{what}", n), np.array(at, np.int64))
+        return self.apply("Gather", (sequence, index), self.name(what, n), axis=axis)
 
-    def stacked(self, k: int, items: Sequence[Value], axis: int) -> Value:
+    def stacked(self, what: str, items: Sequence[Value], axis: int) -> Value:
         """The items along a new axis."""
-        where = self.sink.constant(self.name(f"axis{k}", 0), np.array([axis], np.int64))
+        where = self.sink.constant(self.name(f"axis/{what}", 0), np.array([axis], np.int64))
         parts = tuple(
-            self.apply("Unsqueeze", (v, where), self.name(f"part{k}", n))
+            self.apply("Unsqueeze", (v, where), self.name(f"part/{what}", n))
             for n, v in enumerate(items)
         )
-        return self.apply("Concat", parts, self.name("stack", k), axis=axis)
+        return self.apply("Concat", parts, self.name(what, 0), axis=axis)
 
     def apply(self, op_type: str, inputs: tuple[Value, ...], name: str, **attributes: Any) -> Value:
         draft = Operation(op_type, inputs, (Value(name),), attributes, "", 13, name)
