@@ -164,7 +164,8 @@ def evaluate(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, 
 
 def inner_tensors(model: onnx.ModelProto, count: int) -> list[str]:
     """`count` names of computed tensors, spread evenly over the depth of the graph."""
-    kinds = {"Add", "Sum", "Relu", "Clip", "Concat", "MatMul", "Softmax", "LayerNormalization"}
+    kinds = {"Add", "Sum", "Relu", "Clip", "Concat", "Gemm", "MatMul", "MaxPool", "Softmax",
+             "LayerNormalization"}  # fmt: skip
     outputs = {output.name for output in model.graph.output}
     names = [n.output[0] for n in model.graph.node
              if n.op_type in kinds and n.output[0] not in outputs]  # fmt: skip

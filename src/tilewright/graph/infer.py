@@ -110,20 +110,27 @@ class Typer:
             raise broken_rule(op, error) from error
         if results is None:
             return None
+        env = self.add(self._renamed(fragment.operations, results, op), fragment.constants)
+        names = {v.name: v for v in env.values()}
+        return tuple(
+            None if v is None else names.get(v.name, env.get(r, r))
+            for v, r in zip(op.outputs, results, strict=False)
+        )
+
+    def add(
+        self, pieces: Sequence[Operation], constants: Mapping[Value, Array]
+    ) -> dict[Value, Value]:
+        """Apply the operations of a Fragment; gives what each of their results became."""
         env: dict[Value, Value] = {}
-        self.known.update(fragment.constants)
-        for piece in self._renamed(fragment.operations, results, op):
+        self.known.update(constants)
+        for piece in pieces:
             draft = replace(
                 piece, inputs=tuple(None if v is None else env.get(v, v) for v in piece.inputs)
             )
             for old, new in zip(piece.outputs, self.apply(draft), strict=True):
                 if old is not None and new is not None:
                     env[old] = new
-        names = {v.name: v for v in env.values()}
-        return tuple(
-            None if v is None else names.get(v.name, env.get(r, r))
-            for v, r in zip(op.outputs, results, strict=False)
-        )
+        return env
 
     @staticmethod
     def _renamed(

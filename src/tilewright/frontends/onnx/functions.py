@@ -11,6 +11,8 @@ import onnx
 from tilewright.frontends.onnx.protos import type_to_onnx
 from tilewright.graph.nodes import Value
 
+TRAINING: str = onnx.defs.AI_ONNX_PREVIEW_TRAINING_DOMAIN
+
 
 @cache
 def newest_opset(domain: str) -> int:
@@ -19,7 +21,7 @@ def newest_opset(domain: str) -> int:
         "": onnx.defs.onnx_opset_version(),
         onnx.defs.ONNX_ML_DOMAIN: onnx.defs.onnx_ml_opset_version(),
         "ai.onnx.preview": 1,
-        onnx.defs.AI_ONNX_PREVIEW_TRAINING_DOMAIN: 1,
+        TRAINING: 1,
     }
     return int(newest.get(domain, 0))
 

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import flags
-from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightError
+from tilewright.base.errors import (
+    MemoryLimitError,
+    ModelError,
+    TilewrightError,
+    UnsupportedError,
+)
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.external import ExternalData
@@ -18,8 +23,10 @@ from tilewright.frontends.onnx.protos import value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.frontends.onnx.signature import check_signature
 from tilewright.frontends.onnx.unsupported import Unsupported
+from tilewright.graph.gradient import derivatives
 from tilewright.graph.infer import Typer, check_size
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import lookup
 from tilewright.graph.renaming import name_outputs
 
@@ -239,6 +246,9 @@ def _node(node: Any, scope: Scope) -> None:
         scope.define(node.output[0], value, where)
         return
     inputs = tuple(scope.get(name, where) for name in node.input)
+    if node.op_type == "Gradient" and domain == functions.TRAINING:
+        _gradient(node, inputs, attributes, scope)
+        return
     body = scope.context.local.get((domain, node.op_type, getattr(node, "overload", "")))
     if body is not None:
         _inline(node, body, inputs, attributes, scope)
@@ -314,6 +324,30 @@ def _inline(
     for name, result in zip(node.output, body.output, strict=False):
         if name:
             scope.define(name, inner.get(result, where), where)
+
+
+def _gradient(
+    node: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope
+) -> None:
+    """Derivatives of a tensor of this graph at the given inputs, in place of a Gradient node."""
+    where = f"{_label(node, scope)} ({node.op_type})"
+    named = {name: list(a.strings) for name, a in attributes.items()}
+    xs = [raw.decode() for raw in named.get("xs", [])]
+    rest = [raw.decode() for raw in named.get("zs", [])]
+    y = scope.get(attributes["y"].s.decode(), where)
+    places = {scope.get(name, where): v for name, v in zip([*xs, *rest], inputs, strict=False)}
+    found = {old: new for old, new in places.items() if old is not None and new is not None}
+    if y is None or len(found) != len(inputs):
+        raise ModelError("xs and zs name one tensor per input", where=where)
+    for old in found:
+        if old in scope.typer.known:
+            raise UnsupportedError(f"the derivative by {old.name!r}, a constant", where=where)
+    fragment = Fragment(scope.fresh(node.name or "Gradient"), scope.typer.known)
+    results = derivatives(scope.typer.operations, y, found, len(xs), fragment)
+    env = scope.typer.add(fragment.operations, fragment.constants)
+    for name, result in zip(node.output, results, strict=False):
+        if name:
+            scope.define(name, env.get(result, result), where)
 
 
 def _hints(

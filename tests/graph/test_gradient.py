@@ -1,0 +1,94 @@
+"""The Gradient operator against central differences in float64."""
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import UnsupportedError
+
+RNG = np.random.default_rng(7)
+
+# The text of a graph from x (and w) to y, and the shapes of both.
+FORMULAS = {
+    "broadcast": ("s = Add(x, w) \n p = Mul(s, x) \n d = Sub(p, w) \n y = Div(d, s)", (3, 4), (4,)),
+    "square": ("y = Mul(x, x)", (5,), ()),
+    "power": ("y = Pow(x, w)", (2, 3), (1,)),
+    "unary": (
+        "a = Tanh(x) \n b = Sigmoid(a) \n c = Exp(b) \n d = Log(c) \n e = Sqrt(d) \n"
+        " f = Reciprocal(e) \n g = Sin(f) \n h = Cos(g) \n i = Neg(h) \n y = Add(i, w)",
+        (2, 3),
+        (2, 3),
+    ),
+    "kinks": ("r = Relu(x) \n a = Abs(w) \n y = Mul(r, a)", (6,), (6,)),
+    "product": ("p = MatMul(x, w) \n y = Mul(p, p)", (2, 1, 3, 4), (5, 4, 2)),
+    "gemm": ("y = Gemm<alpha=0.5>(x, w)", (3, 4), (4, 2)),
+    "gemm_turned": ("y = Gemm<transA=1, transB=1>(x, w)", (4, 3), (2, 4)),
+    "sums": (
+        "m = ReduceMean<axes=[1], keepdims=0>(x) \n t = Transpose(m) \n s = ReduceSum(t)"
+        " \n y = Mul(s, w)",
+        (2, 3, 4),
+        (2,),
+    ),
+    "many": (
+        "s = Sum(x, w, x) \n i = Identity(s) \n f = Flatten(i) \n y = Mul(f, f)",
+        (2, 3),
+        (3,),
+    ),
+}
+
+
+def shape_text(shape):
+    return f"double[{', '.join(map(str, shape))}]" if shape else "double"
+
+
+def model(text, x, w, inputs="x, w"):
+    lines = text.replace("\n ", "\n")
+    return onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 13, "ai.onnx.preview.training": 1]>
+        g ({shape_text(x)} x, {shape_text(w)} w, {shape_text(x)} z)
+          => (double[] y, double[] dx, double[] dw)
+        {{
+            {lines}
+            dx, dw = ai.onnx.preview.training.Gradient<xs=["x", "w"], y="y">({inputs})
+        }}"""
+    )
+
+
+def differences(f, arrays, n, step=1e-6):
+    found = np.zeros_like(arrays[n])
+    for i in np.ndindex(found.shape):
+        moved = [[np.array(a) for a in arrays] for _ in range(2)]
+        moved[0][n][i] -= step
+        moved[1][n][i] += step
+        low, high = (f(*a).sum() for a in moved)
+        found[i] = (high - low) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_agrees_with_differences(name):
+    text, x_shape, w_shape = FORMULAS[name]
+    x, w = RNG.uniform(0.5, 2, x_shape), RNG.uniform(0.5, 2, w_shape)
+    if name == "kinks":
+        x, w = x - 1.2, w - 1.3
+    exe = tw.compile(model(text, x_shape, w_shape), threads=1, cache=False)
+    z = np.zeros_like(x)
+    _, *found = exe(x, w, z)
+    for n in range(2):
+        want = differences(lambda x, w: exe(x, w, z)[0], [x, w], n)
+        np.testing.assert_allclose(found[n], want, rtol=1e-6, atol=1e-8)
+
+
+def test_at_another_point():
+    text, x_shape, w_shape = FORMULAS["broadcast"]
+    x, w, z = (RNG.uniform(0.5, 2, s) for s in (x_shape, w_shape, x_shape))
+    there = tw.compile(model(text, x_shape, w_shape, "z, w"), threads=1, cache=False)
+    here = tw.compile(model(text, x_shape, w_shape), threads=1, cache=False)
+    for got, want in zip(there(x, w, z)[1:], here(z, w, z)[1:]):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_an_operator_without_a_rule_is_named():
+    with pytest.raises(UnsupportedError, match="derivative of Erf"):
+        tw.compile(model("e = Erf(x) \n y = Add(e, w)", (2,), (2,)))
