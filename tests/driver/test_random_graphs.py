@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.testing.differential import check
-from tilewright.testing.graphs import random_case
+from tilewright.testing.random_graphs import random_case
 
 FAST = range(100)
 SLOW = range(1000, 4000)

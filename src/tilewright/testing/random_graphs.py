@@ -1,0 +1,50 @@
+"""Seeded random graphs: the same number, the same graph."""
+
+from __future__ import annotations
+
+import random
+
+from tilewright.base import dtypes
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Value
+from tilewright.testing.graph_ops import PIECES
+from tilewright.testing.graphs import Builder, Case, Rejected
+
+
+def random_case(seed: int, operators: int | None = None, fallback: Fallback | None = None) -> Case:
+    """The graph number `seed`, of about `operators` operators (None: 5 to 40)."""
+    from tilewright.frontends.onnx.reference import OnnxFallback
+
+    rng = random.Random(seed)
+    b = Builder(rng, fallback or OnnxFallback(), zeros=rng.random() < 0.05)
+    dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
+    for _ in range(rng.randint(1, 3)):
+        b.leaf(b.shape(), dtype, fixed=False)
+    wanted = rng.choice((5, 5, 8, 12, 20, 40)) if operators is None else operators
+    names, weights = list(PIECES), [w for _, w in PIECES.values()]
+    for _ in range(wanted * 8):
+        if len(b.typer.operations) >= wanted:
+            break
+        piece = PIECES[rng.choices(names, weights)[0]][0]
+        try:
+            piece(b)
+        except Rejected:
+            continue
+    graph = b.graph(_outputs(b))
+    return Case(graph, {v.name: a for v, a in b.inputs.items()})
+
+
+def _outputs(b: Builder) -> list[Value]:
+    """What nothing reads, some inner values, now and then an input or one output twice."""
+    read = {v for op in b.typer.operations for v in op.reads}
+    found = [v for op in b.typer.operations for v in op.writes if v not in read]
+    inner = [v for op in b.typer.operations for v in op.writes if v in read]
+    found += b.rng.sample(inner, min(len(inner), b.rng.choice((0, 0, 1, 2))))
+    if b.rng.random() < 0.1 or not found:
+        found.append(b.rng.choice(list(b.inputs)))
+    if b.rng.random() < 0.1:
+        found.append(b.rng.choice(found))
+    if b.rng.random() < 0.05 and b.typer.known:
+        found.append(b.rng.choice(list(b.typer.known)))
+    b.rng.shuffle(found)
+    return found
