@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import __version__
+from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.kernels import CompiledStage, Interface
 from tilewright.driver.prepare import Preparer
@@ -47,19 +49,24 @@ class Built:
 class Assembler:
     """Gathers constants and slots while the steps are written down.
 
-    steps: the model in order. host: describes a host call for the runtime.
+    steps: the model in order. host: describes a host call for the runtime. limit: bytes that a
+    running call may need; None: as many as it wants.
     """
 
     lowered: Lowered
     steps: Sequence[Built | HostCall]
     target: Target
     host: HostKernel
+    limit: int | None = None
     _constants: ConstantPool = field(default_factory=ConstantPool)
     _objects: dict[Value, int] = field(default_factory=dict)
     _places: dict[Buffer, int] = field(default_factory=dict)
 
     def model(self, meta: Mapping[str, Any]) -> CompiledModel:
-        """The compiled model."""
+        """The compiled model.
+
+        Raises MemoryLimitError, before constants are made, if a call would need too much.
+        """
         graph = self.lowered.graph
         self._value_of = {b: v for v, b in self.lowered.buffers.items()}
         self._inputs = {v: n for n, v in enumerate(graph.inputs)}
@@ -73,6 +80,7 @@ class Assembler:
         steps, segments = self._write(arena)
         objects = dict.fromkeys(b.code.code for b in built)
         steps += self._copies(graph)
+        self._check_limit(graph, arena + workspace)
         return CompiledModel(
             inputs=tuple(_tensor(v) for v in graph.inputs),
             outputs=tuple(_tensor(v) for v in graph.outputs),
@@ -87,6 +95,20 @@ class Assembler:
             requirements=self.target.requirements,
             meta={"name": graph.name, "version": __version__, **meta},
         )
+
+    def _check_limit(self, graph: Graph, scratch: int) -> None:
+        """Refuse a model whose calls need more memory than the limit."""
+        ends = [v for v in (*graph.inputs, *graph.outputs) if v.kind == "tensor" and v.static]
+        given = sum(math.prod(v.extents) * v.dtype.itemsize for v in ends if v.dtype is not None)
+        total = scratch + self._constants.size + given
+        if self.limit is not None and total > self.limit:
+            raise MemoryLimitError(
+                f"a call needs {total:,} bytes ({scratch:,} between kernels, "
+                f"{self._constants.size:,} of constants, {given:,} of inputs and outputs), over "
+                f"the memory limit of {self.limit:,} bytes",
+                where=f"graph {graph.name!r}",
+                hint="Raise --memory-limit if the machine has the memory",
+            )
 
     def _plan_memory(self) -> int:
         first: dict[Buffer, int] = {}

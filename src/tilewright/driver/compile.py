@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright.base import events, flags
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
+from tilewright.base.memory import memory_limit
 from tilewright.base.store import Store, default_store
 from tilewright.base.text import listing
 from tilewright.driver.assemble import Assembler, Built
@@ -31,11 +35,22 @@ from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
 
 # The intern table is not locked: one compilation at a time in a process.
 _lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """A child never sees the end of a compilation that another thread of its parent was in."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 MATH = ("strict", "exact", "fast")
 
@@ -55,6 +70,27 @@ class Options:
     def __post_init__(self) -> None:
         if self.math not in MATH:
             raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
+        for name in ("threads", "memory_limit"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
+        thread_count(self.threads)  # refuses a bad variable before anything is compiled
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Options:
+        """The options given by name. Raises InputError for one that does not exist."""
+        known = [f.name for f in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"there is no option {name!r}", hint=f"choose from {', '.join(known)}"
+                )
+        return Options(**given)
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the model may need."""
+        return memory_limit(self.memory_limit)
 
 
 def compile(
@@ -74,24 +110,46 @@ def compile(
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
-    chosen = Options(**options)
+    chosen = Options.of(options)
     with _lock, _collector_paused(), events.span("compile"):
         if isinstance(source, Kernel):
             machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
             return Executable(build_kernel(source, machine), threads=chosen.threads)
         graph = import_model(source, example_inputs, chosen)
         if dims:
-            graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
+            graph = with_dims(graph, dims, chosen)
         dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
         if dynamic or shape_inputs(graph):
             return DynamicExecutable(
                 graph,
-                lambda g: build(g, chosen),
+                lambda make: _build_later(make, chosen),
                 chosen.threads,
                 _fallback(),
-                chosen.memory_limit,
+                chosen.limit,
             )
         return Executable(build(graph, chosen), threads=chosen.threads)
+
+
+def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
+    """`build` for shapes that a call brought: from whichever thread it comes."""
+    with _lock, _collector_paused(), events.span("compile"):
+        return build(make(), options)
+
+
+def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
+    """The graph with values for symbolic dimensions.
+
+    Raises InputError for a dimension that the inputs do not have, or a value that is no extent.
+    """
+    symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
+    for name, value in dims.items():
+        if name not in symbols:
+            have = listing([repr(s) for s in sorted(symbols)]) if symbols else "none"
+            raise InputError(f"no dimension is called {name!r}", hint=f"the inputs have: {have}")
+        if not isinstance(value, int | np.integer) or value < 0:
+            raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
+    extents = {name: int(value) for name, value in dims.items()}
+    return specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
 
 
 def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
@@ -110,7 +168,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
             )
         from tilewright.frontends import onnx
 
-        return onnx.load(source, memory_limit=options.memory_limit)
+        return onnx.load(source, memory_limit=options.limit)
 
 
 def build(graph: Graph, options: Options) -> CompiledModel:
@@ -123,7 +181,7 @@ def build(graph: Graph, options: Options) -> CompiledModel:
         dump(folder, lowered, target)
     steps = kernels(lowered, target, _store(options))
     with events.span("assemble"):
-        assembler = Assembler(lowered, steps, target, _describe_host)
+        assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
         return assembler.model({"math": options.math, "target": target.name})
 
 
@@ -180,11 +238,11 @@ def text(
     """
     if kind not in KINDS:
         raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
-    chosen = Options(**options)
+    chosen = Options.of(options)
     with _lock:
         graph = import_model(source, example_inputs, chosen)
         if dims:
-            graph = specialise(graph, dims, fallback=_fallback(), memory_limit=chosen.memory_limit)
+            graph = with_dims(graph, dims, chosen)
         graph = optimise(graph, chosen)
         if kind == "graph":
             return str(graph)

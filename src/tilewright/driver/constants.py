@@ -22,6 +22,11 @@ class ConstantPool:
         self._fills: list[tuple[tuple[int, ...], tuple[int, ...], Fill]] = []
         self._size = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of all constants placed so far."""
+        return self._size
+
     def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
         """Byte offsets of constants of these sizes; `fill` writes them all. Once per key."""
         if key not in self._offsets:

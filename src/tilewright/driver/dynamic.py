@@ -8,6 +8,7 @@ cache on disk makes a combination that was seen in an earlier process cheap.
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -77,7 +78,7 @@ class DynamicExecutable:
     def __init__(
         self,
         graph: Graph,
-        build: Callable[[Graph], CompiledModel],
+        build: Callable[[Callable[[], Graph]], CompiledModel],
         threads: int | None,
         fallback: Fallback,
         memory_limit: int | None = None,
@@ -89,6 +90,7 @@ class DynamicExecutable:
         self._memory_limit = memory_limit
         self._deciding = shape_inputs(graph)
         self._kept: OrderedDict[Any, Executable] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -126,22 +128,36 @@ class DynamicExecutable:
             if v.name in arrays and v.dtype is not None
         }
         key = (tuple(shapes.items()), tuple((k, a.tobytes()) for k, a in values.items()))
-        found = self._kept.get(key)
-        if found is None:
-            self._check(shapes)
-            graph = specialise(
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                found = self._kept[key] = self._compiled(shapes, values)
+                self._forget_oldest()
+            self._kept.move_to_end(key)
+        return found
+
+    def _compiled(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Any]
+    ) -> Executable:
+        self._check(shapes)
+        model = self._build(
+            lambda: specialise(
                 self._graph,
                 shapes=shapes,
                 values=values,
                 fallback=self._fallback,
                 memory_limit=self._memory_limit,
             )
-            found = Executable(self._build(graph), threads=self._threads)
-            self._kept[key] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return found
+        )
+        return Executable(model, threads=self._threads)
+
+    def _forget_oldest(self) -> None:
+        """Keep a few combinations, and together no more than half of the memory allowed."""
+        most = None if self._memory_limit is None else self._memory_limit // 2
+        sizes = [e.peak_bytes for e in self._kept.values()]
+        while len(sizes) > 1 and (len(sizes) > KEPT or (most is not None and sum(sizes) > most)):
+            self._kept.popitem(last=False)
+            del sizes[0]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Refused: an artifact has fixed shapes. Raises ArtifactError."""
@@ -152,12 +168,16 @@ class DynamicExecutable:
 
     def release(self) -> None:
         """Give back all memory, compiled shapes included."""
-        self._kept.clear()
+        with self._lock:
+            self._kept.clear()
 
     def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == 1 and not named and isinstance(args[0], Mapping):
             return dict(args[0])
         names = [v.name for v in self._graph.inputs]
+        twice = [repr(n) for n in names[: len(args)] if n in named]
+        if twice:
+            raise InputError(f"input {twice[0]} is given by position and by name")
         if len(args) > len(names):
             raise InputError(f"{len(args)} inputs given, the model has {len(names)}")
         return dict(zip(names, args, strict=False)) | dict(named)
