@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
+from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 from tilewright.graph.ops.windows import Windows, windows
@@ -96,11 +96,13 @@ def _conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     total = Buffer(f"{call.name}_sum", out.shape, wide_dtype(out.dtype))
     return [
         convolution(call.name, total, x, w, shape, group),
-        _with_bias(call, out, total, bias),
+        with_bias(call, out, total, bias),
     ]
 
 
-def _with_bias(call: OpCall, out: Buffer, total: Buffer, bias: Buffer) -> Computation:
+def with_bias(call: OpCall, out: Buffer, total: Buffer, bias: Buffer) -> Computation:
+    """out = total + bias, one number per channel (axis 1)."""
+
     def biased(*i: Any) -> Expr:
         return cast(total[i] + wide(bias[i[1]]), out.dtype)
 
@@ -153,92 +155,3 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
 
 
 register(OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops))
-
-
-def _transposed_geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding in front and output extent per spatial axis of a ConvTranspose."""
-    x, w = call.shape(0), call.shape(1)
-    if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
-        raise call.error(f"the input {list(x)} and weights {list(w)} do not fit together")
-    rank = len(x) - 2
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
-    extra = call.attr("output_padding") or [0] * rank
-    pads = call.attr("pads") or [0] * 2 * rank
-    asked = call.attr("output_shape")
-    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
-    begin, outputs = [], []
-    for n in range(rank):
-        full = (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
-        if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
-            out = asked[len(asked) - rank + n] if asked else x[n + 2] * strides[n]
-            total = full - out
-            low = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            low = low if asked or total >= 0 else 0
-        else:
-            low = 0 if auto == "VALID" else pads[n]
-            out = full - low - (0 if auto == "VALID" else pads[n + rank])
-        if out < 0:
-            raise call.error("the padding is larger than the result")
-        begin.append(low)
-        outputs.append(out)
-    return tuple(begin), tuple(outputs)
-
-
-def _transposed_type(call: OpCall) -> Sequence[Type]:
-    channels = call.shape(1)[1] * call.attr("group", 1)
-    return [(call.dtype(0), (call.shape(0)[0], channels, *_transposed_geometry(call)[1]))]
-
-
-def _conv_transpose(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    """Each output element gathers the window positions whose stride reaches it."""
-    x, w, out = inputs[0], inputs[1], outputs[0]
-    rank = len(x.shape) - 2
-    group = call.attr("group", 1)
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
-    begin, _ = _transposed_geometry(call)
-    per_group = w.shape[1]
-    channels = x.shape[1] // group
-    accumulator = wide_dtype(out.dtype)
-
-    def value(*i: Any) -> Expr:
-        n, m, *rest = i
-        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
-        inside: Expr | None = None
-        place: list[Expr] = []
-        for a in range(rank):
-            at = o[a] + begin[a] - k[a] * dilations[a]
-            tests = [Le(const(0), at), Lt(at, const(x.shape[a + 2] * strides[a]))]
-            if strides[a] > 1:
-                tests.append((at % strides[a]).eq(0))
-                at = at // strides[a]
-            for t in tests:
-                inside = t if inside is None else inside & t
-            place.append(at)
-        channel = c if group == 1 else (m // per_group) * channels + c
-        load = cast(x[(n, channel, *place)], accumulator)
-        zero = const(0, accumulator)
-        data = load if inside is None else Select(inside, load, zero)
-        return data * cast(w[(channel, m if group == 1 else m % per_group, *k)], accumulator)
-
-    over = (channels, *w.shape[2:])
-    if not call.has(2):
-        return [reduce_(call.name, out, over, "add", value)]
-    bias = inputs[2]
-    total = Buffer(f"{call.name}_sum", out.shape, accumulator)
-
-    return [
-        reduce_(call.name, total, over, "add", value),
-        _with_bias(call, out, total, bias),
-    ]
-
-
-register(
-    OpDef(
-        "ConvTranspose",
-        _transposed_type,
-        compute=_conv_transpose,
-        flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
-    )
-)

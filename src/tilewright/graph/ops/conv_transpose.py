@@ -1,0 +1,189 @@
+"""ConvTranspose: as a Conv whose results, one channel per phase of the stride, are interleaved.
+
+With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
+phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
+one Conv with s times the channels (per axis). Dilation together with a stride has a direct form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import int64
+from tilewright.compute.build import cast, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Expr, Le, Lt, Select, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.broadcasting import wide_dtype
+from tilewright.graph.ops.conv import with_bias
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+
+Buffers = Sequence[Buffer]
+
+
+def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Padding in front and output extent per spatial axis of a ConvTranspose."""
+    x, w = call.shape(0), call.shape(1)
+    if len(x) != len(w) or len(x) < 2 or x[1] != w[0] or w[0] % call.attr("group", 1):
+        raise call.error(f"the input {list(x)} and weights {list(w)} do not fit together")
+    rank = len(x) - 2
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    extra = call.attr("output_padding") or [0] * rank
+    pads = call.attr("pads") or [0] * 2 * rank
+    asked = call.attr("output_shape")
+    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    begin, outputs = [], []
+    for n in range(rank):
+        full = (x[n + 2] - 1) * strides[n] + (w[n + 2] - 1) * dilations[n] + 1 + extra[n]
+        if asked or auto in ("SAME_UPPER", "SAME_LOWER"):
+            out = asked[len(asked) - rank + n] if asked else x[n + 2] * strides[n]
+            total = full - out
+            low = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            low = low if asked or total >= 0 else 0
+        else:
+            low = 0 if auto == "VALID" else pads[n]
+            out = full - low - (0 if auto == "VALID" else pads[n + rank])
+        if out < 0:
+            raise call.error("the padding is larger than the result")
+        begin.append(low)
+        outputs.append(out)
+    return tuple(begin), tuple(outputs)
+
+
+def _type(call: OpCall) -> Sequence[Type]:
+    channels = call.shape(1)[1] * call.attr("group", 1)
+    return [(call.dtype(0), (call.shape(0)[0], channels, *_geometry(call)[1]))]
+
+
+def _phased(call: OpCall) -> bool:
+    """Whether it is written as a Conv."""
+    rank = call.rank(0) - 2
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    plain = all(s == 1 or d == 1 for s, d in zip(strides, dilations, strict=True))
+    begin, outputs = _geometry(call)
+    return plain and min(begin, default=0) >= 0 and 0 not in (*call.shape(0), *outputs)
+
+
+def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    if not _phased(call):
+        return None
+    x, w = call.shape(0), call.shape(1)
+    rank, group = len(x) - 2, call.attr("group", 1)
+    strides = tuple(call.attr("strides") or [1] * rank)
+    dilations = call.attr("dilations") or [1] * rank
+    begin, outputs = _geometry(call)
+    taps = [-(-k // s) for k, s in zip(w[2:], strides, strict=True)]
+    first = [b // s for b, s in zip(begin, strides, strict=True)]
+    last = [-(-(b + o) // s) for b, o, s in zip(begin, outputs, strides, strict=True)]
+    before = [(t - 1) * d - q for t, d, q in zip(taps, dilations, first, strict=True)]
+    after = [q - n for q, n in zip(last, x[2:], strict=True)]
+    channels, phases = w[1] * group, math.prod(strides)
+    bias = call.value(2) if call.has(2) else None
+    if bias is not None and phases > 1:
+        column = f.op("Reshape", bias, f.constant([channels, 1], int64))
+        each = f.op("Expand", column, f.constant([channels, phases], int64))
+        bias = f.op("Reshape", each, f.constant([channels * phases], int64))
+    y = f.op(
+        "Conv",
+        call.value(0),
+        _weights(call, f, strides, taps),
+        bias,
+        group=group,
+        dilations=dilations,
+        pads=[*before, *after],
+    )
+    if phases == 1:
+        return [y]
+    counts = [q - p for p, q in zip(first, last, strict=True)]
+    apart = f.op("Reshape", y, f.constant([x[0], channels, *strides, *counts], int64))
+    order = [0, 1, *(2 + a + (1 - half) * rank for a in range(rank) for half in range(2))]
+    woven = f.op("Transpose", apart, perm=order)
+    full = [s * n for s, n in zip(strides, counts, strict=True)]
+    y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
+    starts = [b - s * q for b, s, q in zip(begin, strides, first, strict=True)]
+    ends = [p + o for p, o in zip(starts, outputs, strict=True)]
+    axes = f.constant(range(2, 2 + rank), int64)
+    return [f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), axes)]
+
+
+def _weights(call: OpCall, f: Fragment, strides: Sequence[int], taps: Sequence[int]) -> Value:
+    """The weights of the Conv: (group, channel, phases) by (input channel, reversed taps)."""
+    shape, group, rank = call.shape(1), call.attr("group", 1), len(strides)
+    missing = [t * s - k for t, s, k in zip(taps, strides, shape[2:], strict=True)]
+    w = call.value(1)
+    if any(missing):
+        w = f.op("Pad", w, f.constant([0] * (rank + 4) + missing, int64))
+    inner = shape[0] // group
+    pairs = [n for pair in zip(taps, strides, strict=True) for n in pair]
+    w = f.op("Reshape", w, f.constant([group, inner, shape[1], *pairs], int64))
+    for a, t in enumerate(taps):
+        if t > 1:
+            w = f.op("Gather", w, f.constant(np.arange(t)[::-1], int64), axis=3 + 2 * a)
+    order = [0, 2, *(4 + 2 * a for a in range(rank)), 1, *(3 + 2 * a for a in range(rank))]
+    w = f.op("Transpose", w, perm=order)
+    rows = shape[1] * group * math.prod(strides)
+    return f.op("Reshape", w, f.constant([rows, inner, *taps], int64))
+
+
+def _direct(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    """Each output element gathers the window positions whose stride reaches it."""
+    if _phased(call):
+        return None
+    x, w, out = inputs[0], inputs[1], outputs[0]
+    rank = len(x.shape) - 2
+    group = call.attr("group", 1)
+    strides = call.attr("strides") or [1] * rank
+    dilations = call.attr("dilations") or [1] * rank
+    begin, _ = _geometry(call)
+    per_group = w.shape[1]
+    channels = x.shape[1] // group
+    accumulator = wide_dtype(out.dtype)
+
+    def value(*i: Any) -> Expr:
+        n, m, *rest = i
+        o, c, k = rest[:rank], rest[rank], rest[rank + 1 :]
+        inside: Expr | None = None
+        place: list[Expr] = []
+        for a in range(rank):
+            at = o[a] + begin[a] - k[a] * dilations[a]
+            tests = [Le(const(0), at), Lt(at, const(x.shape[a + 2] * strides[a]))]
+            if strides[a] > 1:
+                tests.append((at % strides[a]).eq(0))
+                at = at // strides[a]
+            for t in tests:
+                inside = t if inside is None else inside & t
+            place.append(at)
+        channel = c if group == 1 else (m // per_group) * channels + c
+        load = cast(x[(n, channel, *place)], accumulator)
+        zero = const(0, accumulator)
+        data = load if inside is None else Select(inside, load, zero)
+        return data * cast(w[(channel, m if group == 1 else m % per_group, *k)], accumulator)
+
+    over = (channels, *w.shape[2:])
+    if not call.has(2):
+        return [reduce_(call.name, out, over, "add", value)]
+    bias = inputs[2]
+    total = Buffer(f"{call.name}_sum", out.shape, accumulator)
+
+    return [
+        reduce_(call.name, total, over, "add", value),
+        with_bias(call, out, total, bias),
+    ]
+
+
+register(
+    OpDef(
+        "ConvTranspose",
+        _type,
+        compute=_direct,
+        decompose=_decompose,
+        flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
+    )
+)
