@@ -6,12 +6,13 @@ machine. The tensors are seen with merged axes too (the same memory under anothe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder, substitute
@@ -23,9 +24,12 @@ def merge_dims(computations: Sequence[Computation]) -> tuple[tuple[Computation, 
     """The Computations with merged dimensions, and the view of each tensor that changed shape.
 
     Dimensions of several Computations are one where they share the variable. Axes of extent 1 that
-    no dimension indexes are dropped from the tensors on the way.
+    no dimension indexes are dropped from the tensors on the way; an axis that several dimensions
+    index as the digits of a number (what a reshape leaves) becomes one axis for each.
     """
     group, views = _squeeze(tuple(computations))
+    group, apart = _split_axes(group)
+    views = {b: apart.pop(view, view) for b, view in views.items()} | apart
     while True:
         pair = _candidate(group)
         if pair is None:
@@ -79,6 +83,47 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
         return tuple(i for i, f in zip(index, changed[b], strict=True) if f)
 
     return _moved(group, views, index_of, {}), views
+
+
+def _split_axes(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
+    """An axis always indexed by digits of the same radices (`a * 64 + b`) as one axis per digit."""
+    extents = {d.var: d.extent for c in group for d in c.dims}
+    radices: dict[Buffer, list[tuple[int, ...]]] = {}
+    for b, index in _accesses(group):
+        found = [
+            tuple(extents[v] for v in _digits(i, e, extents)) or (e,)
+            for i, e in zip(index, b.shape, strict=True)
+        ]
+        known = radices.setdefault(b, found)
+        for n, e in enumerate(b.shape):
+            if known[n] != found[n]:
+                known[n] = (e,)
+    views = {
+        b: Buffer(b.name, tuple(e for r in axes for e in r), b.dtype, b.scope)
+        for b, axes in radices.items()
+        if any(len(r) > 1 for r in axes)
+    }
+
+    def index_of(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        parts: list[Expr] = []
+        for i, e, r in zip(index, b.shape, radices[b], strict=True):
+            parts.extend(_digits(i, e, extents) if len(r) > 1 else (i,))
+        return tuple(parts)
+
+    return (_moved(group, views, index_of, {}), views) if views else (group, {})
+
+
+def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, ...]:
+    """The variables whose digits make up `index`, the highest first; none if it is no number."""
+    form = affine(index)
+    found: list[Var] = []
+    weight = 1
+    for atom, coefficient in sorted(form.terms, key=lambda t: t[1]):
+        if not isinstance(atom, Var) or atom not in extents or coefficient != weight:
+            return ()
+        found.append(atom)
+        weight *= extents[atom]
+    return tuple(reversed(found)) if form.const == 0 and weight == extent else ()
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:

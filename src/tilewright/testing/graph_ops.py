@@ -43,6 +43,12 @@ def far(distance: Any, dtype: DType | None) -> None:
         raise Rejected
 
 
+def varied(array: Any, axes: tuple[int, ...]) -> None:
+    """Raise Rejected where values to normalise hardly differ: only rounding would be left."""
+    if array.size and (np.ptp(array, axis=axes) < 0.05).any():
+        raise Rejected
+
+
 def unary(b: Builder) -> None:
     x = b.floating(0)
     b.op(b.rng.choice(UNARY), x)
@@ -273,6 +279,7 @@ def layer_norm(b: Builder) -> None:
     x = b.floating(1)
     axis = -1 if b.rng.random() < 0.6 else b.rng.randrange(len(x.extents))
     tail = x.extents[axis:]
+    varied(b.truth[x], tuple(range(len(x.extents)))[axis:])
     bias = [b.leaf(tail, x.dtype)] if b.rng.random() < 0.7 else []
     b.op("LayerNormalization", x, b.leaf(tail, x.dtype), *bias, axis=axis)
 
@@ -288,6 +295,7 @@ def batch_norm(b: Builder) -> None:
 def instance_norm(b: Builder) -> None:
     x = _image(b)
     c = (x.extents[1],)
+    varied(b.truth[x], tuple(range(2, len(x.extents))))
     b.op("InstanceNormalization", x, b.leaf(c, x.dtype), b.leaf(c, x.dtype))
 
 

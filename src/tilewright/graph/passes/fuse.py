@@ -39,7 +39,20 @@ def fuse(stages: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
     out = _inline_maps(list(stages), outputs)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
-    return out
+    return _used(out, outputs)
+
+
+def _used(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
+    """Without Stages whose results nothing reads, once index maps went into their readers."""
+    needed = set(outputs)
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if isinstance(step, Stage):
+            if not any(b in needed for b in step.writes):
+                continue
+            needed |= set(step.reads)
+        kept.append(step)
+    return kept[::-1]
 
 
 def _is_index_map(computation: Computation) -> bool:

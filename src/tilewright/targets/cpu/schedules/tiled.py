@@ -225,7 +225,8 @@ def _pack(
     done: set[Buffer] = set()
     for a in p.columns:
         contiguous = stride(address(a), p.vector.var) == 1
-        if a.buffer in done or (a.buffer not in constants and contiguous):
+        gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
+        if a.buffer in done or gathered or (a.buffer not in constants and contiguous):
             continue
         done.add(a.buffer)
         column = loops[p.vector]
