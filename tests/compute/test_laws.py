@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.interp import evaluate
+from tilewright.compute.joined import join_digits
 from tilewright.compute.laws import follow, inline, order_dims, relayout, split_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
@@ -133,3 +134,15 @@ def test_axes_that_another_computation_reads_apart_stay_apart() -> None:
     assert not views
     data = values(x)
     np.testing.assert_array_equal(evaluate(merged, data)[s], evaluate(group, data)[s])
+
+
+def test_a_reshape_of_rows_leaves_a_plain_walk() -> None:
+    a, b, t, y = buffer("a", 6, 3), buffer("b", 3, 4), buffer("t", 6, 4), buffer("y", 2, 3, 4)
+    product = reduce_("mm", t, (3,), "add", lambda i, j, k: a[i, k] * b[k, j])
+    epilogue = follow(product, map_("reshape", y, lambda p, q, j: t[p * 3 + q, j]))
+    assert epilogue is not None
+    joined, views = join_digits([product, epilogue])
+    assert views[y].shape == (6, 4)
+    data = values(a, b)
+    expected = evaluate([product, epilogue], data)[y]
+    np.testing.assert_array_equal(evaluate(joined, data)[views[y]].reshape(2, 3, 4), expected)

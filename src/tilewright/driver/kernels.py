@@ -20,6 +20,7 @@ from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical
 from tilewright.compute.digits import detached, separate_digits
+from tilewright.compute.joined import join_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -142,9 +143,11 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
         count = names[c.name] = names.get(c.name, 0) + 1
         named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
     outputs = [b for b in stage.writes if b in live]
-    computations, views = merge_dims(detached(separate_digits(named, live)))
+    joined, seen = join_digits(named)
+    live = {seen.get(b, b) for b in live}
+    computations, views = merge_dims(detached(separate_digits(joined, live)))
     values = (*stage.reads, *outputs)
-    params = tuple(views.get(b, b) for b in values)
+    params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
     name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
     outs = params[len(stage.reads) :]
     return Interface(name, computations, None, values, params, outs)

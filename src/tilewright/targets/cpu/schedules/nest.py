@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import loops_of
@@ -65,11 +67,20 @@ def fuse_all(s: Schedule, names: Sequence[str]) -> str | None:
 
 
 def spread(s: Schedule, names: Sequence[str], work: float, threshold: float) -> None:
-    """Run the outermost loops on all threads where the kernel is worth a fork and a join."""
+    """Run the outermost loops on all threads where the kernel is worth a fork and a join.
+
+    A loop that may not run so ends the list; the event `kept-serial` says why.
+    """
     loops = existing(s, names)
     if not loops or work < threshold:
         return
     # Each on its own first: legality is plain to see before the loops are fused.
+    done: list[str] = []
     for name in loops:
-        s.parallel(name)
-    fuse_all(s, loops)
+        try:
+            s.parallel(name)
+        except ScheduleError as error:
+            events.emit("kept-serial", kernel=s.kernel.name, loop=name, reason=str(error))
+            break
+        done.append(name)
+    fuse_all(s, done)
