@@ -1,0 +1,104 @@
+"""TfIdfVectorizer on numbers: how often each n-gram of a pool occurs in a row, weighted.
+
+An n-gram is compared with n shifted slices of the row, for every distance between its items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from tilewright.base.dtypes import float32, int64
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+
+INT64 = 7  # its number in TensorProto.DataType
+FLOAT = 1
+ELEMENTS = 1 << 24  # of one comparison of all places with all n-grams
+
+
+def _places(op: OpCall) -> list[int]:
+    """The output column of each n-gram of the pool."""
+    found = [int(n) for n in op.attr("ngram_indexes", ())]
+    if not found:
+        raise op.error("ngram_indexes is empty")
+    return found
+
+
+def _type(op: OpCall) -> Sequence[Type]:
+    if op.rank(0) > 2:
+        raise op.error(f"expected a vector or a matrix, got {list(op.shape(0))}")
+    return [(float32, (*op.shape(0)[:-1], max(_places(op)) + 1))]
+
+
+def _grams(op: OpCall) -> dict[int, Array] | None:
+    """The n-grams of each length, a row each; None if one occurs twice."""
+    pool = np.array(op.attr("pool_int64s") or (), np.int64)
+    starts = [*op.attr("ngram_counts", ()), len(pool)]
+    found = {
+        n: pool[a : a + (b - a) // n * n].reshape(-1, n)
+        for n, (a, b) in enumerate(pairwise(starts), start=1)
+    }
+    if any(len(np.unique(g, axis=0)) < len(g) for g in found.values()):
+        return None
+    return found
+
+
+def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
+    grams, places, weights = _grams(op), _places(op), op.attr("weights")
+    if grams is None or not op.attr("pool_int64s") or not op.rank(0):
+        return None
+    total = sum(map(len, grams.values()))
+    if len(set(places)) != len(places) or len(places) != total:
+        return None
+    if weights and places != list(range(len(weights))):
+        return None  # the standard and its reference disagree on what a weight belongs to
+    rows, length = (1, *op.shape(0))[-2:]
+    if rows * length * total > ELEMENTS:
+        return None
+    x = f.op("Cast", op.value(0), to=INT64)
+    x = f.op("Reshape", x, _ints(f, rows, length))
+    counts = f.op("Concat", *(_counts(op, f, x, g) for g in grams.values()), axis=1)
+    columns = max(places) + 1
+    counts = f.op("Concat", counts, f.constant(np.zeros((rows, 1)), float32), axis=1)
+    order = np.full(columns, total)
+    order[places] = np.arange(total)
+    result = f.op("Gather", counts, f.constant(order, int64), axis=1)
+    if op.attr("mode") == "IDF":
+        zero = f.constant(0, float32)
+        result = f.op("Cast", f.op("Greater", result, zero), to=FLOAT)
+    if op.attr("mode") != "TF" and weights:
+        result = f.op("Mul", result, f.constant(weights, float32))
+    return [f.op("Reshape", result, _ints(f, *op.shape(0)[:-1], columns))]
+
+
+def _counts(op: OpCall, f: Fragment, x: Value, grams: Array) -> Value:
+    """How often each of these n-grams occurs in each row of x."""
+    (rows, length), (count, n) = x.extents, grams.shape
+    total = f.constant(np.zeros((rows, count)), float32)
+    if not op.attr("min_gram_length") <= n <= op.attr("max_gram_length"):
+        return total
+    for distance in range(1, 2 if n == 1 else op.attr("max_skip_count") + 2):
+        span = length - (n - 1) * distance
+        if span <= 0 or not count:
+            break
+        hit: Value | None = None
+        for k in range(n):
+            first = k * distance
+            items = f.op("Slice", x, *(_ints(f, v) for v in (first, first + span, 1)))
+            items = f.op("Reshape", items, _ints(f, rows, span, 1))
+            same = f.op("Equal", items, f.constant(grams[:, k], int64))
+            hit = same if hit is None else f.op("And", hit, same)
+        found = f.op("Cast", hit, to=FLOAT)
+        total = f.op("Add", total, f.op("ReduceSum", found, _ints(f, 1), keepdims=0))
+    return total
+
+
+def _ints(f: Fragment, *values: int) -> Value:
+    return f.constant(values, int64)
+
+
+register(OpDef("TfIdfVectorizer", _type, since=9, decompose=_vectorized))
