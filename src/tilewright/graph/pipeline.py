@@ -8,6 +8,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
+from tilewright.graph.passes.idioms import recognise_layer_norm
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -59,6 +60,14 @@ class FoldBatchnorm(Pass[Graph]):
 
 
 @dataclass(frozen=True)
+class RecogniseIdioms(Pass[Graph]):
+    """Operators that exporters wrote out are one operator again."""
+
+    def run(self, program: Graph) -> Graph:
+        return recognise_layer_norm(program)
+
+
+@dataclass(frozen=True)
 class Decompose(Pass[Graph]):
     """Operators without a native form become others that have one."""
 
@@ -87,6 +96,6 @@ def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
     if math != "exact":
-        passes.append(FoldBatchnorm())
+        passes += [FoldBatchnorm(), RecogniseIdioms()]
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated(), RemoveUnused()]
     return Pipeline("graph", tuple(passes), verify)
