@@ -4,6 +4,7 @@ import copy
 import gc
 import math
 import pickle
+import signal
 import struct
 
 import pytest
@@ -134,12 +135,32 @@ def test_pickle_and_copy_give_the_same_object():
 
 def test_the_table_is_weak():
     gc.collect()
+    core._remove_dead()
     before = len(core._table)
     kept = [Leaf(10_000 + n) for n in range(100)]
     assert len(core._table) == before + 100
     del kept
     gc.collect()
+    core._remove_dead()
     assert len(core._table) == before
+
+
+def test_an_interrupt_among_dying_nodes_is_not_lost():
+    """A KeyboardInterrupt raised inside a weak reference's callback would only be printed."""
+
+    def on_alarm(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    try:
+        for n in range(50):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + n * 1e-5)
+            with pytest.raises(KeyboardInterrupt):
+                for _ in range(100_000):
+                    Add(const(n), Mul(const(2), const(3)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_matching_by_position():

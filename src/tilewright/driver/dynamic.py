@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -165,6 +165,9 @@ class DynamicExecutable:
             f"the model has symbolic shapes, so {os.fspath(path)!r} cannot hold it",
             hint="compile with dims={...} (or --dim NAME=N) first",
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a compiled model cannot be pickled: compile it in the other process")
 
     def release(self) -> None:
         """Give back all memory, compiled shapes included."""

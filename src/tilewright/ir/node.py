@@ -37,16 +37,25 @@ _node_names: set[str] = set()
 
 
 class _Entry(weakref.ref["Node"]):
-    """A weak reference that knows its key, so that a dead node removes its own entry."""
+    """A weak reference that knows its key, so that the entry of a dead node can be removed."""
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
 
 
-# The table is an argument because a module's globals are gone when the interpreter shuts down.
-def _forget(entry: _Entry, table: dict[tuple[Any, ...], weakref.ref[Node]] = _table) -> None:
-    if table.get(entry.key) is entry:
-        del table[entry.key]
+# Entries of dead nodes, until the next new node removes them. A callback in Python would do it at
+# once, but a Ctrl-C that meets the interpreter in such a callback is printed and lost.
+_dead: list[_Entry] = []
+
+
+def _remove_dead() -> None:
+    while _dead:
+        # A constructor that was interrupted leaves an entry without a key.
+        key = getattr(_dead.pop(), "key", ())
+        entry = _table.get(key)
+        if entry is not None and entry() is None:
+            del _table[key]
+        del key, entry  # the key holds the node's children, which may die now
 
 
 def exact(value: object) -> object:
@@ -92,13 +101,14 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
             "        if node is not None:",
             "            return node",
         ]
+        lines += ["    if dead:", "        remove_dead()"]
     lines.append("    node = new(cls)")
     lines += [f"    set_{f}(node, {f})" for f in fields]
     if derive:
         lines.append("    set_derived(node, node._derive())")
     if intern:
         lines += [
-            "    entry = Entry(node, forget)",
+            "    entry = Entry(node, bury)",
             "    entry.key = key",
             "    table[key] = entry",
         ]
@@ -163,7 +173,9 @@ class NodeMeta(type):
         scope: dict[str, Any] = {
             "table": _table,
             "Entry": _Entry,
-            "forget": _forget,
+            "bury": _dead.append,
+            "dead": _dead,
+            "remove_dead": _remove_dead,
             "exact": exact,
             "new": object.__new__,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from ctypes import CFUNCTYPE, c_void_p
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
@@ -129,6 +129,12 @@ class Executable:
     def release(self) -> None:
         """Give back the memory kept between calls; the next call allocates it again."""
         self._frames.clear()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Executable is code and memory of this process and cannot be pickled: save() it, "
+            "and tw.load() the file in the other process"
+        )
 
     def __repr__(self) -> str:
         ends = (", ".join(map(str, t)) for t in (self.inputs, self.outputs))
