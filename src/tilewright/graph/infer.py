@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightError
+from tilewright.graph import sequences
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
@@ -61,10 +62,13 @@ class Typer:
         self.memory_limit = memory_limit
         self.operations: list[Operation] = []
         self.known: MutableMapping[Value, Array] = {} if known is None else known
+        self.sequences: MutableMapping[Value, tuple[Value, ...]] = {}
 
     def inner(self) -> Typer:
         """A Typer for a subgraph: sees the constants of this one, keeps its own."""
-        return Typer(self.fallback, self.memory_limit, ChainMap({}, self.known))
+        inner = Typer(self.fallback, self.memory_limit, ChainMap({}, self.known))
+        inner.sequences = ChainMap({}, self.sequences)
+        return inner
 
     def constant(self, name: str, array: Array) -> Value:
         """A new constant."""
@@ -81,12 +85,16 @@ class Typer:
         pieces = self._decomposed(draft)
         if pieces is not None:
             return pieces
+        item = sequences.read(draft, self)
+        if item is not None:
+            return (item,)
         op = replace(draft, outputs=tuple(self._types(draft)))
         for v in op.writes:
             check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
         values = self._values(op)
         if values is None:
             self.operations.append(op)
+            sequences.note(op, self)
             return op.outputs
         return tuple(
             None if v is None else self.constant(v.name, a)
