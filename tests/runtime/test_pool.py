@@ -120,6 +120,31 @@ def test_a_caller_sleeps_while_workers_are_late():
         assert run() == [1, 1, 1]
 
 
+def test_a_worker_that_is_not_let_run_loses_its_share():
+    """Two workers whose threads start only after many regions were called: nobody waits for them.
+
+    They then find that the caller has run everything, and take part in what comes next.
+    """
+    own = pool.Pool(link([pool_object()]))
+    ctx = (ctypes.c_uint64 * abi.CTX_SLOTS)(own.parallel, 3)
+    ctx[abi.CTX_POOL] = own.state
+    hits = (ctypes.c_int64 * 3)()
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(IMAGE.address("call"))
+
+    def regions(count):
+        for _ in range(count):
+            function(ctypes.addressof(ctx), ctypes.addressof(hits))
+        found = list(hits)
+        ctypes.memset(hits, 0, ctypes.sizeof(hits))
+        return found
+
+    own._write(abi.POOL_WORKERS, ctypes.c_int64, 2)
+    assert regions(1000) == [1000] * 3
+    own.ensure(3)
+    for _ in range(50):
+        assert regions(200) == [200] * 3
+
+
 def test_idle_workers_take_no_time():
     context(2)[0].ensure(4)
     caller("call", 4)()

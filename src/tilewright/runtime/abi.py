@@ -46,6 +46,7 @@ WORKER_TICKET = 0  # i32: one more for every region that the worker takes part i
 WORKER_ASLEEP = 4  # i32: the worker sleeps on its ticket
 WORKER_POOL = 8  # ptr to the block
 WORKER_INDEX = 16  # i64: 1 for the first worker; the caller is participant 0
+WORKER_CLAIM = 24  # i32: the last ticket whose share somebody runs, the worker or the caller
 
 # What the pool's object defines: `parallel` as above, the thread function, and a clock.
 POOL_PARALLEL_SYMBOL = "tilewright_parallel"  # void(ptr ctx, ptr region, ptr closure)
