@@ -294,7 +294,7 @@ entry:
   %participants.p = getelementptr i8, ptr %pool, i64 {POOL_PARTICIPANTS}
   br label %idle
 idle:
-  %seen = phi i32 [ 0, %entry ], [ %seen.next, %finished ], [ %seen.next, %last ], [ %claimed, %work ]
+  %seen = phi i32 [ 0, %entry ], [ %claimed, %work ], [ %seen.next, %done ]
   %start = {ticks}
   %spin = load atomic i64, ptr %spin.p monotonic, align 8
   br label %spinning
@@ -336,15 +336,15 @@ share:
   call void @run(ptr %region, ptr %closure, i64 %index, i64 %participants, i64 %shares)
   %before = atomicrmw sub ptr %pending, i32 1 seq_cst
   %is.last = icmp eq i32 %before, 1
-  br i1 %is.last, label %last.check, label %finished
+  br i1 %is.last, label %last.check, label %done
 last.check:
   %sleeper = load atomic i32, ptr %waiting seq_cst, align 4
   %nobody = icmp eq i32 %sleeper, 0
-  br i1 %nobody, label %finished, label %last
+  br i1 %nobody, label %done, label %last
 last:
   call void @futex(ptr %pending, i64 {wake}, i64 1)
-  br label %idle
-finished:
+  br label %done
+done:
   br label %idle
 }}
 """
