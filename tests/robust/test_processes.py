@@ -1,0 +1,214 @@
+"""Several processes, signals and a full disk: nothing is lost, nothing is left behind."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tests.robust.models import FLOAT, model, node
+from tilewright.base import store
+from tilewright.base.errors import TilewrightWarning
+
+X = np.random.default_rng(0).standard_normal((1, 4, 12, 12), dtype=np.float32)
+
+
+def convolutions(count=4):
+    """As many kernels as there are layers: each has other channels."""
+    rng = np.random.default_rng(1)
+    nodes, weights = [], {}
+    for n in range(count):
+        weights[f"w{n}"] = rng.standard_normal((5 + n, 4 + n, 3, 3), dtype=np.float32)
+        nodes.append(node("Conv", [f"r{n}" if n else "x", f"w{n}"], [f"c{n}"], pads=[1] * 4))
+        nodes.append(node("Relu", [f"c{n}"], [f"r{n + 1}"]))
+    return model(nodes, {"x": (FLOAT, X.shape)}, [f"r{count}"], weights)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """The model as a file; the cache is a folder of this test."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    place = tmp_path / "m.onnx"
+    onnx.save(convolutions(), place)
+    return place
+
+
+def compiling(path, target, **environment):
+    """A process that compiles `path` to the artifact `target`."""
+    arguments = [sys.executable, "-W", "error", "-m", "tilewright", "compile", path, "-o", target]
+    return subprocess.Popen(
+        list(map(str, arguments)),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def entries(folder):
+    """Whole entries of a cache, and files that writers left."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name != ".lock"]
+    whole = [p for p in files if not p.name.startswith(".")]
+    return whole, [p for p in files if p.name.startswith(".")]
+
+
+def test_many_processes_compile_the_same_model_to_the_same_bytes(path, tmp_path):
+    """Four at once on one cache, then one without a cache: hash seeds and sharing play no part."""
+    made = [tmp_path / f"{n}.tw" for n in range(5)]
+    seeds = [{"PYTHONHASHSEED": str(n)} for n in range(4)]
+    running = [compiling(path, t, **e) for t, e in zip(made, seeds, strict=False)]
+    for process in running:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0 and err == "", err
+    alone = compiling(path, made[4], TILEWRIGHT_CACHE="off", PYTHONHASHSEED="9")
+    assert alone.wait(60) == 0
+    assert len({t.read_bytes() for t in made}) == 1
+    whole, left = entries(tmp_path / "cache")
+    assert len(whole) >= 4 and not left
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL], ids=lambda s: s.name)
+def test_a_blow_in_the_middle_of_compiling(path, tmp_path, blow):
+    process = compiling(path, tmp_path / "m.tw")
+    deadline = time.monotonic() + 60
+    while not entries(tmp_path / "cache")[0] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(blow)
+    _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    if process.returncode == 0:
+        pytest.skip("it was done before the signal came")
+    assert not (tmp_path / "m.tw").exists() and not list(tmp_path.glob(".*"))
+    whole, left = entries(tmp_path / "cache")
+    assert whole and (blow == signal.SIGKILL or not left)
+    again = compiling(path, tmp_path / "m.tw")
+    _, err = again.communicate(timeout=60)
+    assert again.returncode == 0 and err == ""
+    np.testing.assert_array_equal(
+        tw.load(tmp_path / "m.tw")(X), tw.compile(convolutions(), cache=False)(X)
+    )
+
+
+# Where an interrupt meets llvmlite disposing of an object, llvmlite disposes of it once more.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_leave_the_compiler_whole():
+    """Ctrl-C at many moments of many compilations in one process; then it compiles as before."""
+    source = convolutions(2)
+    before = time.perf_counter()
+    expected = tw.compile(source, cache=False)(X)
+    whole = time.perf_counter() - before
+
+    def on_alarm(*_):
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGALRM, on_alarm)
+    interrupted = 0
+    try:
+        for n in range(12):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + whole * n / 16)
+                tw.compile(source, cache=False)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert interrupted
+    np.testing.assert_array_equal(tw.compile(source, cache=False)(X), expected)
+
+
+def test_a_full_disk_is_one_warning(path, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store.os, "replace", full)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        first = tw.compile(path)(X)
+        second = tw.compile(path)(X)
+    ours = [w for w in seen if w.category is TilewrightWarning]
+    assert len(ours) == 1 and "No space left" in str(ours[0].message)
+    np.testing.assert_array_equal(first, second)
+    assert entries(tmp_path / "cache") == ([], [])
+
+
+def test_executables_from_many_threads_and_forks():
+    """Three executables that share the pool, called from five threads, while children fork off."""
+    source = convolutions(2)
+    exes = [tw.compile(source, cache=False, threads=n) for n in (1, 2, 2)]
+    expected = exes[0](X)
+    wrong, stop = [], threading.Event()
+
+    def work(seed):
+        n = seed
+        while not stop.is_set():
+            if not np.array_equal(exes[n % 3](X), expected):
+                wrong.append(n)
+            n += 1
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(5)]
+    for t in threads:
+        t.start()
+    try:
+        for n in range(6):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: fork among threads
+                child = os.fork()
+            if child == 0:
+                same = np.array_equal(exes[n % 3](X), expected)
+                if n == 0:
+                    same &= np.array_equal(tw.compile(source, cache=False)(X), expected)
+                os._exit(0 if same else 1)
+            deadline = time.monotonic() + 30
+            while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+                if time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+                time.sleep(0.002)
+            assert ended[1] == 0
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise ValueError", "os._exit(3)"])
+def test_ending_while_a_daemon_thread_runs(tmp_path, end):
+    """No hang and no crash, whatever the pool and other threads are doing."""
+    tw.compile(convolutions(2), cache=False, threads=2).save(tmp_path / "m.tw")
+    code = f"""
+import os, sys, threading, time, numpy, tilewright as tw
+exe = tw.load({str(tmp_path / "m.tw")!r}, threads=2)
+x = numpy.zeros((1, 4, 12, 12), numpy.float32)
+def work():
+    while True: exe(x)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert done.returncode == (1 if "raise" in end else 3), done.stderr
+
+
+def test_pickling_says_what_to_do_instead():
+    import pickle
+
+    for source in (convolutions(1), model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n"])})):
+        with pytest.raises(TypeError, match="the other process"):
+            pickle.dumps(tw.compile(source, cache=False))
+
+
+def test_importing_is_light():
+    code = "import sys, tilewright; print(*sorted(m for m in sys.modules if '.' not in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"onnx", "torch", "llvmlite", "islpy", "rich", "click", "ml_dtypes"}
