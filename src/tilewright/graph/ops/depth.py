@@ -1,0 +1,92 @@
+"""DepthToSpace and SpaceToDepth: blocks of channels as blocks of pixels, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.compute.build import map_
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Program, Type, register
+
+
+def _block(call: OpCall) -> int:
+    """The block's side. Raises ModelError if it is missing or below 1."""
+    size = int(call.attr("blocksize", 0))
+    if size < 1:
+        raise call.error(f"blocksize is {size}, expected at least 1")
+    if call.rank(0) != 4:
+        raise call.error(f"its input has {call.rank(0)} dimensions, expected [N, C, H, W]")
+    return size
+
+
+def _rows_first(call: OpCall) -> bool:
+    mode = call.attr("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise call.error(f"mode {mode!r}, expected DCR or CRD")
+    return bool(mode == "DCR")
+
+
+def _to_space_type(call: OpCall) -> Sequence[Type]:
+    b = _block(call)
+    _rows_first(call)
+    n, c, h, w = call.shape(0)
+    if c % (b * b):
+        raise call.error(f"{c} channels are no multiple of blocksize squared, {b * b}")
+    return [(call.dtype(0), (n, c // (b * b), h * b, w * b))]
+
+
+def _to_space(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
+    b, x = _block(call), inputs[0]
+    depth = outputs[0].shape[1]
+
+    def value(n: Any, c: Any, h: Any, w: Any) -> Any:
+        place = h % b * b + w % b
+        channel = place * depth + c if _rows_first(call) else c * (b * b) + place
+        return x[n, channel, h // b, w // b]
+
+    return [map_(call.name, outputs[0], value)]
+
+
+def _to_space_reference(call: OpCall, x: Array) -> list[Array]:
+    b = _block(call)
+    n, c, h, w = x.shape
+    if _rows_first(call):
+        parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return [parts.reshape(n, c // (b * b), h * b, w * b)]
+
+
+register(OpDef("DepthToSpace", _to_space_type, compute=_to_space, reference=_to_space_reference))
+
+
+def _to_depth_type(call: OpCall) -> Sequence[Type]:
+    b = _block(call)
+    n, c, h, w = call.shape(0)
+    if h % b or w % b:
+        raise call.error(f"{h} x {w} pixels are not divided by blocksize {b}")
+    return [(call.dtype(0), (n, c * b * b, h // b, w // b))]
+
+
+def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
+    b, x = _block(call), inputs[0]
+    depth = x.shape[1]
+
+    def value(n: Any, c: Any, h: Any, w: Any) -> Any:
+        place = c // depth
+        return x[n, c % depth, h * b + place // b, w * b + place % b]
+
+    return [map_(call.name, outputs[0], value)]
+
+
+def _to_depth_reference(call: OpCall, x: Array) -> list[Array]:
+    b = _block(call)
+    n, c, h, w = x.shape
+    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    return [np.ascontiguousarray(parts).reshape(n, c * b * b, h // b, w // b)]
+
+
+register(OpDef("SpaceToDepth", _to_depth_type, compute=_to_depth, reference=_to_depth_reference))
