@@ -24,10 +24,11 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
 from tilewright.graph.stages import Flow, HostCall, Stage, is_contraction, merge
-from tilewright.ir.node import postorder
+from tilewright.ir.node import Node, postorder
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
 MAX_LOADS = 16
+MAX_WRITTEN = 2000  # the same with shared parts written out: code of guarded reads is not shared
 
 
 Step = Stage | HostCall
@@ -78,9 +79,18 @@ def _size(computation: Computation) -> tuple[int, int]:
     return len(nodes), sum(isinstance(n, Load) for n in nodes)
 
 
+def _written(computation: Computation) -> int:
+    """The number of nodes where each is counted as often as it is read."""
+    sizes: dict[Node, int] = {}
+    for o in computation.outputs:
+        for n in postorder(o.value):
+            sizes[n] = 1 + sum(sizes[c] for c in n.children())
+    return sum(sizes[o.value] for o in computation.outputs)
+
+
 def _small(computation: Computation) -> bool:
     nodes, loads = _size(computation)
-    return nodes <= MAX_NODES and loads <= MAX_LOADS
+    return nodes <= MAX_NODES and loads <= MAX_LOADS and _written(computation) <= MAX_WRITTEN
 
 
 def _inlined(producer: Computation, stage: Stage) -> Stage | None:
