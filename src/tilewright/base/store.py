@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -112,12 +112,40 @@ class Store:
             _write_atomically(path, _header(key, data), data)
             self._account(size)
         except OSError as error:
-            self._writable = False
-            self._warn(
-                "write",
-                f"{self.root}: nothing is kept from now on, because writing there fails: {error}. "
-                f"Set {flags.CACHE_DIR.name} to a writable folder, or {flags.CACHE.name}=off",
-            )
+            self._unwritable(error)
+
+    def find(self, key: str) -> Path | None:
+        """The file that `adopt` made under ``key``, or None. Counts as a use."""
+        path = self._path(key)
+        try:
+            os.utime(path)
+        except OSError:
+            if not path.is_file():
+                self._misses += 1
+                return None
+        self._hits += 1
+        return path
+
+    def adopt(self, key: str, size: int, write: Callable[[Path], object]) -> None:
+        """Keep under ``key`` the file of about ``size`` bytes that ``write(path)`` makes at once.
+
+        For data that is read in place and carries its own checksum: whoever finds it damaged calls
+        `discard`. A file larger than a quarter of the cap is not made.
+        """
+        path = self._path(key)
+        if not self._writable or size > self.max_bytes // 4:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+            self._account(path.stat().st_size)
+        except OSError as error:
+            self._unwritable(error)
+
+    def discard(self, key: str) -> None:
+        """Delete a damaged entry, and say so once."""
+        self._hits -= 1
+        self._discard(key, self._path(key))
 
     def entries(self) -> list[Entry]:
         """All entries, the most recently used first."""
@@ -204,6 +232,14 @@ class Store:
             path.unlink()
         self._warn(
             "corrupted", f"{path}: the entry is damaged and was deleted; it will be made again"
+        )
+
+    def _unwritable(self, error: OSError) -> None:
+        self._writable = False
+        self._warn(
+            "write",
+            f"{self.root}: nothing is kept from now on, because writing there fails: {error}. "
+            f"Set {flags.CACHE_DIR.name} to a writable folder, or {flags.CACHE.name}=off",
         )
 
     def _warn(self, topic: str, text: str) -> None:

@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedErr
 from tilewright.base.memory import memory_limit
 from tilewright.base.store import Store, default_store
 from tilewright.base.text import listing
+from tilewright.driver import whole
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
@@ -88,6 +89,11 @@ class Options:
         return Options(**given)
 
     @property
+    def decisive(self) -> dict[str, str]:
+        """The options that the compiled model depends on."""
+        return {"target": self.target, "mcpu": self.mcpu, "math": self.math}
+
+    @property
     def limit(self) -> int:
         """Bytes that the model may need."""
         return memory_limit(self.memory_limit)
@@ -115,6 +121,12 @@ def compile(
         if isinstance(source, Kernel):
             machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
             return Executable(build_kernel(source, machine), threads=chosen.threads)
+        store = _store(chosen)
+        key = None if store is None else whole.key_of(source, dims, chosen.decisive)
+        if store is not None and key is not None:
+            found = whole.find(store, key, chosen.limit, thread_count(chosen.threads))
+            if found is not None:
+                return Executable(found, threads=chosen.threads)
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = with_dims(graph, dims, chosen)
@@ -127,7 +139,10 @@ def compile(
                 _fallback(),
                 chosen.limit,
             )
-        return Executable(build(graph, chosen), threads=chosen.threads)
+        model = build(graph, chosen)
+        if store is not None and key is not None:
+            whole.keep(store, key, model)
+        return Executable(model, threads=chosen.threads)
 
 
 def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:

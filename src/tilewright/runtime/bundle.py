@@ -51,8 +51,8 @@ _BROKEN: Final = (
 )
 
 
-def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
-    """Write the artifact, whole or not at all.
+def save(model: CompiledModel, path: str | os.PathLike[str], *, durable: bool = True) -> None:
+    """Write the artifact, whole or not at all; `durable`: it is on the disk on return.
 
     Raises ArtifactError if the model is inconsistent, holds what JSON cannot, or the file cannot
     be written.
@@ -63,8 +63,9 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
     try:
         with open(temporary, "xb") as file:
             _write(model, file)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as error:
         raise ArtifactError(

@@ -65,6 +65,7 @@ register(OpDef("DepthToSpace", _to_space_type, compute=_to_space, reference=_to_
 
 def _to_depth_type(call: OpCall) -> Sequence[Type]:
     b = _block(call)
+    _rows_first(call)
     n, c, h, w = call.shape(0)
     if h % b or w % b:
         raise call.error(f"{h} x {w} pixels are not divided by blocksize {b}")
@@ -76,8 +77,10 @@ def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer])
     depth = x.shape[1]
 
     def value(n: Any, c: Any, h: Any, w: Any) -> Any:
-        place = c // depth
-        return x[n, c % depth, h * b + place // b, w * b + place % b]
+        rows_first = _rows_first(call)
+        place = c // depth if rows_first else c % (b * b)
+        channel = c % depth if rows_first else c // (b * b)
+        return x[n, channel, h * b + place // b, w * b + place % b]
 
     return [map_(call.name, outputs[0], value)]
 
@@ -85,7 +88,8 @@ def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer])
 def _to_depth_reference(call: OpCall, x: Array) -> list[Array]:
     b = _block(call)
     n, c, h, w = x.shape
-    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if _rows_first(call) else (0, 1, 3, 5, 2, 4)
+    parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
     return [np.ascontiguousarray(parts).reshape(n, c * b * b, h // b, w // b)]
 
 

@@ -238,6 +238,15 @@ def registered() -> list[OpDef]:
     return [d for key in sorted(_definitions) for d in _definitions[key]]
 
 
+def user_defined() -> bool:
+    """Whether someone outside this package registered a definition."""
+    return any(
+        not str(getattr(d.infer, "__module__", None)).startswith(("tilewright.", "functools"))
+        for known in _definitions.values()
+        for d in known
+    )
+
+
 def program_of(
     operation: Operation,
     known: Mapping[Value, Array],
@@ -296,4 +305,5 @@ __all__ = [
     "program_of",
     "register",
     "registered",
+    "user_defined",
 ]

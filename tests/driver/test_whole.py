@@ -1,0 +1,110 @@
+"""Whole models in the cache: found by their bytes, repaired when damaged, kept only if safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.base.errors import MemoryLimitError, TilewrightWarning
+
+W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
+X = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
+
+
+def model(op: str = "Relu", shape: Any = (5, 40)) -> onnx.ModelProto:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node(op, ["h"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [onnx.ValueInfoProto(name="y")],
+        [numpy_helper.from_array(W, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def found(source: Any, **options: Any) -> tuple[Any, bool]:
+    """The executable, and whether the whole model came from the cache."""
+    with events.record() as log:
+        exe = tw.compile(source, **options)
+    return exe, any(e.kind == "model-cached" for e in log)
+
+
+def entries(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("model-*") if p.is_file()]
+
+
+def test_the_same_bytes_are_not_compiled_twice(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    first, again = found(path)
+    assert not again
+    second, again = found(str(path))
+    assert again
+    np.testing.assert_array_equal(first(X), second(X))
+    assert found(model().SerializeToString())[1]
+    assert not found(path, math="exact")[1]
+    assert not found(path, cache=False)[1]
+    onnx.save(model("Neg"), path)
+    other, again = found(path)
+    assert not again
+    np.testing.assert_allclose(other(X), -(X @ W), rtol=1e-4, atol=1e-4)
+
+
+def test_a_damaged_entry_is_made_again(folder: Path) -> None:
+    source = model().SerializeToString()
+    found(source)
+    (entry,) = entries(folder)
+    data = bytearray(entry.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    entry.write_bytes(data)
+    with pytest.warns(TilewrightWarning, match="damaged"):
+        exe, again = found(source)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source)[1]
+
+
+def test_values_of_dimensions_are_part_of_the_key() -> None:
+    source = model(shape=("N", 40)).SerializeToString()
+    assert not found(source, dims={"N": 5})[1]
+    assert not found(source, dims={"N": 6})[1]
+    exe, again = found(source, dims={"N": 6})
+    assert again
+    assert exe.inputs[0].shape == (6, 40)
+
+
+def test_weights_in_another_file_keep_a_model_out(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    found(path)
+    assert not found(path)[1]
+    assert not entries(folder)
+
+
+def test_reference_kernels_are_reported_each_time(folder: Path) -> None:
+    source = model("NonZero").SerializeToString()
+    for _ in range(2):
+        with pytest.warns(TilewrightWarning, match="NonZero"):
+            assert not found(source)[1]
+    assert not entries(folder)
+
+
+def test_the_memory_limit_holds_for_kept_models_too() -> None:
+    source = model().SerializeToString()
+    found(source)
+    with pytest.raises(MemoryLimitError):
+        tw.compile(source, memory_limit=5000)
