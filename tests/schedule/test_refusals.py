@@ -86,7 +86,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("make, step, message, hint", CASES, ids=lambda x: getattr(x, "__name__", str(x)[:40]))
+@pytest.mark.parametrize(
+    "make, step, message, hint", CASES, ids=lambda x: getattr(x, "__name__", str(x)[:40])
+)
 def test_refusal(make, step, message, hint):
     s = Schedule(make())
     before = s.kernel
