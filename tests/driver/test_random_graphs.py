@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.testing.differential import check
 from tilewright.testing.random_graphs import random_case
@@ -30,6 +32,13 @@ def test_no_result_depends_on_what_else_is_asked_for(seed):
 def test_exact_math(seed):
     case = random_case(seed, 6)
     assert not check(case.graph, case.inputs, math="exact")
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(st.integers(5_000, 1_000_000))
+def test_any_graph_agrees(seed):
+    case = random_case(seed)
+    assert not check(case.graph, case.inputs)
 
 
 @pytest.mark.slow
