@@ -108,3 +108,16 @@ def test_the_memory_limit_holds_for_kept_models_too() -> None:
     found(source)
     with pytest.raises(MemoryLimitError):
         tw.compile(source, memory_limit=5000)
+
+
+def test_a_file_over_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "huge.onnx"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+    def refuse(self: Path) -> bytes:
+        raise AssertionError("read whole")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(MemoryLimitError):
+        tw.compile(path)

@@ -122,7 +122,7 @@ def compile(
             machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
             return Executable(build_kernel(source, machine), threads=chosen.threads)
         store = _store(chosen)
-        key = None if store is None else whole.key_of(source, dims, chosen.decisive)
+        key = None if store is None else whole.key_of(source, dims, chosen.decisive, chosen.limit)
         if store is not None and key is not None:
             found = whole.find(store, key, chosen.limit, thread_count(chosen.threads))
             if found is not None:

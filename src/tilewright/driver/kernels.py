@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tilewright import __version__
 from tilewright.base import events
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError, TilewrightError
@@ -23,6 +22,7 @@ from tilewright.compute.digits import detached, separate_digits
 from tilewright.compute.joined import join_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
 from tilewright.loops.lower import lower
@@ -201,7 +201,7 @@ class KernelCompiler:
         names = " ".join(c.name for c in face.computations)
         text = "\n".join(
             [
-                __version__,
+                compiler(),
                 self.target.key,
                 self.host.key,
                 names,

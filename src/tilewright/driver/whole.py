@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright import __version__
 from tilewright.base import events
 from tilewright.base.errors import ArtifactError
 from tilewright.base.store import Store
+from tilewright.driver.version import compiler
 from tilewright.graph.ops.registry import user_defined
 from tilewright.runtime import bundle
 from tilewright.runtime.machine import architecture, cpu_flags
@@ -28,35 +27,30 @@ from tilewright.runtime.model import CompiledModel, HostStep
 _EXTERNAL = b"\n\x08location"
 
 
-def key_of(source: Any, dims: Mapping[str, int] | None, options: Mapping[str, Any]) -> str | None:
-    """The key of a model given as a path or bytes; None for what is not kept whole."""
+def key_of(
+    source: Any, dims: Mapping[str, int] | None, options: Mapping[str, Any], limit: int
+) -> str | None:
+    """The key of a model given as a path or bytes; None for what is not kept whole.
+
+    A file of more than `limit` bytes, or that is no plain file, is not read: importing refuses it.
+    """
     if user_defined():
         return None
     if isinstance(source, str | os.PathLike):
+        path = Path(source)
         try:
-            source = Path(source).read_bytes()
-        except OSError:
+            if not path.is_file() or path.stat().st_size > limit:
+                return None
+            source = path.read_bytes()
+        except (OSError, ValueError):
             return None
     if not isinstance(source, bytes) or _EXTERNAL in source:
         return None
     machine = [architecture(), sorted(cpu_flags())]
-    text = repr((sorted((dims or {}).items()), sorted(options.items()), machine, _sources()))
+    text = repr((sorted((dims or {}).items()), sorted(options.items()), machine, compiler()))
     digest = hashlib.blake2b(source, digest_size=16)
     digest.update(text.encode())
     return f"model-{digest.hexdigest()}"
-
-
-@cache
-def _sources() -> str:
-    """A digest of this package's own code and of the versions of what it calls."""
-    from importlib.metadata import version
-
-    digest = hashlib.blake2b(digest_size=16)
-    root = Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.read_bytes())
-    versions = [version(name) for name in ("numpy", "onnx", "llvmlite")]
-    return f"{__version__} {digest.hexdigest()} {versions}"
 
 
 def find(store: Store, key: str, limit: int, threads: int) -> CompiledModel | None:

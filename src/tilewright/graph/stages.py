@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Load, Mul, Var
+from tilewright.expr.nodes import Buffer, Load, Mul
 from tilewright.graph.nodes import Operation
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
@@ -92,7 +92,7 @@ class Flow:
 
 
 def is_contraction(computation: Computation) -> bool:
-    """A sum of products of two tensors, each of which lacks some free dimension of the other."""
+    """A sum of products of two tensors: a matrix product, a convolution."""
     op = computation.reducer
     if op is None or op.name != "add" or len(computation.outputs) != 1:
         return False
@@ -107,11 +107,6 @@ def _two_tensors(product: Mul) -> bool:
         for side in (product.lhs, product.rhs)
     ]
     return bool(sides[0]) and bool(sides[1])
-
-
-def variables(load: Load) -> set[Var]:
-    """The variables in an access's index map."""
-    return {n for i in load.index for n in postorder(i) if isinstance(n, Var)}
 
 
 def merge(first: Stage, second: Stage, computations: Sequence[Computation]) -> Stage:

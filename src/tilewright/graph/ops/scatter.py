@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright.compute.build import cast
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, const
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.nests import Nests, kernel
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, register
+from tilewright.graph.ops.registry import OpCall, OpDef, register
 from tilewright.loops.nodes import Kernel, Stmt, Store, block
 
 Buffers = Sequence[Buffer]
@@ -60,18 +58,6 @@ def _scatter_elements_type(call: OpCall) -> Sequence[Any]:
     if any(m > n for a, (m, n) in enumerate(zip(indices, data, strict=True)) if a != axis):
         raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
     return same_type(call)
-
-
-def _scatter_arrays(
-    call: OpCall, data: Array, indices: Array, updates: Array
-) -> list[Array] | None:
-    if (call.attr("reduction", "none") or "none") != "none":
-        return None
-    found = data.copy()
-    grid: list[Array] = list(np.indices(indices.shape, sparse=True))
-    grid[call.attr("axis", 0)] = indices
-    found[tuple(grid)] = updates
-    return [found]
 
 
 for _name, _since, _until in (("Scatter", 9, 10), ("ScatterElements", 11, None)):

@@ -1,0 +1,24 @@
+"""What compiled code depends on besides the model: this compiler and the packages it calls."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from tilewright import __version__
+
+
+@cache
+def compiler() -> str:
+    """The version, a digest of this package's own code, and the versions of what it calls.
+
+    The digest is of contents, so every installation of one version has the same.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    root = Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.read_bytes())
+    versions = [version(name) for name in ("numpy", "onnx", "llvmlite")]
+    return f"{__version__} {digest.hexdigest()} {versions}"
