@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> where it lives. Loaded when first used, so that importing the package is cheap.
+# Public name -> `module` or `module:attribute`. Loaded when first used: importing stays cheap.
 _PUBLIC: Final = {
     "compile": "tilewright.driver:compile",
     "load": "tilewright.runtime.executable:load",
@@ -40,8 +40,9 @@ def __getattr__(name: str) -> Any:
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = place.split(":")
-    value = getattr(import_module(module), attribute)
+    module, _, attribute = place.partition(":")
+    value = import_module(module)
+    value = getattr(value, attribute) if attribute else value
     globals()[name] = value
     return value
 

@@ -115,7 +115,7 @@ def attempt(r: random.Random, kernel: Kernel) -> Step:
         Step("expand", (buffer, name)),
         Step("compute_at", (buffer, name), {"scope": "stack"}),
         Step("compute_at", (buffer, name)),
-        Step("inline", (buffer,)),
+        Step("compute_inline", (buffer,)),
         Step("rfactor", (name,)),
         Step("set_scope", (buffer, "stack")),
     ])  # fmt: skip

@@ -78,7 +78,7 @@ CASES = [
     (chain, ("compute_at", "T", "r.i"), "also used outside loop r.i", "move those uses"),
     (chain, ("compute_at", "X", "r.i"), "it is a parameter", "cache_write"),
     (chain, ("compute_at", "R", "t.i"), "does not exist at loop|no statement before", "name"),
-    (chain, ("inline", "R"), "not computed by a single Store", "only maps"),
+    (chain, ("compute_inline", "R"), "not computed by a single Store", "only maps"),
     (prefix, ("rfactor", "scan.j"), "not one Update", "fission"),
     (chain, ("rfactor", "t.j"), "Store, not one Update", "fission"),
     (chain, ("set_scope", "X", "stack"), "parameter", "cache_read"),

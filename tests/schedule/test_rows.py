@@ -71,7 +71,7 @@ def test_softmax_rows(check_same):
 def test_layernorm_rows(check_same):
     kernel = layernorm(4, 16)
     s = Schedule(kernel)
-    s.inline("mu")
+    s.compute_inline("mu")
     s.parallel("norm.i")
     s.compute_at("V", "norm.i", "register")
     s.compute_at("T", "norm.i", "register")

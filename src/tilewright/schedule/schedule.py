@@ -125,9 +125,9 @@ class Schedule:
         """Compute an intermediate inside a consumer's loop, only the part needed there."""
         self._do("compute_at", buffer, loop, scope=scope)
 
-    def inline(self, buffer: str) -> None:
+    def compute_inline(self, buffer: str) -> None:
         """Put the value of an intermediate map in the place of its reads."""
-        self._do("inline", buffer)
+        self._do("compute_inline", buffer)
 
     def rfactor(self, loop: str, scope: str = "register") -> tuple[str, ...]:
         """A partial result per iteration of a reduction loop; the new buffers' names."""

@@ -1,4 +1,4 @@
-"""compute_at, inline: where the value of an intermediate buffer is computed."""
+"""compute_at, compute_inline: where the value of an intermediate buffer is computed."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
 
 
 @primitive
-def inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     """Put the value of an intermediate map in the place of every read of it.
 
     requires: the buffer is computed by one Store in a plain nest, indexed by one loop (or the
@@ -223,12 +223,15 @@ def inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
                        for j: D[j] = g(T[h(j)]) }
     after:  for j: D[j] = g(f(h(j)))
     """
-    buffer, alloc = _intermediate(kernel, name, "inline")
+    buffer, alloc = _intermediate(kernel, name, "compute_inline")
     users = [a for a in tree.accesses(alloc.stmt) if a.buffer is buffer]
     stores = [a for a in users if a.writes]
     if len(stores) != 1 or stores[0].kind != "store":
         raise _error(
-            "inline", name, "it is not computed by a single Store", "only maps can be inlined"
+            "compute_inline",
+            name,
+            "it is not computed by a single Store",
+            "only maps can be inlined",
         )
     store = next(
         p for p in tree.walk(alloc.stmt) if isinstance(p.stmt, Store) and p.stmt.buffer is buffer
@@ -244,7 +247,7 @@ def inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
         or len(vars_) != len(loops)
     ):
         raise _error(
-            "inline",
+            "compute_inline",
             name,
             f"{stores[0]} is not a plain nest with one loop per dimension",
             "compute_at can place any nest",
@@ -281,7 +284,7 @@ def _check_order(
     inside_ = sum(a.buffer is buffer for s in later for a in tree.accesses(s))
     if inside_ != len(users) - 1:
         raise _error(
-            "inline",
+            "compute_inline",
             buffer.name,
             "it is read outside the sequence it is computed in",
             "use compute_at",
@@ -289,7 +292,7 @@ def _check_order(
     changed = {b for s in later for b in writes(s)} & reads(nest)
     if changed:
         raise _error(
-            "inline",
+            "compute_inline",
             buffer.name,
             f"{sorted(b.name for b in changed)}, which it is computed from, changes afterwards",
             "keep it in memory",

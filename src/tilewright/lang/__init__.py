@@ -1,0 +1,1 @@
+"""The faces users import: a notation with schedule verbs, `lower` and `build`."""
