@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.base import dtypes as d
@@ -141,9 +143,16 @@ def vector_carries() -> Kernel:
     return kernel(loop(i, 7, Store(a, (i,), a[i + 1]), "vector"), a)
 
 
+def noted_elsewhere() -> Kernel:
+    a, i = x(), var("i")
+    body = loop(i, 7, Store(a, (i,), ZERO))
+    return replace(kernel(body, a), notes={"j": {"unroll": 4}})
+
+
 BROKEN = [
     (output_no_param, "TW-OUTPUTS", "output x is no parameter"),
     (same_param_name, "TW-PARAMS", "two parameters are named x"),
+    (noted_elsewhere, "TW-NOTES", "there is no loop j"),
     (same_loop_name, "TW-LOOP-NAME", "two loops are named i"),
     (wrong_kind, "TW-LOOP-KIND", "loop i is 'fast'"),
     (unbound, "TW-UNBOUND", "i is used where no loop binds it"),

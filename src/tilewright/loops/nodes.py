@@ -1,7 +1,7 @@
 """The loop IR: a Kernel is a loop program over buffers in named memory scopes.
 
-    Kernel = Kernel(name, params, outputs, body)
-    Stmt   = For(var, extent, kind, body)        kind: serial | parallel | vector | unroll
+    Kernel = Kernel(name, params, outputs, body, notes)
+    Stmt   = For(var, extent, kind, body)        kind: one of KINDS
            | Block(stmts)
            | Store(buffer, index, value)
            | Update(buffers, index, values, reducer)    buffers[index] (op)= values
@@ -10,12 +10,13 @@
            | Alloc(buffer, body)
 
 Meaning: the statements run in order, as the interpreter in `loops/interp.py` runs them. A loop's
-`kind` is a promise that never changes the result: its iterations may run together.
+`kind` is a promise that never changes the result: its iterations may run together (on threads, in
+vector lanes, written out; on an axis of a GPU's grid or block; as virtual threads, interleaved).
 
 Invariants (checked by `loops/verify.py`): every loop variable's name is unique in its kernel, so a
 name is a stable reference to a loop through every rewrite; every variable used is bound; indices
 are int64 and, where they are affine, inside the buffer; a buffer is a parameter or allocated around
-its uses; loops of kind parallel, vector and unroll carry no dependence except through `Update`.
+its uses; loops of a kind but serial carry no dependence except through `Update`; notes name loops.
 
 Statements have no identity of their own and are not interned: a place in a program is named by its
 loops and buffers.
@@ -23,13 +24,21 @@ loops and buffers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Var
 from tilewright.ir.node import Node
 
-KINDS = ("serial", "parallel", "vector", "unroll")
+# The axes of a GPU's grid and of a block of it.
+GPU_AXES = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
+# What a loop can be bound to.
+AXES = (*GPU_AXES, "vthread")
+KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
+
+# By the name of a loop: what was said about it (key to number or text).
+Notes = Mapping[str, Mapping[str, object]]
 
 
 class Stmt(Node, intern=False):
@@ -109,13 +118,15 @@ class Kernel:
     """A loop program.
 
     params: every buffer of the caller, inputs first, then outputs; outputs: the ones written.
-    body: the program. name: a C identifier, unique in a model.
+    body: the program. name: a C identifier, unique in a model. notes: annotations of loops, for
+    what reads the kernel later (a target, a tuner); they mean nothing to the program.
     """
 
     name: str
     params: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     body: Stmt
+    notes: Notes = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -123,8 +134,8 @@ class Kernel:
         return tuple(b for b in self.params if b not in self.outputs)
 
     def with_body(self, body: Stmt) -> Kernel:
-        """The same interface around another program."""
-        return Kernel(self.name, self.params, self.outputs, body)
+        """The same interface and notes around another program."""
+        return Kernel(self.name, self.params, self.outputs, body, self.notes)
 
     def __repr__(self) -> str:
         from tilewright.loops.printer import show_kernel

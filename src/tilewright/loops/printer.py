@@ -7,19 +7,21 @@ from typing import Any
 
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, While
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Notes, Stmt, Store, Update, While
 
 
 def show(stmt: Stmt) -> str:
     """The statement over as many lines as it has parts."""
-    return "\n".join(_lines(stmt, 0))
+    return "\n".join(_lines(stmt, 0, {}))
 
 
 def show_kernel(kernel: Kernel) -> str:
     """`kernel name(inputs) -> outputs:` and the body below it."""
     ins = ", ".join(map(show_buffer, kernel.inputs))
     outs = ", ".join(map(show_buffer, kernel.outputs))
-    return "\n".join([f"kernel {kernel.name}({ins}) -> {outs}:", *_lines(kernel.body, 1)])
+    return "\n".join(
+        [f"kernel {kernel.name}({ins}) -> {outs}:", *_lines(kernel.body, 1, kernel.notes)]
+    )
 
 
 def show_buffer(buffer: Buffer) -> str:
@@ -33,20 +35,23 @@ def show_place(buffer: Buffer, index: tuple[Expr, ...]) -> str:
     return f"{buffer.name}[{', '.join(map(show_expr, index))}]"
 
 
-def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
-    for text, level in _PRINT[type(stmt)](stmt):
+def _lines(stmt: Stmt, depth: int, notes: Notes) -> Iterator[str]:
+    parts = _for(stmt, notes) if isinstance(stmt, For) else _PRINT[type(stmt)](stmt)
+    for text, level in parts:
         if isinstance(text, str):
             yield "  " * (depth + level) + text
         else:
-            yield from _lines(text, depth + level)
+            yield from _lines(text, depth + level, notes)
 
 
 Part = tuple[str | Stmt, int]
 
 
-def _for(s: For) -> Iterator[Part]:
+def _for(s: For, notes: Notes) -> Iterator[Part]:
     kind = "" if s.kind == "serial" else f" {s.kind}"
-    yield f"for {s.var.name} in {show_expr(s.extent)}{kind}:", 0
+    said = ", ".join(f"{key}: {value!r}" for key, value in notes.get(s.var.name, {}).items())
+    note = f" {{{said}}}" if said else ""
+    yield f"for {s.var.name} in {show_expr(s.extent)}{kind}{note}:", 0
     yield s.body, 1
 
 
@@ -85,7 +90,6 @@ def _alloc(s: Alloc) -> Iterator[Part]:
 
 
 _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
-    For: _for,
     Block: _block,
     Store: _store,
     Update: _update,

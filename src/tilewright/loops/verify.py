@@ -66,6 +66,14 @@ def _params_differ(scope: _Scope) -> Iterator[str]:
         seen.add(b.name)
 
 
+def _notes_of_loops(scope: _Scope) -> Iterator[str]:
+    if scope.kernel.notes:
+        loops = {p.stmt.var.name for p in places(scope.kernel.body) if isinstance(p.stmt, For)}
+        yield from (
+            f"there is no loop {n}, which is noted" for n in scope.kernel.notes if n not in loops
+        )
+
+
 # -- names and scopes
 
 
@@ -233,6 +241,7 @@ def _brief(at: Place) -> str:
 _OF_KERNEL: Mapping[str, Callable[[_Scope], Iterator[str]]] = {
     "TW-OUTPUTS": _outputs_are_params,
     "TW-PARAMS": _params_differ,
+    "TW-NOTES": _notes_of_loops,
 }
 
 _OF_PLACE: Mapping[str, Check] = {

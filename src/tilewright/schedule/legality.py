@@ -20,8 +20,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var, const
-from tilewright.loops.dependence import Verdict, can_parallelize
-from tilewright.loops.nodes import Kernel, Stmt
+from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
+from tilewright.loops.nodes import AXES, Kernel, Stmt
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import (
     Access,
@@ -231,7 +231,10 @@ def show_pair(a: Access, b: Access) -> str:
 
 # What may meet in a loop of each kind: steps of one commutative reduction, stores of overlapping
 # tiles (see `carried`).
-MAY_MEET = {"vector": (True, False), "unroll": (True, True), "parallel": (False, True)}
+MAY_MEET = dict.fromkeys(("parallel", *AXES), (False, True)) | {
+    "vector": (True, False),
+    "unroll": (True, True),
+}
 
 
 def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str) -> None:

@@ -49,6 +49,14 @@ class Schedule:
             Step(primitive, args, {k: v for k, v in options.items() if v is not None})
         )
 
+    def bind(self, loop: str, axis: str) -> None:
+        """Give each iteration of a loop to a block or thread of a GPU, or to a virtual thread."""
+        self._do("bind", loop, axis)
+
+    def annotate(self, loop: str, key: str, value: int | float | str | None) -> None:
+        """Note something about a loop (None: no longer)."""
+        self._do("annotate", loop, key, value)
+
     def __str__(self) -> str:
         return f"s = Schedule({self.kernel.name})\n{self.trace}".rstrip()
 

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from tilewright.loops.nodes import Kernel
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, Kernel
 
 Primitive = Callable[..., tuple[Kernel, Any]]
 
 PRIMITIVES: dict[str, Primitive] = {}
 
-_F = TypeVar("_F", bound=Primitive)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
-def primitive(f: _F) -> _F:
-    """Register a rewrite under its own name."""
-    PRIMITIVES[f.__name__] = f
-    return f
+def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, _T]]:
+    """Register a rewrite under its own name; the notes of loops that it removes go with them."""
+
+    @wraps(f)
+    def rewrite(*args: _P.args, **options: _P.kwargs) -> tuple[Kernel, _T]:
+        kernel, made = f(*args, **options)
+        return _without_lost_notes(kernel), made
+
+    PRIMITIVES[f.__name__] = rewrite
+    return rewrite
+
+
+def _without_lost_notes(kernel: Kernel) -> Kernel:
+    if not kernel.notes:
+        return kernel
+    loops = {s.var.name for s in postorder(kernel.body) if isinstance(s, For)}
+    kept = {name: said for name, said in kernel.notes.items() if name in loops}
+    return kernel if len(kept) == len(kernel.notes) else replace(kernel, notes=kept)

@@ -7,10 +7,11 @@ from tilewright.schedule.primitives import (
     fission,
     kinds,
     nest,
+    notes,
     pack,
     partial,
     place,
     tile,
 )
 
-__all__ = ["cache", "fission", "kinds", "nest", "pack", "partial", "place", "tile"]
+__all__ = ["cache", "fission", "kinds", "nest", "notes", "pack", "partial", "place", "tile"]

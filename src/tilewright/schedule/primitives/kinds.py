@@ -1,12 +1,12 @@
-"""vectorize, unroll, parallel, serial: how the iterations of a loop run; set_scope of a buffer."""
+"""vectorize, unroll, parallel, serial, bind: how a loop's iterations run; set_scope of a buffer."""
 
 from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.nodes import AXES, For, Kernel
 from tilewright.schedule import tree
-from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.table import primitive
 
 
@@ -66,6 +66,35 @@ def serial(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     after:  for i in n: B(i)
     """
     return _with_kind(kernel, name, "serial", "serial", ""), None
+
+
+@primitive
+def bind(kernel: Kernel, name: str, axis: str) -> tuple[Kernel, None]:
+    """Give each iteration of a loop to a block or a thread of a GPU, or to a virtual thread.
+
+    args: the loop; blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z or
+        vthread.
+    requires: a constant extent; no two iterations meet in memory (one of them writing), steps of a
+        reduction included (rfactor it, and combine the parts in a loop that is not bound); stores
+        of overlapping tiles may meet; no loop around or inside is bound to the same axis of a GPU.
+    The order of the interpreter stays; `vthread` interleaves virtual threads.
+    before: for i in n: B(i)
+    after:  blockIdx.x i in n: B(i)
+    """
+    if axis not in AXES:
+        raise refuse("bind", name, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}")
+    f, place = tree.find_loop(kernel, name, "bind")
+    tree.trips(f, "bind")
+    nested = [x for x in (*place.loops, *tree.loops_of(f.body)) if x.kind == axis != "vthread"]
+    if nested:
+        raise refuse(
+            "bind",
+            name,
+            f"loop {nested[0].var.name} of the same nest is bound to {axis} already",
+            "take another axis, or fuse the two loops before",
+        )
+    hint = "take a loop of a cc dimension, or rfactor first"
+    return _with_kind(kernel, name, axis, "bind", hint), None
 
 
 @primitive

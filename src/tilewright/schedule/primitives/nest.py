@@ -9,6 +9,7 @@ from tilewright.loops.dependence import can_reorder
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, loop
 from tilewright.schedule import tree
 from tilewright.schedule.legality import because, check_kinds, order_witness, refuse, show_pair
+from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
 
 
@@ -88,6 +89,7 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     after:  for f in m*n: B(f // n, f % n)
     """
     band, place = _band(kernel, (outer, inner), "fuse")
+    check_unmarked(kernel, (outer, inner), "fuse")
     if [f.var.name for f in band] != [outer, inner]:
         raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
     a, b = band

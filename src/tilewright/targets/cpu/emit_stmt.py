@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.base import dtypes
+from tilewright.base.errors import UnsupportedError
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     Add,
@@ -21,6 +22,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import Node, substitute
 from tilewright.loops.nodes import (
+    GPU_AXES,
     Alloc,
     Block,
     For,
@@ -58,6 +60,12 @@ class Statements(Expressions):
     # -- loops
 
     def _for(self, s: For) -> None:
+        if s.kind in GPU_AXES:
+            raise UnsupportedError(
+                f"it is bound to {s.kind}, an axis of a GPU, which a processor does not have",
+                where=f"loop {s.var.name}",
+                hint="parallel() runs a loop on the threads of a processor",
+            )
         trips = s.trips
         if trips == 0:
             return
