@@ -1,0 +1,1 @@
+"""Lift: typed data-parallel patterns over arrays, their rewrite rules, two ways down."""

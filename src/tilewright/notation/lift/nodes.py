@@ -1,0 +1,500 @@
+"""Lift's intermediate language: typed patterns over nested arrays (Steuwer et al., CGO 2017).
+
+    Type = Scalar(dtype) | Vector(dtype, width) | TupleType(items) | Array(item, length)
+
+    Term = Param(name, type)                      a variable; type None inside a program
+         | Literal(value, dtype)
+         | Apply(fun, args)
+         | Tuple(items)
+         | Fill(value, length) | Iota(length)     n copies of a value; 0, 1, ..., n-1
+
+    Fun  = Lambda(params, body)                   applied at once, it names a value (a let)
+         | Compose(funs)                          first to last: f >> g >> h
+         | UserFun(name, dtypes, body)            a scalar function
+         | Builtin(name)                          a scalar function for every dtype, by name
+         | Map(f) | Reduce(f, init) | PartRed(f, init, count) | Scan(f, init) | Iterate(times, f)
+         | Zip | Unzip | Get(position) | At(index)
+         | Split(size) | Join | Slide(size, step) | Transpose | Concat | Take(size) | Drop(size)
+         | Pad(left, right, boundary) | PadConstant(left, right, value)
+         | Gather(index) | Scatter(index)         index: IndexFun(name, args)
+         | AsVector(width) | AsScalar | Vectorize(width, f)
+         | MapSeq(f) | MapPar(f) | MapVec(f) | MapGlb(f, dim) | MapWrg(f, dim) | MapLcl(f, dim)
+         | MapSeqSlide(f, size, step)
+         | ReduceSeq(f, init) | ReduceSeqUnroll(f, init) | ScanSeq(f, init)
+         | To(space, f)                           the result of f lives in that address space
+         | DeviceOp(name, sizes, meaning)         one instruction of an accelerator
+
+with these types ([t]n is Array(t, n)):
+
+    Map f         [a]n -> [b]n             f: a -> b; so for MapSeq .. MapLcl
+    Reduce f z    [a]n -> [b]1             f: (b, a) -> b, z: b
+    PartRed f z m [a]n -> [b]m             m | n; result i reduces the i-th run of n/m elements
+    Scan f z      [a]n -> [b]n             inclusive: element i is f(.. f(z, x0) .., xi)
+    Iterate k f   a -> f(..f(a)..)         k times
+    Zip           [a]n, [b]n, .. -> [(a, b, ..)]n
+    Unzip         [(a, b, ..)]n -> ([a]n, [b]n, ..)
+    Get i         (a0, a1, ..) -> ai
+    At i          [a]n -> a                i < n
+    Split m       [a]n -> [[a]m]n/m        m | n
+    Join          [[a]m]n -> [a]n*m
+    Slide s t     [a]n -> [[a]s](n-s+t)/t  t | n-s
+    Transpose     [[a]m]n -> [[a]n]m
+    Concat        [a]n, [a]m, .. -> [a]n+m+..
+    Take m        [a]n -> [a]m             m <= n
+    Drop m        [a]n -> [a]n-m           m <= n
+    Pad l r b     [a]n -> [a]l+n+r         b: "clamp" | "mirror" | "wrap"
+    PadConstant   [a]n -> [a]l+n+r         value: a
+    Gather p      [a]n -> [a]n             out[i] = in[p(i)]
+    Scatter p     [a]n -> [a]n             out[p(i)] = in[i]
+    AsVector w    [s]n -> [<s>w]n/w        w | n
+    AsScalar      [<s>w]n -> [s]n*w
+    Vectorize w f <s>w, .. -> <t>w         f: s, .. -> t, a scalar function
+    MapSeqSlide   Map f after Slide s t
+    To sp f, DeviceOp                      as f, as the meaning
+
+A function of n > 1 arguments may be applied to one n-tuple: `Map(add)(Zip(x, y))`. A length is an
+int64 scalar expression (`expr.nodes`) over variables, in the normal form of `lengths.normal`;
+lengths, types and meanings are data of a node, not children. `Map` and its low-level forms are
+`AnyMap`s, reductions `AnyReduce`s, scans `AnyScan`s; functions of one loop body share the field
+`f`. Params have identity: bodies are renamed, never captured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
+from tilewright.base.errors import InputError
+from tilewright.expr.nodes import Expr, Var
+from tilewright.ir.node import Node
+from tilewright.notation.lift.types import Length, Type
+
+# Under these names nodes are data of a field, not children of the node.
+ScalarBody: TypeAlias = Expr
+DataType: TypeAlias = Type
+
+BOUNDARIES = ("clamp", "mirror", "wrap")
+SPACES = ("global", "local", "private", "dram", "chip", "output")
+
+
+# -- terms
+
+
+class Part(Node):
+    """A term or a function."""
+
+    def __repr__(self) -> str:
+        from tilewright.notation.lift.printer import show_part
+
+        return show_part(self)
+
+
+class Fun(Part):
+    """A function of values. `f >> g` is g after f, `g.o(f)` too; `f(x)` applies."""
+
+    def __call__(self, *args: Any) -> Term:
+        return apply(self, *args)
+
+    def __rshift__(self, then: Any) -> Fun:
+        return compose(self, as_fun(then))
+
+    def __rrshift__(self, first: Any) -> Fun:
+        return compose(as_fun(first), self)
+
+    def o(self, first: Any) -> Fun:
+        """This function after `first`."""
+        return compose(as_fun(first), self)
+
+
+class Term(Part):
+    """A value: a scalar, vector, tuple or array. `x | f` applies; `+ - * /` apply scalars."""
+
+    def __or__(self, fun: Any) -> Term:
+        return apply(fun, self)
+
+    def __add__(self, other: Any) -> Term:
+        return Builtin("add")(self, other)
+
+    def __radd__(self, other: Any) -> Term:
+        return Builtin("add")(other, self)
+
+    def __sub__(self, other: Any) -> Term:
+        return Builtin("sub")(self, other)
+
+    def __rsub__(self, other: Any) -> Term:
+        return Builtin("sub")(other, self)
+
+    def __mul__(self, other: Any) -> Term:
+        return Builtin("mul")(self, other)
+
+    def __rmul__(self, other: Any) -> Term:
+        return Builtin("mul")(other, self)
+
+    def __truediv__(self, other: Any) -> Term:
+        return Builtin("div")(self, other)
+
+    def __rtruediv__(self, other: Any) -> Term:
+        return Builtin("div")(other, self)
+
+    def __neg__(self) -> Term:
+        return Builtin("neg")(self)
+
+    def __getitem__(self, position: int) -> Term:
+        """Component `position` of a tuple."""
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise InputError(
+                f"a component is chosen by a number, not by {position!r}",
+                hint="At(i)(x) is element i of an array",
+            )
+        return Get(position)(self)
+
+    # Without it, __getitem__ would make terms iterable, and that without end.
+    __iter__ = None
+
+
+class Param(Term, intern=False):
+    """A variable: the parameter of a program (with its type) or of a function inside one (None)."""
+
+    name: str
+    type: DataType | None
+
+
+class Literal(Term):
+    value: int | float | bool
+    dtype: DType
+
+
+class Apply(Term):
+    """`fun(args)`; `fun` is no Compose (see `apply`)."""
+
+    fun: Fun
+    args: tuple[Term, ...]
+
+
+class Tuple(Term):
+    items: tuple[Term, ...]
+
+
+class Fill(Term):
+    """An array of `length` times the same value."""
+
+    value: Term
+    length: Length
+
+
+class Iota(Term):
+    """The int64 array 0, 1, ..., length-1."""
+
+    length: Length
+
+
+# -- functions
+
+
+class Lambda(Fun):
+    params: tuple[Param, ...]
+    body: Term
+
+
+class Compose(Fun):
+    """At least two functions, none of them a Compose, applied first to last."""
+
+    funs: tuple[Fun, ...]
+
+
+class ScalarFun(Fun):
+    """A function of scalars to a scalar; `scalars.body` is its value."""
+
+
+class UserFun(ScalarFun):
+    """`body` over the variables `argument(0, dtypes[0])`, `argument(1, dtypes[1])`, ..."""
+
+    name: str
+    dtypes: tuple[DType, ...]
+    body: ScalarBody
+
+
+class Builtin(ScalarFun):
+    """A row of `scalars.BUILTINS`: `add sub mul div max min exp ...`, and `id`."""
+
+    name: str
+
+
+class AnyMap(Fun):
+    """Applies `f` to every element."""
+
+    f: Fun
+
+
+class Map(AnyMap): ...
+
+
+class MapSeq(AnyMap): ...
+
+
+class MapPar(AnyMap): ...
+
+
+class MapVec(AnyMap): ...
+
+
+class MapGlb(AnyMap):
+    dim: int
+
+
+class MapWrg(AnyMap):
+    dim: int
+
+
+class MapLcl(AnyMap):
+    dim: int
+
+
+class MapSeqSlide(Fun):
+    """`Map(f)` after `Slide(size, step)`, the window kept in registers that rotate."""
+
+    f: Fun
+    size: Length
+    step: Length
+
+
+class AnyReduce(Fun):
+    """Combines all elements from the left, beginning with `init`; the result has length 1."""
+
+    f: Fun
+    init: Term
+
+
+class Reduce(AnyReduce): ...
+
+
+class ReduceSeq(AnyReduce): ...
+
+
+class ReduceSeqUnroll(AnyReduce): ...
+
+
+class PartRed(Fun):
+    f: Fun
+    init: Term
+    count: Length
+
+
+class AnyScan(Fun):
+    """All prefixes, combined from the left, beginning with `init`; inclusive."""
+
+    f: Fun
+    init: Term
+
+
+class Scan(AnyScan): ...
+
+
+class ScanSeq(AnyScan): ...
+
+
+class Iterate(Fun):
+    times: int
+    f: Fun
+
+
+class Zip(Fun): ...
+
+
+class Unzip(Fun): ...
+
+
+class Get(Fun):
+    position: int
+
+
+class At(Fun):
+    index: Length
+
+
+class Split(Fun):
+    size: Length
+
+
+class Join(Fun): ...
+
+
+class Slide(Fun):
+    size: Length
+    step: Length
+
+
+class Transpose(Fun): ...
+
+
+class Concat(Fun): ...
+
+
+class Take(Fun):
+    size: Length
+
+
+class Drop(Fun):
+    size: Length
+
+
+class Pad(Fun):
+    left: Length
+    right: Length
+    boundary: str
+
+
+class PadConstant(Fun):
+    left: Length
+    right: Length
+    value: Term
+
+
+class IndexFun(Node):
+    """A permutation of 0..n-1 by name: a row of `indices.INDEX_FUNCTIONS`."""
+
+    name: str
+    args: tuple[Length, ...]
+
+
+Permutation: TypeAlias = IndexFun
+
+
+class Gather(Fun):
+    index: Permutation
+
+
+class Scatter(Fun):
+    index: Permutation
+
+
+class AsVector(Fun):
+    width: int
+
+
+class AsScalar(Fun): ...
+
+
+class Vectorize(Fun):
+    width: int
+    f: Fun
+
+
+class To(Fun):
+    """`f`, its result in the address space `space`, one of SPACES."""
+
+    space: str
+    f: Fun
+
+
+Meaning: TypeAlias = Fun
+
+
+class DeviceOp(Fun):
+    """One instruction: `name` says it with its size (`MVMul128`), `meaning` what it computes."""
+
+    name: str
+    sizes: tuple[int, ...]
+    meaning: Meaning
+
+
+# -- building
+
+
+_arguments: dict[tuple[int, DType], Var] = {}
+
+
+def argument(position: int, dtype: DType) -> Var:
+    """The variable that stands for an argument of every UserFun; equal functions are one node."""
+    return _arguments.setdefault((position, dtype), Var("abcdefgh"[position], dtype))
+
+
+def as_term(value: Any) -> Term:
+    """A term as it is; a tuple of terms as Tuple; a number as Literal.
+
+    A Python float is float32, an int int64; a NumPy scalar keeps its dtype.
+    Raises InputError for anything else.
+    """
+    if isinstance(value, Term):
+        return value
+    if isinstance(value, tuple):
+        return Tuple(tuple(map(as_term, value)))
+    if isinstance(value, bool):
+        return Literal(value, bool_)
+    if isinstance(value, int):
+        return Literal(value, int64)
+    if isinstance(value, float):
+        return Literal(value, float32)
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        return Literal(value.item(), dtype_of(value.dtype))
+    raise InputError(f"{value!r} is no value of Lift", hint="Give a term, a tuple or a number")
+
+
+def as_fun(f: Any) -> Fun:
+    """A function as it is; a Python callable by calling it on one Param per argument.
+
+    `lambda a, x: g(a, x)` becomes `g` itself. Raises InputError for anything else.
+    """
+    if isinstance(f, Fun):
+        return f
+    if not callable(f):
+        raise InputError(f"{f!r} is no function", hint="Give a pattern or a Python function")
+    code = getattr(f, "__code__", None)
+    if code is None or code.co_flags & 0x0C:
+        raise InputError(f"the arguments of {f!r} cannot be counted", hint="Give a lambda")
+    params = tuple(Param(name, None) for name in code.co_varnames[: code.co_argcount])
+    return lambda_(params, as_term(f(*params)))
+
+
+def lambda_(params: tuple[Param, ...], body: Term) -> Fun:
+    """`Lambda(params, body)`; point-free, `f >> g`, where the body is `g(f(params))`."""
+    funs, args = chain(body)
+    if funs and args == params and len(set(params)) == len(params):
+        found = compose(*funs)
+        if not free_params(found) & set(params):
+            return found
+    return Lambda(params, body)
+
+
+def chain(term: Term) -> tuple[tuple[Fun, ...], tuple[Term, ...]]:
+    """`(f, g, h), args` of `h(g(f(args)))`: only the first function may have several arguments."""
+    funs: list[Fun] = []
+    args: tuple[Term, ...] = (term,)
+    while len(args) == 1 and isinstance(args[0], Apply):
+        funs.append(args[0].fun)
+        args = args[0].args
+    return tuple(reversed(funs)), args
+
+
+def apply(fun: Any, *args: Any) -> Term:
+    """`fun(args)`; a composition is applied one function after the other."""
+    f = as_fun(fun)
+    terms = tuple(map(as_term, args))
+    if isinstance(f, Compose):
+        value = apply(f.funs[0], *terms)
+        for g in f.funs[1:]:
+            value = apply(g, value)
+        return value
+    return Apply(f, terms)
+
+
+def compose(*funs: Fun) -> Fun:
+    """First to last; nested compositions are flattened; of one function, itself."""
+    flat: list[Fun] = []
+    for f in funs:
+        flat += f.funs if isinstance(f, Compose) else (f,)
+    return flat[0] if len(flat) == 1 else Compose(tuple(flat))
+
+
+def free_params(part: Part) -> frozenset[Param]:
+    """The parameters that `part` uses and does not bind."""
+    match part:
+        case Param():
+            return frozenset({part})
+        case Lambda(params, body):
+            return free_params(body) - set(params)
+    found: frozenset[Param] = frozenset()
+    for child in part.children():
+        if isinstance(child, Part):
+            found |= free_params(child)
+    return found
