@@ -129,7 +129,7 @@ def test_trace_text_and_json():
     s.compute_at("R", "y.i", "register")
     fork = s.fork()
     fork.split("y.j", 5)
-    assert str(s) == "s = Schedule(chain)\ns.compute_at('R', 'y.i', scope='register')"
+    assert str(s.trace) == "s.compute_at('R', 'y.i', scope='register')"
     assert Trace.from_json(fork.trace.to_json()) == fork.trace != s.trace
     with pytest.raises(ScheduleError, match="no primitive 'grow'"):
         s.apply(Step("grow", ()))

@@ -117,9 +117,13 @@ class VerifyError(TilewrightError):
 
 
 class ScheduleError(TilewrightError):
-    """A schedule primitive refuses: the rewrite would change the program's meaning."""
+    """A schedule primitive refuses: the rewrite would change the program's meaning.
+
+    ``str(error.program)`` is the program with the loops and buffers in question marked.
+    """
 
     code = "TW-SCHEDULE"
+    program: object | None = None
 
 
 class ArtifactError(TilewrightError):

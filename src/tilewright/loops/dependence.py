@@ -18,7 +18,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Interval, bounds
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Min, Mod, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Min, Mod, Var, const
 from tilewright.expr.reads import reads_memory, variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel
 from tilewright.loops.places import Access, accesses, places
@@ -87,6 +87,20 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
     return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing)
 
 
+def meeting_point(kernel: Kernel, loop: For | str, buffer: Buffer) -> Verdict | None:
+    """Two iterations of `loop` that meet in `buffer`, one of them writing; None: isl finds none.
+
+    Unlike `can_parallelize`, steps of one commutative reduction count as meeting.
+    """
+    found = _find(kernel, loop)
+    for a, b in _meetings(kernel, found):
+        if a.buffer is buffer:
+            verdict = ask_isl(a, b, [found], lambda p, q: f"{p[0]} != {q[0]}")
+            if verdict is not None and verdict.witness is not None:
+                return verdict
+    return None
+
+
 def _is_below(a: Access, stmts: set[object]) -> bool:
     return a.place.stmt in stmts or any(s in stmts for s in a.place.path)
 
@@ -122,6 +136,10 @@ def _judge(
 
 def conflicting(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
     """Pairs of accesses inside `loop` to one buffer that do not commute, each with itself too."""
+    return ((a, b) for a, b in _meetings(kernel, loop) if not commute(a, b))
+
+
+def _meetings(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
     inside: dict[object, list[Access]] = {}
     for at in places(kernel.body):
         if loop not in at.path:
@@ -133,7 +151,7 @@ def conflicting(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
     for found in inside.values():
         if any(a.writes for a in found):
             for a, b in combinations_with_replacement(found, 2):
-                if (a.writes or b.writes) and not commute(a, b):
+                if a.writes or b.writes:
                     yield a, b
 
 
@@ -299,7 +317,9 @@ def ask_isl(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Ve
     )
     element = ", ".join(str(_at(i, a, one, values)) for i in a.index)
     witness = Witness(first, second, f"{a.buffer.name}[{element}]")
-    return Verdict(ILLEGAL, f"iterations {first} and {second} meet at {witness.place}", witness)
+    texts = [", ".join(f"{name}={value}" for name, value in x.items()) for x in (first, second)]
+    reason = f"iterations ({texts[0]}) and ({texts[1]}) meet at {witness.place}"
+    return Verdict(ILLEGAL, reason, witness)
 
 
 def _iteration(domain: Domain, access: Access, shared: dict[Var, str]) -> Translator:

@@ -257,9 +257,14 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
                 primitive,
                 name,
                 f"different iterations of this {f.kind} loop may meet: one {show_pair(a, b)}"
-                f"{because(verdict)}",
+                f"{because(verdict) or evidence(kernel, name, a)}",
                 hint,
             )
+
+
+def evidence(kernel: Kernel, loop: str, access: Access) -> str:
+    """Two iterations of `loop` that meet where `access` does, to end a sentence with."""
+    return because(meeting_point(kernel, loop, access.buffer))
 
 
 def because(verdict: Verdict | None) -> str:

@@ -1,64 +1,23 @@
-"""Schedule: a kernel under rewrites, with the trace that rebuilds it."""
+"""Schedule: a method per primitive."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright.schedule.primitives  # noqa: F401  (fills the table)
-from tilewright.loops.nodes import Kernel
 from tilewright.schedule.primitives.tile import Tail
-from tilewright.schedule.trace import Step, Trace, apply
+from tilewright.schedule.record import Record
 
 
-class Schedule:
+class Schedule(Record):
     """Applies primitives to a kernel and records them.
 
-    `kernel` is the current program (immutable), `trace` how it came about. Loops and buffers are
-    named; the names that a primitive makes are returned. Each method's full contract is the
-    docstring of the function of its name in `schedule/primitives/`. `str(schedule)` is the Python
-    that rebuilds it. Every method raises ScheduleError, and changes nothing, where it is illegal.
+    `kernel` is the current program (immutable), `trace` how it came about; `print(schedule)` shows
+    the program. Loops and buffers are found by name or by handle (`loop`, `buffer`); the names that
+    a primitive makes are returned. Each method's full contract is the docstring of the function of
+    its name in `schedule/primitives/`. Every method raises ScheduleError, and changes nothing,
+    where it is illegal.
     """
 
-    __slots__ = ("_steps", "kernel")
-
-    def __init__(self, kernel: Kernel, trace: Trace | None = None) -> None:
-        self.kernel = kernel
-        self._steps: tuple[Step, ...] = ()
-        for step in () if trace is None else trace.steps:
-            self.apply(step)
-
-    @property
-    def trace(self) -> Trace:
-        """The steps so far."""
-        return Trace(self._steps)
-
-    def fork(self) -> Schedule:
-        """Another schedule in the same state; nothing is copied."""
-        other = Schedule(self.kernel)
-        other._steps = self._steps
-        return other
-
-    def apply(self, step: Step) -> Any:
-        """Apply one step, record it, return the names it made."""
-        self.kernel, made = apply(self.kernel, step)
-        self._steps += (step,)
-        return made
-
-    def _do(self, primitive: str, *args: Any, **options: Any) -> Any:
-        return self.apply(
-            Step(primitive, args, {k: v for k, v in options.items() if v is not None})
-        )
-
-    def bind(self, loop: str, axis: str) -> None:
-        """Give each iteration of a loop to a block or thread of a GPU, or to a virtual thread."""
-        self._do("bind", loop, axis)
-
-    def annotate(self, loop: str, key: str, value: int | float | str | None) -> None:
-        """Note something about a loop (None: no longer)."""
-        self._do("annotate", loop, key, value)
-
-    def __str__(self) -> str:
-        return f"s = Schedule({self.kernel.name})\n{self.trace}".rstrip()
+    __slots__ = ()
 
     def split(self, loop: str, factor: int, tail: Tail = "exact") -> tuple[str, ...]:
         """Tiles of `factor` iterations; the names of outer and inner loop (cut: and the rest)."""
@@ -89,6 +48,14 @@ class Schedule:
     def serial(self, loop: str) -> None:
         """Run the iterations of a loop one after the other."""
         self._do("serial", loop)
+
+    def bind(self, loop: str, axis: str) -> None:
+        """Give each iteration of a loop to a block or thread of a GPU, or to a virtual thread."""
+        self._do("bind", loop, axis)
+
+    def annotate(self, loop: str, key: str, value: int | float | str | None) -> None:
+        """Note something about a loop (None: no longer)."""
+        self._do("annotate", loop, key, value)
 
     def fission(self, loop: str, after: int) -> str:
         """Part a loop's body after some statements; the name of the second loop."""

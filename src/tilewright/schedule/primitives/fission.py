@@ -10,7 +10,7 @@ from tilewright.expr.nodes import INDEX, Var
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import because, meeting, refuse, show_pair
+from tilewright.schedule.legality import because, evidence, meeting, refuse, show_pair
 from tilewright.schedule.table import primitive
 
 
@@ -107,7 +107,7 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     env = tree.environment(kernel.body)
     found = _meeting(first, rest, loops, env)
     if found is not None:
-        raise _apart("decompose_reduction", found, "")
+        raise _apart("decompose_reduction", found, evidence(kernel, found[2].name, found[0]))
     hoisted, remaining = first, rest
     for x in reversed(spine):
         hoisted = _around(x, hoisted)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import tree
-from tilewright.schedule.legality import meeting, pairs, refuse, shared, show_pair
+from tilewright.schedule.legality import evidence, meeting, pairs, refuse, shared, show_pair
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.table import primitive
@@ -122,7 +122,7 @@ def _check_repeatable(kernel: Kernel, f: For) -> None:
                     "split",
                     name,
                     "overlapping tiles repeat iterations out of order, and different ones may "
-                    f"meet: one {show_pair(a, b)}",
+                    f"meet: one {show_pair(a, b)}{evidence(kernel, name, a)}",
                     hint,
                 )
 
