@@ -13,6 +13,7 @@ such tiles overlap they store equal values. `ideal=True` uses it, by reading the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -219,6 +220,16 @@ def order_witness(
 def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
     """The error of a primitive that would change the program's meaning."""
     return ScheduleError(f"{primitive}: {message}", where=f"loop {loop}", hint=hint)
+
+
+@contextmanager
+def part_of(primitive: str) -> Iterator[None]:
+    """What a primitive is made of refuses in its name: `tile: split: ...`."""
+    try:
+        yield
+    except ScheduleError as error:
+        error.message = f"{primitive}: {error.message}"
+        raise
 
 
 def show_pair(a: Access, b: Access) -> str:

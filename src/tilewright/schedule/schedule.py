@@ -25,6 +25,10 @@ class Schedule(Record):
             return self._do("split", loop, factor)  # type: ignore[no-any-return]
         return self._do("split", loop, factor, tail=tail)  # type: ignore[no-any-return]
 
+    def tile(self, *loops_and_factors: str | int, tail: Tail | None = None) -> tuple[str, ...]:
+        """Tiles of a nest, as tile('i', 'j', 4, 8); the outer loops' names, then the inner."""
+        return self._do("tile", *loops_and_factors, tail=tail)  # type: ignore[no-any-return]
+
     def fuse(self, outer: str, inner: str) -> str:
         """Two directly nested loops as one; its name."""
         return self._do("fuse", outer, inner)  # type: ignore[no-any-return]

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.expr.nodes import INDEX, FloorDiv, Mod, Var, const
+from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Mod, Var, const
 from tilewright.loops.dependence import can_reorder
-from tilewright.loops.nodes import Block, For, Kernel, Stmt, loop
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
 from tilewright.schedule import tree
 from tilewright.schedule.legality import because, check_kinds, order_witness, refuse, show_pair
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
 
 
-def _band(kernel: Kernel, names: tuple[str, ...], primitive_: str) -> tuple[list[For], tree.Place]:
-    """The chain of directly nested loops from the outermost to the innermost of `names`."""
+def _band(
+    kernel: Kernel, names: tuple[str, ...], primitive_: str
+) -> tuple[list[For], Stmt, tree.Place]:
+    """The chain of loops from the outermost to the innermost of `names`, its body and its place.
+
+    Guards between the loops that read no memory are moved into the body.
+    """
     found = [tree.find_loop(kernel, n, primitive_) for n in names]
     top, place = min(found, key=lambda x: len(x[1].above))
     wanted = set(names)
     band: list[For] = []
+    guards: list[Expr] = []
     s: Stmt = top
     while True:
+        if isinstance(s, If) and s.otherwise is None and not tree.loads(s.condition):
+            guards.append(s.condition)
+            s = s.then
+            continue
         if not isinstance(s, For):
             break
         band.append(s)
         wanted.discard(s.var.name)
-        if not wanted:
-            return band, place
         s = s.body
+        if not wanted:
+            for condition in reversed(guards):
+                s = If(condition, s, None)
+            return band, s, place
     last = band[-1].var.name
     between = type(s).__name__ if not isinstance(s, Block) else f"{len(s.stmts)} statements"
     raise refuse(
@@ -43,7 +55,7 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     """Put directly nested loops in the order given, outermost first.
 
     args: two or more loops of one perfect nest; loops between them that are not named stay at
-        their depth.
+        their depth. Guards between the loops move into the body.
     requires: for any two accesses of one buffer that can meet, one of them a write, and any two
         loops that change sides, the two iterations agree in one of these loops; or both accesses
         are steps of the same commutative reduction.
@@ -52,13 +64,12 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     """
     if len(set(names)) != len(names) or len(names) < 2:
         raise refuse("reorder", ", ".join(names), "it takes two or more loops", "name each once")
-    band, place = _band(kernel, names, "reorder")
+    band, body, place = _band(kernel, names, "reorder")
     by_name = {f.var.name: f for f in band}
     queue = iter(names)
     order = [by_name[next(queue)] if f.var.name in names else f for f in band]
     for f in band:
         tree.trips(f, "reorder")
-    body = band[-1].body
     env = tree.environment(kernel.body)
     witness = order_witness(body, [f.var for f in band], [f.var for f in order], env)
     verdict = None if witness is None else can_reorder(kernel, [f.var.name for f in band])
@@ -83,12 +94,12 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
 def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
 
-    requires: `inner` is the whole body of `outer`; both extents are constant and both loops are
-        serial, or both are parallel.
+    requires: `inner` is the whole body of `outer`, guards apart; both extents are constant and both
+        loops are serial, or both are parallel.
     before: for i in m: for j in n: B(i, j)
     after:  for f in m*n: B(f // n, f % n)
     """
-    band, place = _band(kernel, (outer, inner), "fuse")
+    band, body, place = _band(kernel, (outer, inner), "fuse")
     check_unmarked(kernel, (outer, inner), "fuse")
     if [f.var.name for f in band] != [outer, inner]:
         raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
@@ -101,5 +112,5 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     env = tree.environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))
     parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
-    body = tree.rewrite(b.body, env, parts)
-    return tree.put(kernel, place, loop(fused, m * n, body, a.kind)), fused.name
+    new = loop(fused, m * n, tree.rewrite(body, env, parts), a.kind)
+    return tree.put(kernel, place, new), fused.name
