@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.base.dtypes import bool_, float32, int64
+from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.notation.lift import nodes as n
@@ -72,7 +73,7 @@ def _field(value: Any, scope: Scope) -> str:
         return show_part(value, scope)
     if isinstance(value, n.IndexFun):
         return f"{value.name}({', '.join(map(show, value.args))})"
-    return show(value) if isinstance(value, n.Expr) else repr(value)
+    return show(value) if isinstance(value, Expr) else repr(value)
 
 
 def _bound(params: tuple[n.Param, ...], scope: Scope) -> dict[n.Param, str]:
