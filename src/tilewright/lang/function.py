@@ -1,0 +1,76 @@
+"""A built program as a function on arrays: what `build` of every notation returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.driver.compile import compile
+from tilewright.loops import interp
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.printer import show_buffer
+from tilewright.targets import registry
+
+Run = Callable[[tuple[Any, ...]], object]
+
+
+class Function:
+    """`kernel` as a function on NumPy arrays: inputs first, outputs last, written in place.
+
+    target: a target's name, or "interp" for the interpreter (slow; it defines the meaning).
+    threads: as for `tilewright.compile`. Raises UnsupportedError for an unknown target, or a
+    program that the target has no code for.
+    """
+
+    def __init__(self, kernel: Kernel, target: str = "cpu", threads: int | None = None) -> None:
+        self.kernel: Final = kernel
+        self.target: Final = target
+        make = _interpreted if target == "interp" else _native(target, threads)
+        self._run: Final = make(kernel)
+
+    def __call__(self, *arrays: Any) -> None:
+        """Run on one array per parameter. Raises InputError for a wrong number, shape or dtype."""
+        kernel = self.kernel
+        if len(arrays) != len(kernel.params):
+            expected = ", ".join(map(show_buffer, kernel.params))
+            raise InputError(
+                f"{len(arrays)} arrays given, {len(kernel.params)} expected: {expected}",
+                where=kernel.name,
+                hint="inputs come first, outputs last",
+            )
+        self._run(arrays)
+
+    def source(self, kind: str = "kernel") -> str:
+        """The program as text: `kernel`, or `llvm` or `asm` where the target is a CPU."""
+        if kind == "kernel":
+            return repr(self.kernel)
+        if kind not in ("llvm", "asm") or self.target == "interp":
+            raise InputError(f"no {kind!r} text of a function for {self.target!r}")
+        return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
+
+    def __repr__(self) -> str:
+        return f"Function({self.kernel.name}, {self.target})"
+
+
+def _native(target: str, threads: int | None) -> Callable[[Kernel], Run]:
+    def make(kernel: Kernel) -> Run:
+        executable = compile(kernel, target=target, threads=threads)
+        count = len(kernel.inputs)
+        if len(kernel.outputs) == 1:
+            return lambda arrays: executable(*arrays[:count], out=arrays[count])
+        return lambda arrays: executable(*arrays[:count], out=arrays[count:])
+
+    return make
+
+
+def _interpreted(kernel: Kernel) -> Run:
+    def run(arrays: tuple[Any, ...]) -> None:
+        for b, a in zip(kernel.params, arrays, strict=True):
+            if not isinstance(a, np.ndarray):
+                raise InputError(f"{b!r} was given a {type(a).__name__}", where=kernel.name)
+        interp.run(kernel, dict(zip(kernel.params, arrays, strict=True)))
+
+    return run
