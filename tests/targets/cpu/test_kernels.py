@@ -281,6 +281,14 @@ def test_private_buffers_of_lanes() -> None:
         check([a, b], [b], loop(v, 20, body, "vector"))
 
 
+def test_a_parallel_loop_that_runs_once_uses_the_workspace() -> None:
+    a, b = Buffer("a", (5,), float32), Buffer("b", (5,), float32)
+    t = Buffer("t", (5,), float32)
+    i, j, k = var("i"), var("j"), var("k")
+    body = Alloc(t, block(loop(j, 5, Store(t, (j,), a[j] * 2)), loop(k, 5, Store(b, (k,), t[k]))))
+    check([a, b], [b], loop(i, 1, body, "parallel"))
+
+
 def test_values_are_not_kept_across_writes() -> None:
     a, b = Buffer("a", (4,), float32), Buffer("b", (4,), float32)
     i, j = var("i"), var("j")

@@ -80,7 +80,9 @@ class Function(Statements):
         here, self.out = self.out, self.entry
         offset = integer(plan.offsets[buffer])
         if buffer in plan.of_thread:
-            part = self.binary("mul", Value("%tid", "i64"), integer(plan.thread))
+            # A parallel loop that runs once, or inside vectors, is no region: the caller runs it.
+            thread = Value("%tid", "i64") if self.region else integer(0)
+            part = self.binary("mul", thread, integer(plan.thread))
             offset = self.binary("add", part, integer(plan.offsets[buffer] + plan.shared))
         self.pointers[buffer] = self.ins(f"getelementptr i8, ptr %ws, {offset.typed}", "ptr")
         self.out = here

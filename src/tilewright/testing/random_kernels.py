@@ -1,0 +1,109 @@
+"""Random kernels: up to three stages of affine accesses, paddings, reductions, scans, and a map.
+
+All values are int32, which wraps around, so that every order of a reduction gives the same bits.
+Extents are small and odd as often as even, 1 included.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tilewright.base import dtypes
+from tilewright.compute.build import cast, map_, padded, reduce_
+from tilewright.compute.nodes import PS, Computation
+from tilewright.expr.nodes import Buffer, Expr, Max, Sub
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+
+i32 = dtypes.int32
+Made = tuple[Computation, Buffer]
+
+
+def random_kernel(r: random.Random) -> Kernel:
+    """A kernel of two to four Computations in a row."""
+    x = Buffer("X", (r.randint(1, 7), r.randint(2, 9)), i32)
+    computations: list[Computation] = []
+    source = x
+    for n in range(r.randint(1, 3)):
+        c, source = r.choice(STAGES)(r, n, source)
+        computations.append(c)
+    h, w = source.shape
+    y, b = Buffer("Y", (h, w), i32), Buffer("B", (w,), i32)
+
+    def last(i: Expr, j: Expr) -> Expr:
+        return Max(source[i, j], Sub(b[j], source[i, (w - 1) - j]))
+
+    computations.append(map_("last", y, last))
+    return lower("p", computations, [x, b, y], [y])
+
+
+def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:
+    h, _ = source.shape
+    out = Buffer(f"t{n}", source.shape, i32)
+    return map_(f"s{n}", out, lambda i, j: source[i, j] * 3 + source[h - 1 - i, j]), out
+
+
+def _transposed(r: random.Random, n: int, source: Buffer) -> Made:
+    out = Buffer(f"t{n}", source.shape[::-1], i32)
+    return map_(f"s{n}", out, lambda i, j: source[j, i] + 1), out
+
+
+def _product(r: random.Random, n: int, source: Buffer) -> Made:
+    h, w = source.shape
+    out = Buffer(f"t{n}", source.shape, i32)
+    f = lambda i, j, k: source[i, k] * source[k % h, j]  # noqa: E731
+    return reduce_(f"s{n}", out, (w,), "add", f), out
+
+
+def _window(r: random.Random, n: int, source: Buffer) -> Made:
+    out = Buffer(f"t{n}", source.shape, i32)
+    f = lambda i, j, k: padded(source, (i, j + k - 1), -(2**31))  # noqa: E731
+    return reduce_(f"s{n}", out, (3,), "max", f), out
+
+
+def _row_sums(r: random.Random, n: int, source: Buffer) -> Made:
+    h, w = source.shape
+    out = Buffer(f"r{n}", (h, 1), i32)
+    f = lambda i, j: source[i, j]  # noqa: E731
+    c = reduce_(f"s{n}", out, (w,), "add", f, extents=(h,), index=lambda i: (i, 0))
+    return c, out
+
+
+def _prefix_sums(r: random.Random, n: int, source: Buffer) -> Made:
+    h, w = source.shape
+    out = Buffer(f"t{n}", source.shape, i32)
+    f = lambda i, j: source[i, j]  # noqa: E731
+    index = lambda i, j: (i, j)  # noqa: E731
+    return reduce_(f"s{n}", out, (w,), "add", f, extents=(h,), combine=PS, index=index), out
+
+
+def _convolution(r: random.Random, n: int, source: Buffer) -> Made:
+    h, w = source.shape
+    s, k, q = r.randint(1, 2), r.randint(1, 3), r.randint(1, 2)
+    out = Buffer(f"t{n}", (h, (w + 1) // s), i32)
+
+    def f(i: Expr, j: Expr, u: Expr, v: Expr) -> Expr:
+        return padded(source, (i + u * q - 1, j * s + v - 1), 0) * (cast(u + v, i32) + 1)
+
+    return reduce_(f"s{n}", out, (k, 2), "add", f), out
+
+
+def _pooling(r: random.Random, n: int, source: Buffer) -> Made:
+    h, w = source.shape
+    s, k = r.randint(1, 2), r.randint(1, 3)
+    out = Buffer(f"t{n}", ((h + 1) // s, w), i32)
+    f = lambda i, j, k: padded(source, (i * s + k - 1, j), 0)  # noqa: E731
+    return reduce_(f"s{n}", out, (k,), "add", f), out
+
+
+STAGES: tuple[Callable[[random.Random, int, Buffer], Made], ...] = (
+    _mirrored,
+    _transposed,
+    _product,
+    _window,
+    _row_sums,
+    _prefix_sums,
+    _convolution,
+    _pooling,
+)

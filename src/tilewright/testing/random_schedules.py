@@ -1,0 +1,119 @@
+"""Random schedules: requests for primitives that name something in a kernel, sensible or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.nodes import Alloc, For, Kernel
+from tilewright.schedule import Schedule, Step
+from tilewright.schedule.tree import loops_of, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a request may name.
+
+    loop: one of the kernel's; nest: it and the loops directly nested in it; inside: it and all
+    loops in it; buffer: one of the kernel's, parameters included.
+    """
+
+    loop: str
+    nest: tuple[str, ...]
+    inside: tuple[str, ...]
+    buffer: str
+
+
+Request = Callable[[random.Random, Spot], Step]
+
+
+def _split(r: random.Random, at: Spot) -> Step:
+    tail = r.choice(["exact", "guard", "overlap", "cut"])
+    return Step("split", (at.loop, r.randint(1, 4)), {"tail": tail})
+
+
+def _reorder(r: random.Random, at: Spot) -> Step:
+    return Step("reorder", tuple(r.sample(at.nest, len(at.nest))))
+
+
+def _fuse(r: random.Random, at: Spot) -> Step:
+    return Step("fuse", (at.loop, at.nest[min(1, len(at.nest) - 1)]))
+
+
+def _kind(r: random.Random, at: Spot) -> Step:
+    return Step(r.choice(["vectorize", "unroll", "parallel", "serial"]), (at.loop,))
+
+
+def _pack(r: random.Random, at: Spot) -> Step:
+    some = r.sample(at.inside, r.randint(1, min(3, len(at.inside))))
+    return Step("pack", (at.buffer, *some))
+
+
+# The likelier a primitive keeps a program interesting, the more often it is asked for.
+REQUESTS: tuple[Request, ...] = (
+    _split,
+    _split,
+    _reorder,
+    _reorder,
+    _fuse,
+    _kind,
+    _pack,
+    lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
+    lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
+    lambda r, at: Step("cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}),
+    lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop]))),
+    lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop])), {"pad": True}),
+    lambda r, at: Step("expand", (at.buffer, at.loop)),
+    lambda r, at: Step("compute_at", (at.buffer, at.loop), {"scope": "stack"}),
+    lambda r, at: Step("compute_at", (at.buffer, at.loop)),
+    lambda r, at: Step("compute_inline", (at.buffer,)),
+    lambda r, at: Step("rfactor", (at.loop,)),
+    lambda r, at: Step("set_scope", (at.buffer, "stack")),
+)
+
+
+def random_step(r: random.Random, kernel: Kernel) -> Step | None:
+    """A request about `kernel`; None where it has no loop."""
+    loops = loops_of(kernel.body)
+    if not loops:
+        return None
+    buffers = [p.stmt.buffer.name for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+    f = r.choice(loops)
+    nest = [f]
+    while isinstance(nest[-1].body, For):
+        nest.append(nest[-1].body)
+    at = Spot(
+        f.var.name,
+        tuple(g.var.name for g in nest),
+        tuple(g.var.name for g in loops_of(f)),
+        r.choice([*buffers, *(b.name for b in kernel.params)]),
+    )
+    return r.choice(REQUESTS)(r, at)
+
+
+def random_schedule(
+    r: random.Random,
+    kernel: Kernel,
+    tries: int = 25,
+    after: Callable[[Schedule, Step], None] | None = None,
+) -> Schedule:
+    """`kernel` after those of `tries` random requests that are legal.
+
+    after: called behind every step. Raises AssertionError if a refusal does not name its primitive
+    and place and give a hint.
+    """
+    s = Schedule(kernel)
+    for _ in range(tries):
+        step = random_step(r, s.kernel)
+        if step is None:
+            break
+        try:
+            s.apply(step)
+        except ScheduleError as error:
+            assert step.primitive in error.message and error.where and error.hint, repr(error)
+            continue
+        if after is not None:
+            after(s, step)
+    return s
