@@ -111,3 +111,27 @@ def test_argmax_keeps_both_components(check_same):
     s.vectorize(lane)
     check_same(kernel, s, exact=True)
     assert np.dtype("int64") == INDEX.numpy
+
+
+def test_compute_at_moves_all_outputs_of_a_reducer(check_same, golden):
+    from tilewright.compute.build import cast
+    from tilewright.compute.reducer import arg_reducer
+    from tilewright.expr.nodes import INDEX
+
+    x, y = Buffer("X", (6, 20), f32), Buffer("Y", (6,), f32)
+    v, i = Buffer("V", (6,), f32), Buffer("I", (6,), INDEX)
+    op = arg_reducer("argmax", f32, INDEX)
+    kernel = lower(
+        "argmax",
+        [
+            reduce_("a", (v, i), (20,), op, lambda r, k: (x[r, k], k)),
+            map_("y", y, lambda r: v[r] * cast(i[r], f32)),
+        ],
+        [x, y],
+        [y],
+    )
+    s = Schedule(kernel)
+    o, _ = s.split("y.r", 2)
+    s.compute_at("I", o, "stack")
+    check_same(kernel, s, exact=True)
+    golden("schedule_compute_at_argmax", repr(s.kernel))

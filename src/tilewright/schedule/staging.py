@@ -38,6 +38,18 @@ class Part:
         return tree.put(kernel, self.place, whole)
 
 
+def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+    """The buffer called `name`, allocated in the kernel, and the place of its Alloc."""
+    buffer, place = tree.find_buffer(kernel, name, verb)
+    if place is None:
+        raise ScheduleError(
+            f"{verb}: it is a parameter, so its whole value must be in memory",
+            where=f"buffer {name}",
+            hint="cache_write it at the root first, which makes an intermediate and a copy",
+        )
+    return buffer, place
+
+
 def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb: str) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s: Stmt = kernel.body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.schedule.primitives import (
     cache,
     fission,
+    inline,
     kinds,
     nest,
     notes,

@@ -1,0 +1,106 @@
+"""A nest made to compute a part only: what moving it into another loop comes down to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.loops.nodes import For, If, Stmt
+from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, show_pair
+from tilewright.schedule.region import Region, inside
+
+
+def restrict(
+    nest: Stmt,
+    boxes: Mapping[Buffer, Region],
+    env: tree.Env,
+    verb: str,
+    updates: bool = False,
+    moves: Mapping[Buffer, tree.Move] | None = None,
+) -> tuple[Stmt, dict[Var, Expr]]:
+    """`nest` running only the iterations that access `boxes`; what it puts for each loop variable.
+
+    In each dimension of a buffer that its box does not fill, one loop of the nest is the index: it
+    runs over the box instead, under a guard where the box may leave the loop's range. updates:
+    iterations of that loop may meet as steps of one commutative reduction. moves: as tree.rewrite.
+    Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
+    """
+    env = dict(env)
+    values: dict[Any, Any] = {}
+    fors: dict[Var, Callable[[For], Stmt]] = {}
+    for a in tree.accesses(nest):
+        box = boxes.get(a.buffer)
+        for d in () if box is None else _partial(a.buffer, box):
+            assert box is not None
+            f = _loop_of(a, d, box, verb)
+            if f is None:
+                continue
+            offset = affine(a.index[d]).const
+            at = to_expr(affine(box.base[d]) + Affine(((f.var, 1),), -offset))
+            if f.var in values:
+                _check_same(a, d, values[f.var], at, verb)
+                continue
+            _check_separate(a.buffer, f, env, verb, updates)
+            values[f.var] = at
+            env[f.var] = (0, box.shape[d] - 1)
+            fors[f.var] = _shrunk(box.shape[d], inside(at, tree.trips(f, verb), env))
+    # Bounds of the shrunk loops must be in place before indices are put in linear form.
+    result: Stmt = tree.rewrite(nest, env, values, moves, fors)
+    return result, values
+
+
+def _partial(buffer: Buffer, box: Region) -> list[int]:
+    """The dimensions that the box does not fill."""
+    spans = enumerate(zip(box.base, box.shape, buffer.shape, strict=True))
+    return [d for d, (base, size, extent) in spans if not (tree.is_zero(base) and size == extent)]
+
+
+def _loop_of(a: tree.Access, d: int, box: Region, verb: str) -> For | None:
+    """The loop that is the index of `a` in dimension `d`; None for a constant inside the box."""
+    form = affine(a.index[d])
+    offset = form - affine(box.base[d])
+    if form.is_const and offset.is_const and 0 <= offset.const < box.shape[d]:
+        return None
+    f = next((x for x in a.loops if form.coefficient(x.var) == 1), None)
+    if f is not None and len(form.terms) == 1:
+        if sum(f.var in tree.variables(i) for i in a.index) == 1:
+            return f
+    raise ScheduleError(
+        f"{verb}: dimension {d} of {a} is not one loop, so it cannot be restricted to a part",
+        where=f"buffer {a.buffer.name}",
+        hint="place it at a loop that needs the whole dimension",
+    )
+
+
+def _check_same(a: tree.Access, d: int, known: Expr, at: Expr, verb: str) -> None:
+    difference = affine(known) - affine(at)
+    if difference.terms or difference.const:
+        raise ScheduleError(
+            f"{verb}: dimension {d} of {a} needs another part of the loop than an access before it",
+            where=f"buffer {a.buffer.name}",
+            hint="place it at a loop that needs the whole dimension",
+        )
+
+
+def _check_separate(buffer: Buffer, f: For, env: tree.Env, verb: str, updates: bool) -> None:
+    """Iterations of a restricted loop run apart: none uses what another one made."""
+    found = next(carried(f.body, f.var, env, updates, overlap=False), None)
+    if found is not None:
+        raise ScheduleError(
+            f"{verb}: loop {f.var.name} cannot be restricted to a part, since its iterations "
+            f"depend on one another: one {show_pair(*found)}",
+            where=f"buffer {buffer.name}",
+            hint="place it at a loop that needs the whole dimension",
+        )
+
+
+def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
+    def change(f: For) -> Stmt:
+        body = f.body if guard is None else If(guard, f.body, None)
+        return For(f.var, const(size), f.kind, body)
+
+    return change
