@@ -29,7 +29,7 @@ from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
-from tilewright.loops.printer import show_kernel
+from tilewright.loops.printer import show_kernel, show_units
 from tilewright.schedule import Schedule
 from tilewright.targets.base import Target
 
@@ -195,7 +195,7 @@ class KernelCompiler:
 
     def _key(self, face: Interface, fixed: Sequence[bool]) -> str:
         if face.kernel is not None:
-            program = show_kernel(face.kernel)
+            program = f"{show_kernel(face.kernel)}\n{show_units(face.kernel)}"
         else:
             program = canonical(face.computations, face.params)
         names = " ".join(c.name for c in face.computations)

@@ -9,7 +9,7 @@ from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
 
@@ -39,7 +39,7 @@ def _flops(s: Stmt) -> int:
             return (1 if s.trips is None else s.trips) * _flops(s.body)
         case Block():
             return sum(map(_flops, s.stmts))
-        case Alloc():
+        case Alloc() | Unit():
             return _flops(s.body)
         case If():
             return _flops(s.then) + (0 if s.otherwise is None else _flops(s.otherwise))

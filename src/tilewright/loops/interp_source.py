@@ -17,7 +17,7 @@ from tilewright.expr import nodes as n
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.interp import operation
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, While
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update, While
 
 # CPython refuses more than 20 blocks in one function; a deeper nest continues in a function.
 _MAX_BLOCKS = 12
@@ -175,6 +175,9 @@ class Writer:
         self.line(f"{self.known(b)} = [undefined({self.named(b.dtype, 'd')})] * {b.size}")
         self.stmt(s.body)
 
+    def unit(self, s: Unit) -> None:
+        self.stmt(s.body)
+
     # -- expressions
 
     def value(self, e: Expr) -> str:
@@ -285,4 +288,5 @@ _STATEMENTS: Mapping[type[Stmt], Callable[[Writer, Any], None]] = {
     If: Writer.if_,
     While: Writer.while_,
     Alloc: Writer.alloc,
+    Unit: Writer.unit,
 }

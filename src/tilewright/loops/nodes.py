@@ -8,6 +8,7 @@
            | If(condition, then, otherwise)
            | While(condition, body)
            | Alloc(buffer, body)
+           | Unit(name, intrinsic, operands, body)      body, done as one piece
 
 Meaning: the statements run in order, as the interpreter in `loops/interp.py` runs them. A loop's
 `kind` is a promise that never changes the result: its iterations may run together (on threads, in
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Var
 from tilewright.ir.node import Node
+from tilewright.loops.intrinsic import Instance
 
 # The axes of a GPU's grid and of a block of it.
 GPU_AXES = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
@@ -111,6 +113,36 @@ class Alloc(Stmt):
 
     buffer: Buffer
     body: Stmt
+
+
+class Operand(Node):
+    """A tensor of a Unit: where its first element is, and the distances of neighbours.
+
+    strides: in elements of the buffer, one per axis of the tensor as the intrinsic describes it.
+    """
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    strides: tuple[int, ...]
+
+
+class Unit(Stmt):
+    """`body`, done as one piece: no schedule primitive reaches into it.
+
+    `body` is the whole meaning. intrinsic: the part of a tensor intrinsic by which the machine does
+    it (None: a block that is only kept together). operands: those of its tensors that take part,
+    inputs first, as `loops/match.py` reads them off the body.
+    """
+
+    name: str
+    intrinsic: Instance | None
+    operands: tuple[Operand, ...]
+    body: Stmt
+
+    def operand(self, tensor: int) -> Operand:
+        """The operand of a tensor of the intrinsic, by its number there."""
+        assert self.intrinsic is not None
+        return self.operands[self.intrinsic.tensors.index(tensor)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,7 @@ from tilewright.compute.reducer import Reducer
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.nodes import Buffer, Expr, Lt
 from tilewright.expr.reads import Guard, reads
-from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Update, While
+from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Unit, Update, While
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -74,7 +74,7 @@ def _inner(at: Place) -> Iterator[tuple[Stmt, tuple[Guard, ...], dict[Any, Inter
             if arm is not None:
                 guards = (*at.guards, (s.condition, holds))
                 yield arm, guards, lasting(refine(at.ranges, s.condition, holds))
-    elif isinstance(s, Alloc | While):
+    elif isinstance(s, Alloc | While | Unit):
         yield s.body, at.guards, at.ranges
 
 

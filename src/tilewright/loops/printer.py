@@ -7,7 +7,20 @@ from typing import Any
 
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.expr.printer import show as show_expr
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Notes, Stmt, Store, Update, While
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Notes,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+)
 
 
 def show(stmt: Stmt) -> str:
@@ -22,6 +35,17 @@ def show_kernel(kernel: Kernel) -> str:
     return "\n".join(
         [f"kernel {kernel.name}({ins}) -> {outs}:", *_lines(kernel.body, 1, kernel.notes)]
     )
+
+
+def show_units(kernel: Kernel) -> str:
+    """What each Unit stands for: its line, its intrinsic with operands' strides, and its body."""
+    lines = []
+    for unit in postorder(kernel.body):
+        if isinstance(unit, Unit) and unit.intrinsic is not None:
+            use, strides = unit.intrinsic, [o.strides for o in unit.operands]
+            head = f"{show(unit)} = {use.intrinsic.name} {use.part} {use.sizes} strides {strides}:"
+            lines += [head, *("  " + line for line in show(unit.body).split("\n"))]
+    return "\n".join(lines)
 
 
 def show_buffer(buffer: Buffer) -> str:
@@ -89,6 +113,15 @@ def _alloc(s: Alloc) -> Iterator[Part]:
     yield s.body, 1
 
 
+def _unit(s: Unit) -> Iterator[Part]:
+    if s.intrinsic is None:
+        yield f"block {s.name}:", 0
+        yield s.body, 1
+    else:
+        operands = [s.operand(n) for n in s.intrinsic.call.tensors]
+        yield f"{s.name}({', '.join(show_place(o.buffer, o.index) for o in operands)})", 0
+
+
 _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     Block: _block,
     Store: _store,
@@ -96,4 +129,5 @@ _PRINT: Mapping[type[Stmt], Callable[[Any], Iterator[Part]]] = {
     If: _if,
     While: _while,
     Alloc: _alloc,
+    Unit: _unit,
 }

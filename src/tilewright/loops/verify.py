@@ -12,7 +12,8 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Update, While
+from tilewright.loops.match import Mismatch, match
+from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Unit, Update, While
 from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
 
@@ -233,6 +234,22 @@ def _together(scope: _Scope, at: Place) -> Iterator[str]:
             yield f"the iterations of {name} depend on one another: {verdict.reason}"
 
 
+# -- units
+
+
+def _units(scope: _Scope, at: Place) -> Iterator[str]:
+    """The machine does what the body says, and the operands are those of the body."""
+    if not isinstance(at.stmt, Unit) or at.stmt.intrinsic is None:
+        return
+    try:
+        use, operands = match(at.stmt.intrinsic.intrinsic, at.stmt.body)
+    except Mismatch as error:
+        yield f"{_brief(at)} is not what its body does: {error}"
+        return
+    if use != at.stmt.intrinsic or operands != at.stmt.operands:
+        yield f"the body of {_brief(at)} has other operands: {show(at.stmt.body)}"
+
+
 def _brief(at: Place) -> str:
     line = show(at.stmt).split("\n", 1)[0]
     return f"`{line if len(line) <= 120 else line[:117] + '...'}`"
@@ -253,5 +270,6 @@ _OF_PLACE: Mapping[str, Check] = {
     "TW-TYPE": _types,
     "TW-INDEX-TYPE": _index_types,
     "TW-BOUNDS": _inside,
+    "TW-UNIT": _units,
     "TW-LOOP-DEPENDENCE": _together,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tilewright.schedule.primitives  # noqa: F401  (fills the table)
+from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.schedule.primitives.tile import Tail
 from tilewright.schedule.record import Record
 
@@ -107,6 +108,15 @@ class Schedule(Record):
     def compute_inline(self, buffer: str) -> None:
         """Put the value of an intermediate map in the place of its reads."""
         self._do("compute_inline", buffer)
+
+    def blockize(self, loop: str, unit: str | None = None) -> None:
+        """Keep the nest at a loop together as one piece."""
+        self._do("blockize", loop, unit=unit)
+
+    def tensorize(self, loop: str, intrinsic: str | TensorIntrinsic) -> str:
+        """Do the nest at a loop by a declared intrinsic; the name of the hardware call."""
+        name = intrinsic.name if isinstance(intrinsic, TensorIntrinsic) else intrinsic
+        return self._do("tensorize", loop, name)  # type: ignore[no-any-return]
 
     def rfactor(self, loop: str, scope: str = "register") -> tuple[str, ...]:
         """A partial result per iteration of a reduction loop; the new buffers' names."""

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
+from tilewright.schedule.units import settled
 
 Primitive = Callable[..., tuple[Kernel, Any]]
 
@@ -19,12 +20,18 @@ _T = TypeVar("_T")
 
 
 def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, _T]]:
-    """Register a rewrite under its own name; the notes of loops that it removes go with them."""
+    """Register a rewrite under its own name.
+
+    The notes of loops that it removes go with them, and Units whose bodies it changes are matched
+    with their intrinsics again.
+    """
 
     @wraps(f)
     def rewrite(*args: _P.args, **options: _P.kwargs) -> tuple[Kernel, _T]:
         kernel, made = f(*args, **options)
-        return _without_lost_notes(kernel), made
+        before = args[0]
+        assert isinstance(before, Kernel)
+        return _without_lost_notes(settled(before, kernel, f.__name__)), made
 
     PRIMITIVES[f.__name__] = rewrite
     return rewrite

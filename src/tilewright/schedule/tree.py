@@ -26,6 +26,7 @@ from tilewright.loops.nodes import (
     Kernel,
     Stmt,
     Store,
+    Unit,
     Update,
     While,
     block,
@@ -81,6 +82,7 @@ _BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
     If: lambda s: (s.then,) if s.otherwise is None else (s.then, s.otherwise),
     While: lambda s: (s.body,),
     Alloc: lambda s: (s.body,),
+    Unit: lambda s: (s.body,),
     Store: lambda s: (),
     Update: lambda s: (),
 }
@@ -119,6 +121,7 @@ def find_loop(kernel: Kernel, name: str, primitive: str) -> tuple[For, Place]:
     for place in walk(kernel.body):
         if isinstance(place.stmt, For):
             if place.stmt.var.name == name:
+                _check_outside(place, f"loop {name}", primitive)
                 return place.stmt, place
             names.append(place.stmt.var.name)
     raise ScheduleError(
@@ -137,6 +140,7 @@ def find_buffer(kernel: Kernel, name: str, primitive: str) -> tuple[Buffer, Plac
     for place in walk(kernel.body):
         if isinstance(place.stmt, Alloc):
             if place.stmt.buffer.name == name:
+                _check_outside(place, f"buffer {name}", primitive)
                 return place.stmt.buffer, place
             names.append(place.stmt.buffer.name)
     raise ScheduleError(
@@ -144,6 +148,17 @@ def find_buffer(kernel: Kernel, name: str, primitive: str) -> tuple[Buffer, Plac
         where=kernel.name,
         hint=f"did you mean {_closest(name, names)}",
     )
+
+
+def _check_outside(place: Place, what: str, primitive: str) -> None:
+    """Nothing reaches into a Unit."""
+    unit = next((s for s in place.above if isinstance(s, Unit)), None)
+    if unit is not None:
+        raise ScheduleError(
+            f"{primitive}: it is inside of {unit.name}, which is done as one piece",
+            where=what,
+            hint="transform it before tensorize or blockize",
+        )
 
 
 def _closest(name: str, names: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.schedule.primitives import (
     cache,
     fission,
+    hardware,
     inline,
     kinds,
     nest,
@@ -15,4 +16,16 @@ from tilewright.schedule.primitives import (
     tile,
 )
 
-__all__ = ["cache", "fission", "kinds", "nest", "notes", "pack", "partial", "place", "tile"]
+__all__ = [
+    "cache",
+    "fission",
+    "hardware",
+    "inline",
+    "kinds",
+    "nest",
+    "notes",
+    "pack",
+    "partial",
+    "place",
+    "tile",
+]

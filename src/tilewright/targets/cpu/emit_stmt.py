@@ -29,6 +29,7 @@ from tilewright.loops.nodes import (
     If,
     Stmt,
     Store,
+    Unit,
     Update,
     While,
     block,
@@ -332,6 +333,10 @@ def _block(x: Statements, s: Block) -> None:
         x.emit(part)
 
 
+def _unit(x: Statements, s: Unit) -> None:
+    x.emit(s.body)
+
+
 _RULES: Mapping[type[Node], Callable[[Any, Any], None]] = {
     Block: _block,
     For: Statements._for,
@@ -340,6 +345,7 @@ _RULES: Mapping[type[Node], Callable[[Any, Any], None]] = {
     Alloc: Statements._alloc,
     Store: Statements._store,
     Update: Statements._update,
+    Unit: _unit,
 }
 
 

@@ -1,0 +1,58 @@
+"""Units under rewrites: whatever changes a body from outside, the machine must still do all of it.
+
+Primitives rewrite accesses and outer loop variables everywhere, in the bodies of Units as well.
+After each primitive the bodies that changed are matched again, which gives the operands anew; where
+one is no longer what its intrinsic computes, the primitive is refused.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.match import Mismatch, match
+from tilewright.loops.nodes import Kernel, Stmt, Unit
+from tilewright.schedule import tree
+
+
+def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
+    """`after` with the operands of its Units read off their bodies.
+
+    Raises ScheduleError, in the name of the primitive that led from `before` to `after`, for a Unit
+    that cannot be done by its intrinsic any more.
+    """
+    units = {s for s in _units(after) if s.intrinsic is not None}
+    if not units:
+        return after
+    changed = units - set(_units(before))
+    new = {unit: _matched(unit, primitive) for unit in changed}
+    new = {old: unit for old, unit in new.items() if unit is not old}
+    return after.with_body(_replaced(after.body, new)) if new else after
+
+
+def _units(kernel: Kernel) -> list[Unit]:
+    return [p.stmt for p in tree.walk(kernel.body) if isinstance(p.stmt, Unit)]
+
+
+def _matched(unit: Unit, primitive: str) -> Unit:
+    assert unit.intrinsic is not None
+    try:
+        use, operands = match(unit.intrinsic.intrinsic, unit.body)
+        if use.part != unit.intrinsic.part:
+            raise Mismatch(0, f"its body became the {use.part}")
+    except Mismatch as error:
+        raise ScheduleError(
+            f"{primitive}: {unit.intrinsic.intrinsic.name} could not be used any more: {error}",
+            where=f"unit {unit.name}",
+            hint=f"{primitive} first, then tensorize",
+        ) from None
+    if use == unit.intrinsic and operands == unit.operands:
+        return unit
+    return Unit(unit.name, use, operands, unit.body)
+
+
+def _replaced(s: Stmt, new: dict[Unit, Unit]) -> Stmt:
+    if isinstance(s, Unit):
+        return new.get(s, s)
+    if not tree.below(s):
+        return s
+    rebuilt: Stmt = s.map(lambda c: _replaced(c, new) if isinstance(c, Stmt) else c)
+    return rebuilt
