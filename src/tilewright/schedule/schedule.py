@@ -105,6 +105,18 @@ class Schedule(Record):
         """Compute an intermediate inside a consumer's loop, only the part needed there."""
         self._do("compute_at", buffer, loop, scope=scope)
 
+    def store_at(self, buffer: str, loop: str | None, compute: str) -> None:
+        """Compute an intermediate inside the loop `compute`, allocated inside `loop` around it."""
+        self._do("store_at", buffer, loop, compute)
+
+    def slide(self, buffer: str, loop: str) -> tuple[str, ...]:
+        """Compute in each iteration only what earlier ones have not; the first rows' loops."""
+        return self._do("slide", buffer, loop)  # type: ignore[no-any-return]
+
+    def fold_storage(self, buffer: str, dim: int, factor: int) -> None:
+        """Use a dimension of an intermediate as a ring of `factor` rows."""
+        self._do("fold_storage", buffer, dim, factor)
+
     def compute_inline(self, buffer: str) -> None:
         """Put the value of an intermediate map in the place of its reads."""
         self._do("compute_inline", buffer)

@@ -13,6 +13,7 @@ from tilewright.schedule.primitives import (
     pack,
     partial,
     place,
+    slide,
     tile,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "pack",
     "partial",
     "place",
+    "slide",
     "tile",
 ]

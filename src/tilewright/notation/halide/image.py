@@ -1,0 +1,189 @@
+"""What a pipeline reads: Buffer (data), ImageParam (data given later), Param (a scalar)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, dtype_of
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes
+from tilewright.notation.halide.expr import Expr, as_index, unique
+
+
+class Symbol(nodes.Buffer):
+    """Stands in expressions for an image or Func whose size is not known yet.
+
+    Its indices are those of NumPy: Halide's, reversed. `owner` is the image or Func.
+    """
+
+    __slots__ = ("owner",)
+
+    def __init__(self, name: str, rank: int, dtype: DType, owner: Any) -> None:
+        super().__init__(name, (0,) * rank, dtype)
+        self.owner = owner
+
+
+class Dimension:
+    """The bounds of one dimension of an image: `min()`, `extent()`, `max()`."""
+
+    def __init__(self, image: Image, axis: int) -> None:
+        self._image, self._axis = image, axis
+
+    def _bounds(self) -> tuple[int, int]:
+        found = self._image.bounds[self._axis]
+        if found is None:
+            raise InputError(
+                f"the bounds of dimension {self._axis} are not known yet",
+                where=f"image {self._image.symbol.name}",
+                hint="set(buffer) or dim(n).set_bounds(min, extent) first",
+            )
+        return found
+
+    def min(self) -> int:
+        """The first coordinate."""
+        return self._bounds()[0]
+
+    def extent(self) -> int:
+        """The number of coordinates."""
+        return self._bounds()[1]
+
+    def max(self) -> int:
+        """The last coordinate."""
+        low, extent = self._bounds()
+        return low + extent - 1
+
+    def set_bounds(self, min: int, extent: int) -> Dimension:
+        """Promise the bounds of this dimension."""
+        self._image.bounds[self._axis] = (int(min), int(extent))
+        return self
+
+
+class Image:
+    """An input of several dimensions; `image[x, y]` is an element, x innermost."""
+
+    def __init__(self, name: str, dtype: DType, rank: int) -> None:
+        self.symbol = Symbol(name, rank, dtype, self)
+        self.bounds: list[tuple[int, int] | None] = [None] * rank
+        self.data: np.ndarray[Any, Any] | None = None
+
+    def name(self) -> str:
+        """The name."""
+        return self.symbol.name
+
+    def type(self) -> DType:
+        """The dtype of the elements."""
+        return self.symbol.dtype
+
+    def dimensions(self) -> int:
+        """Number of dimensions."""
+        return len(self.bounds)
+
+    def dim(self, n: int) -> Dimension:
+        """The bounds of dimension n, 0 the innermost."""
+        return Dimension(self, n)
+
+    def width(self) -> int:
+        """Extent of dimension 0."""
+        return self.dim(0).extent()
+
+    def height(self) -> int:
+        """Extent of dimension 1."""
+        return self.dim(1).extent()
+
+    def channels(self) -> int:
+        """Extent of dimension 2."""
+        return self.dim(2).extent()
+
+    def set_min(self, *mins: int) -> None:
+        """The coordinates of the first element, dimension 0 first; the extents stay."""
+        for n, low in enumerate(mins):
+            self.bounds[n] = (int(low), self.dim(n).extent())
+
+    def _hold(self, array: np.ndarray[Any, Any]) -> None:
+        self.data = array
+        for n, extent in enumerate(reversed(array.shape)):
+            low = (self.bounds[n] or (0, 0))[0]
+            self.bounds[n] = (low, extent)
+
+    def __repr__(self) -> str:
+        return f"{self.name()}: {self.type()} of {self.dimensions()} dimensions"
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) != self.dimensions():
+            raise InputError(
+                f"{self.name()} has {self.dimensions()} dimensions, indexed with {len(parts)}"
+            )
+        point = tuple(as_index(i) for i in reversed(parts))
+        return Expr(nodes.Load(self.symbol, point), self.type())
+
+
+class Buffer(Image):
+    """An array with Halide's order of dimensions: `b[x, y]` is element `[y, x]` of the array.
+
+    Made of a NumPy array (not copied), or of a type and extents (zeros). `numpy.asarray(b)` is the
+    array; indexed with integers it gives the element.
+    """
+
+    def __init__(self, source: Any, extents: Any = None, name: str | None = None) -> None:
+        if isinstance(source, DType):
+            array = np.zeros(tuple(reversed([int(n) for n in extents])), source.numpy)
+        else:
+            array = np.asarray(source)
+        super().__init__(name or unique("b"), dtype_of(array.dtype), array.ndim)
+        self._hold(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        assert self.data is not None
+        return np.array(self.data, dtype=dtype, copy=True) if copy or dtype else self.data
+
+    def __getitem__(self, index: Any) -> Any:
+        parts = index if isinstance(index, tuple) else (index,)
+        if self.data is not None and all(hasattr(i, "__index__") for i in parts):
+            at = [int(i) - self.dim(n).min() for n, i in enumerate(parts)]
+            for n, i in enumerate(at):
+                if not 0 <= i < self.dim(n).extent():
+                    low, high = self.dim(n).min(), self.dim(n).max()
+                    raise InputError(f"index {parts[n]} of dimension {n} is not in {low}..{high}")
+            return self.data[tuple(reversed(at))].item()
+        return super().__getitem__(index)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(self.dim(n).extent()) for n in range(self.dimensions()))
+        return f"Buffer({self.type()}, [{sizes}])"
+
+
+class ImageParam(Image):
+    """An image that is given later, with `set`; its size may be promised before by its bounds."""
+
+    def __init__(self, type: DType, dimensions: int, name: str | None = None) -> None:
+        super().__init__(name or unique("p"), type, dimensions)
+
+    def set(self, buffer: Any) -> None:
+        """The data to run on: a Buffer or an array. Raises InputError for another type or rank."""
+        source = buffer if isinstance(buffer, Buffer) else Buffer(buffer)
+        if source.type() is not self.type() or source.dimensions() != self.dimensions():
+            raise InputError(
+                f"expected {self.type()} of {self.dimensions()} dimensions, found "
+                f"{source.type()} of {source.dimensions()}",
+                where=f"image {self.name()}",
+            )
+        assert source.data is not None
+        self.bounds = list(source.bounds)
+        self._hold(source.data)
+
+
+class Param(Expr):
+    """A scalar that is given when the pipeline runs: `gain = Param(Float(32), "gain", 2.0)`."""
+
+    def __init__(self, type: DType, name: str | None = None, value: Any = None) -> None:
+        self.image = Image(name or unique("p"), type, 0)
+        super().__init__(nodes.Load(self.image.symbol, ()), type)
+        if value is not None:
+            self.set(value)
+
+    def set(self, value: Any) -> None:
+        """The value to run with."""
+        self.image.data = np.asarray(value, self.type().numpy).reshape(())

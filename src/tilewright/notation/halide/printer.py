@@ -1,0 +1,44 @@
+"""A Func as Halide source text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.expr import nodes
+from tilewright.expr.printer import show as show_expr
+from tilewright.ir.node import Node, transform
+from tilewright.notation.halide.image import Symbol
+
+if TYPE_CHECKING:
+    from tilewright.notation.halide.func import Definition, Func
+
+
+def show(f: Func) -> str:
+    """One line per definition, indices in Halide's order; of an RDom its ranges."""
+    if not f.defined():
+        return f"{f.name()} (not defined)"
+    return "\n".join(_line(f, d) for d in f.definitions)
+
+
+def _line(f: Func, d: Definition) -> str:
+    left = f"{f.name()}[{', '.join(map(_text, reversed(d.args)))}]"
+    values = ", ".join(map(_text, d.values))
+    right = values if len(d.values) == 1 else f"({values})"
+    text = f"{left} = {right}" if d.reducer is None else f"{left} {d.reducer}= {right}"
+    if d.domain is not None:
+        ranges = ", ".join(f"{v.name()} in {v.min}..{v.min + v.extent - 1}" for v in d.domain.vars)
+        conditions = "".join(f" where {_text(c.node)}" for c in d.domain.conditions)
+        text += f"  over {ranges}{conditions}"
+    return text
+
+
+def _text(root: nodes.Expr) -> str:
+    """The expression with the indices of Funcs and images turned into Halide's order."""
+
+    def step(node: Node) -> Node:
+        if isinstance(node, nodes.Load) and isinstance(node.buffer, Symbol):
+            return nodes.Load(node.buffer, tuple(reversed(node.index)))
+        return node
+
+    turned: nodes.Expr = transform(root, step)
+    return show_expr(turned)
