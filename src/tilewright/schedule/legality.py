@@ -22,7 +22,7 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var, const
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, Kernel, Stmt
+from tilewright.loops.nodes import AXES, For, Kernel, Stmt
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import (
     Access,
@@ -271,6 +271,28 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
                 f"{because(verdict) or evidence(kernel, name, a)}",
                 hint,
             )
+
+
+def check_repeatable(kernel: Kernel, f: For, primitive: str, why: str, hint: str) -> None:
+    """Running an iteration of `f` again after any others must give the same memory.
+
+    Formally, with W(x), R(x) what iteration x writes and reads of the buffers that outlive it:
+    x != y implies W(x) disjoint from W(y) and from R(y), and each element of R(x) & W(x) is stored
+    by x before x reads or updates it. Raises ScheduleError; why: what repeats iterations.
+    """
+    env, name = environment(kernel.body), f.var.name
+    for buffer, found in shared(f.body).items():
+        late = uncovered(f.body, buffer, env)
+        if late is not None:
+            does = "updates" if late.kind == "update" else "reads"
+            left = f"a repeated one {does} {late} as its first run left it"
+            raise refuse(primitive, name, f"{why}, and {left}", hint)
+        for a, b in pairs(found):
+            agree = meeting(a, b, (f.var,), env)
+            if agree is not None and f.var not in agree:
+                met = f"one {show_pair(a, b)}{evidence(kernel, name, a)}"
+                order = "out of order, and different ones may meet"
+                raise refuse(primitive, name, f"{why} {order}: {met}", hint)
 
 
 def evidence(kernel: Kernel, loop: str, access: Access) -> str:

@@ -47,11 +47,11 @@ def span(e: Expr, inner: Collection[Expr], env: Env) -> Span | None:
 
 def _gapless(terms: Sequence[tuple[Expr, int]], env: Env) -> bool:
     """Whether a sum of independent terms takes every value between its bounds."""
+    steps = [(_step(atom, env) or 1 << 62) * abs(c) for atom, c in terms]
     reach = 0
-    for atom, c in sorted(terms, key=lambda t: abs(t[1])):
+    for (atom, c), step in sorted(zip(terms, steps, strict=True), key=lambda t: t[1]):
         lo, hi = bounds(atom, env)
-        step = _step(atom, env)
-        if lo is None or hi is None or step is None or step * abs(c) > reach + 1:
+        if lo is None or hi is None or step > reach + 1:
             return False
         reach += (hi - lo) * abs(c)
     seen = [v for atom, _ in terms for v in variables(atom)]

@@ -105,6 +105,10 @@ class Schedule(Record):
         """Compute an intermediate inside a consumer's loop, only the part needed there."""
         self._do("compute_at", buffer, loop, scope=scope)
 
+    def reverse_compute_at(self, buffer: str, loop: str) -> None:
+        """Run the nest that writes a buffer inside its producer's loop, on the part just made."""
+        self._do("reverse_compute_at", buffer, loop)
+
     def store_at(self, buffer: str, loop: str | None, compute: str) -> None:
         """Compute an intermediate inside the loop `compute`, allocated inside `loop` around it."""
         self._do("store_at", buffer, loop, compute)

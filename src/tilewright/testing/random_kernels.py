@@ -44,6 +44,11 @@ def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:
     return map_(f"s{n}", out, lambda i, j: source[i, j] * 3 + source[h - 1 - i, j]), out
 
 
+def _scaled(r: random.Random, n: int, source: Buffer) -> Made:
+    out = Buffer(f"t{n}", source.shape, i32)
+    return map_(f"s{n}", out, lambda i, j: source[i, j] * 5 - 2), out
+
+
 def _transposed(r: random.Random, n: int, source: Buffer) -> Made:
     out = Buffer(f"t{n}", source.shape[::-1], i32)
     return map_(f"s{n}", out, lambda i, j: source[j, i] + 1), out
@@ -99,6 +104,7 @@ def _pooling(r: random.Random, n: int, source: Buffer) -> Made:
 
 STAGES: tuple[Callable[[random.Random, int, Buffer], Made], ...] = (
     _mirrored,
+    _scaled,
     _transposed,
     _product,
     _window,

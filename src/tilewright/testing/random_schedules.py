@@ -34,6 +34,12 @@ def _split(r: random.Random, at: Spot) -> Step:
     return Step("split", (at.loop, r.randint(1, 4)), {"tail": tail})
 
 
+def _tile(r: random.Random, at: Spot) -> Step:
+    loops = at.nest[: r.randint(1, 3)]
+    tail = r.choice(["exact", "guard", "overlap"])
+    return Step("tile", (*loops, *(r.randint(1, 4) for _ in loops)), {"tail": tail})
+
+
 def _reorder(r: random.Random, at: Spot) -> Step:
     return Step("reorder", tuple(r.sample(at.nest, len(at.nest))))
 
@@ -55,10 +61,13 @@ def _pack(r: random.Random, at: Spot) -> Step:
 REQUESTS: tuple[Request, ...] = (
     _split,
     _split,
+    _tile,
     _reorder,
     _reorder,
     _fuse,
     _kind,
+    lambda r, at: Step("bind", (at.loop, "vthread")),
+    lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
     lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
@@ -68,6 +77,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("expand", (at.buffer, at.loop)),
     lambda r, at: Step("compute_at", (at.buffer, at.loop), {"scope": "stack"}),
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),
+    lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("compute_inline", (at.buffer,)),
     lambda r, at: Step("rfactor", (at.loop,)),
     lambda r, at: Step("set_scope", (at.buffer, "stack")),

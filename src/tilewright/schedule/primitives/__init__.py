@@ -13,6 +13,7 @@ from tilewright.schedule.primitives import (
     pack,
     partial,
     place,
+    reverse,
     slide,
     tile,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "pack",
     "partial",
     "place",
+    "reverse",
     "slide",
     "tile",
 ]

@@ -7,21 +7,14 @@ from typing import Any, Literal
 from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import tree
-from tilewright.schedule.legality import (
-    evidence,
-    meeting,
-    pairs,
-    part_of,
-    refuse,
-    shared,
-    show_pair,
-)
+from tilewright.schedule.legality import check_repeatable, part_of, refuse
 from tilewright.schedule.primitives.nest import reorder
 from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.region import uncovered
 from tilewright.schedule.table import primitive
 
 Tail = Literal["exact", "guard", "overlap", "cut"]
+
+_OTHER_TAILS = "take tail='guard' or 'cut', or decompose the reduction after the split"
 
 
 @primitive
@@ -131,7 +124,7 @@ def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
             raise refuse(
                 "split", name, "repeated iterations may run at once", "split first, then parallel"
             )
-        _check_repeatable(kernel, f)
+        check_repeatable(kernel, f, "split", "overlapping tiles repeat iterations", _OTHER_TAILS)
 
 
 def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> tuple[Stmt, str]:
@@ -142,33 +135,3 @@ def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> t
     shifted: dict[Any, Any] = {copy.var: copy.var + (n - n % factor)}
     body = tree.rewrite(copy.body, env, shifted)
     return loop(copy.var, n % factor, body, f.kind), table[f.var.name]
-
-
-def _check_repeatable(kernel: Kernel, f: For) -> None:
-    """The condition of tail='overlap'; see `split`."""
-    env, name = tree.environment(kernel.body), f.var.name
-    hint = "take tail='guard' or 'cut', or decompose the reduction after the split"
-    for buffer, found in shared(f.body).items():
-        late = uncovered(f.body, buffer, env)
-        if late is not None:
-            raise refuse(
-                "split",
-                name,
-                f"overlapping tiles repeat iterations, and a repeated one {_verb(late)} {late} "
-                "as its first run left it",
-                hint,
-            )
-        for a, b in pairs(found):
-            agree = meeting(a, b, (f.var,), env)
-            if agree is not None and f.var not in agree:
-                raise refuse(
-                    "split",
-                    name,
-                    "overlapping tiles repeat iterations out of order, and different ones may "
-                    f"meet: one {show_pair(a, b)}{evidence(kernel, name, a)}",
-                    hint,
-                )
-
-
-def _verb(a: tree.Access) -> str:
-    return "updates" if a.kind == "update" else "reads"

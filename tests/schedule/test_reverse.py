@@ -1,0 +1,146 @@
+"""reverse_compute_at: the consumer comes to its producer, part by part."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule.test_matmul import matmul
+from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import cast, map_, padded, reduce_
+from tilewright.compute.reducer import arg_reducer
+from tilewright.expr.nodes import INDEX, Buffer
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Alloc, Block, Kernel, block
+from tilewright.schedule import Schedule
+
+f32, i32 = dtypes.float32, dtypes.int32
+
+
+@pytest.mark.parametrize("tail, m, n", [("exact", 12, 48), ("overlap", 13, 50), ("guard", 13, 50)])
+def test_epilogue_in_the_tile(tail, m, n, check_same, golden):
+    kernel = matmul(m, n, 7)
+    s = Schedule(kernel)
+    _, jo, _, _ = s.tile("mm.i", "mm.j", 4, 16, tail=tail)
+    s.reverse_compute_at("D", jo)
+    check_same(kernel, s, exact=True)
+    s.cache_write("C", jo)
+    check_same(kernel, s, exact=True)
+    golden(f"schedule_reverse_{tail}", repr(s.kernel))
+
+
+def test_epilogue_in_parallel_rows_of_tiles(check_same):
+    kernel = matmul(12, 48, 7)
+    s = Schedule(kernel)
+    io, _, _, _ = s.tile("mm.i", "mm.j", 4, 16)
+    s.parallel(io)
+    s.reverse_compute_at("D", io)
+    check_same(kernel, s, exact=True)
+
+
+def sums(stencil: bool = False) -> Kernel:
+    """T = 3 X; R = row sums of T (of T and its right neighbour)."""
+    x, t = Buffer("X", (6, 10), i32), Buffer("T", (6, 10), i32)
+    r = Buffer("R", (6,), i32)
+
+    def value(i, j):
+        return t[i, j] + padded(t, (i, j + 1), 0) if stencil else t[i, j]
+
+    steps = [
+        map_("t", t, lambda i, j: x[i, j] * 3),
+        reduce_("r", r, (10,), "add", value),
+    ]
+    return lower("sums", steps, [x, r], [r])
+
+
+def test_a_reduction_follows_its_row(check_same):
+    s = Schedule(sums())
+    s.reverse_compute_at("R", "t.i")
+    check_same(sums(), s, exact=True)
+    assert s.loops == ("t.i", "t.j", "r.j") or s.loops == ("t.i", "t.j", "r.i", "r.j")
+
+
+def test_its_initialisation_moves_ahead(check_same, golden):
+    s = Schedule(sums())
+    s.decompose_reduction("R", "r.i")
+    jo, ji = s.split("t.j", 4, tail="guard")
+    s.reorder(jo, "t.i", ji)
+    s.reverse_compute_at("R", jo)
+    check_same(sums(), s, exact=True)
+    golden("schedule_reverse_reduction", repr(s.kernel))
+
+
+def argmax() -> Kernel:
+    x, y = Buffer("X", (6, 20), f32), Buffer("Y", (6,), f32)
+    v, i = Buffer("V", (6,), f32), Buffer("I", (6,), INDEX)
+    op = arg_reducer("argmax", f32, INDEX)
+    steps = [
+        reduce_("a", (v, i), (20,), op, lambda r, k: (x[r, k], k)),
+        map_("y", y, lambda r: v[r] * cast(i[r], f32)),
+    ]
+    return lower("argmax", steps, [x, y], [y])
+
+
+def test_all_outputs_of_the_producer_are_ready(check_same):
+    s = Schedule(argmax())
+    ro, _ = s.split("a.r", 2)
+    s.reverse_compute_at("Y", ro)
+    check_same(argmax(), s, exact=True)
+
+
+def three_maps() -> Kernel:
+    """T = X; U = T; Y = T + U reversed."""
+    x, y = Buffer("X", (8,), i32), Buffer("Y", (8,), i32)
+    t, u = Buffer("T", (8,), i32), Buffer("U", (8,), i32)
+    steps = [
+        map_("t", t, lambda i: x[i]),
+        map_("u", u, lambda i: t[i]),
+        map_("y", y, lambda i: t[i] + u[7 - i]),
+    ]
+    return lower("chain", steps, [x, y], [y])
+
+
+def in_between() -> Schedule:
+    """The same with U allocated around all three nests."""
+    kernel = three_maps()
+    assert isinstance(kernel.body, Alloc) and isinstance(kernel.body.body, Block)
+    first, rest = kernel.body.body.stmts
+    assert isinstance(rest, Alloc)
+    nests = block(first, rest.body)
+    return Schedule(kernel.with_body(Alloc(rest.buffer, Alloc(kernel.body.buffer, nests))))
+
+
+def overlapped() -> Schedule:
+    s = Schedule(sums())
+    s.decompose_reduction("R", "r.i")
+    s.split("t.j", 4, tail="overlap")
+    s.reorder("t.j.o", "t.i", "t.j.i")
+    return s
+
+
+def behind_reduction() -> Schedule:
+    s = Schedule(matmul(8, 8, 4))
+    s.decompose_reduction("C", "mm.i")
+    s.reorder("mm.k", "mm.i", "mm.j")
+    return s
+
+
+REFUSED = [
+    (lambda: Schedule(matmul(8, 8, 4)), ("D", "relu.i"), "no nest that writes it follows"),
+    (lambda: Schedule(matmul(8, 8, 4)), ("D", "mm.k"), "C.*also written outside loop mm.k"),
+    (behind_reduction, ("D", "mm.j"), "loop mm.k computes the same part again"),
+    (lambda: Schedule(sums()), ("R", "t.j"), r"do not say when R\[r.i\] is to be written"),
+    (lambda: Schedule(sums(stencil=True)), ("R", "t.j"), "needs another part of the loop"),
+    (lambda: Schedule(three_maps()), ("Y", "t.i"), r"do not say when U\[u.i\] is to be written"),
+    (in_between, ("Y", "t.i"), r"a statement in between uses \['T'\]"),
+    (overlapped, ("R", "t.j.o"), "parts overlap, which repeats iterations, .*updates R"),
+]
+
+
+@pytest.mark.parametrize("make, step, message", REFUSED, ids=[m for _, _, m in REFUSED])
+def test_refusals(make, step, message):
+    s = make()
+    before = s.kernel
+    with pytest.raises(ScheduleError, match=message) as caught:
+        s.reverse_compute_at(*step)
+    assert caught.value.hint and caught.value.where and s.kernel is before
