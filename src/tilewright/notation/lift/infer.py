@@ -95,8 +95,8 @@ def result(f: n.Fun, args: Types, scope: Scope) -> Type:
 def unpacked(f: n.Fun, args: Types) -> Types:
     """The items of the tuple, where a function of several arguments is given one tuple."""
     expected = arity(f)
-    if expected is not None and expected > 1 and len(args) == 1:
-        if isinstance(args[0], TupleType) and len(args[0].items) == expected:
+    if expected != 1 and len(args) == 1 and isinstance(args[0], TupleType):
+        if expected in (None, len(args[0].items)):
             return args[0].items
     return args
 

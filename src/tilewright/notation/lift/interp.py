@@ -107,7 +107,7 @@ class _Scope:
 
     def call(self, f: n.Fun, args: Sequence[Value]) -> Value:
         expected = arity(f)
-        if expected is not None and expected > 1 and len(args) == 1:
+        if expected != 1 and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
         return _CALL[type(f)](f, self, *args)
 
@@ -154,7 +154,7 @@ def _reduce(f: n.AnyReduce, s: _Scope, x: Value) -> Value:
 
 def _part_red(f: n.PartRed, s: _Scope, x: Value) -> Value:
     run = len(x) // number(f.count, {})
-    return [_fold(f, s, x[i : i + run]) for i in range(0, len(x), run)]
+    return [_fold(f, s, x[i * run : (i + 1) * run]) for i in range(number(f.count, {}))]
 
 
 def _scan(f: n.AnyScan, s: _Scope, x: Value) -> Value:

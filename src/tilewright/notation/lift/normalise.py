@@ -118,7 +118,7 @@ class _Work:
 
     def call(self, f: n.Fun, args: Sequence[View], scope: _Scope) -> View:
         expected = arity(f)
-        if expected is not None and expected > 1 and len(args) == 1:
+        if expected != 1 and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
         if type(f) in LAYOUT:
             return LAYOUT[type(f)](f, *args)
