@@ -20,7 +20,8 @@ Run = Callable[[tuple[Any, ...]], object]
 class Function:
     """`kernel` as a function on NumPy arrays: inputs first, outputs last, written in place.
 
-    target: a target's name, or "interp" for the interpreter (slow; it defines the meaning).
+    target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
+    defines the meaning).
     threads: as for `tilewright.compile`. Raises UnsupportedError for an unknown target, or a
     program that the target has no code for.
     """
@@ -28,7 +29,13 @@ class Function:
     def __init__(self, kernel: Kernel, target: str = "cpu", threads: int | None = None) -> None:
         self.kernel: Final = kernel
         self.target: Final = target
-        make = _interpreted if target == "interp" else _native(target, threads)
+        make: Callable[[Kernel], Run]
+        if target == "interp":
+            make = _interpreted
+        elif target in registry.simulators():
+            make = registry.simulator(target).load
+        else:
+            make = _native(target, threads)
         self._run: Final = make(kernel)
 
     def __call__(self, *arrays: Any) -> None:
@@ -47,7 +54,7 @@ class Function:
         """The program as text: `kernel`, or `llvm` or `asm` where the target is a CPU."""
         if kind == "kernel":
             return repr(self.kernel)
-        if kind not in ("llvm", "asm") or self.target == "interp":
+        if kind not in ("llvm", "asm") or self.target not in registry.names():
             raise InputError(f"no {kind!r} text of a function for {self.target!r}")
         return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
 

@@ -27,7 +27,7 @@ def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
     index out of range (TW-INDEX).
     """
     for b in kernel.params:
-        _check(kernel, b, buffers.get(b))
+        check_array(kernel, b, buffers.get(b))
     writer = Writer()
     source = writer.kernel(kernel)
     scope = writer.scope | {"out_of_range": _out_of_range, "undefined": _undefined}
@@ -40,7 +40,8 @@ def run(kernel: Kernel, buffers: Mapping[Buffer, Any]) -> None:
             buffers[b].reshape(-1)[:] = np.asarray(values, b.dtype.numpy)
 
 
-def _check(kernel: Kernel, buffer: Buffer, array: Any) -> None:
+def check_array(kernel: Kernel, buffer: Buffer, array: Any) -> None:
+    """Raise InputError unless `array` can be the memory of a parameter."""
     if array is None:
         raise InputError(f"no array for {buffer!r}", where=kernel.name)
     if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -88,4 +88,17 @@ class Target(Protocol):
 
     def text(self, kernel: Kernel, symbol: str, kind: str) -> str:
         """A scheduled kernel as `llvm` or `asm` text."""
+        ...
+
+
+class Simulator(Protocol):
+    """A machine that exists as a program only: it runs a scheduled kernel as the machine would."""
+
+    name: str
+
+    def load(self, kernel: Kernel) -> Callable[[Sequence[Any]], object]:
+        """The kernel as a function of one array per parameter, which says what the machine did.
+
+        Raises CompileError for what the machine cannot do.
+        """
         ...

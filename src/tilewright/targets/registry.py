@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from tilewright.base.errors import UnsupportedError
-from tilewright.targets.base import Target
+from tilewright.targets.base import Simulator, Target
 
 _FACTORIES = {"cpu": "tilewright.targets.cpu.target:make"}
+_SIMULATORS = {"vdla": "tilewright.targets.vdla.simulator:make"}
 
 
 def names() -> tuple[str, ...]:
     """The targets this build knows."""
     return tuple(sorted(_FACTORIES))
+
+
+def simulators() -> tuple[str, ...]:
+    """The machines that are simulated."""
+    return tuple(sorted(_SIMULATORS))
 
 
 def register(name: str, factory: str) -> None:
@@ -26,9 +33,24 @@ def target(name: str = "cpu", mcpu: str = "native", exact: bool = False) -> Targ
     Raises UnsupportedError for an unknown one.
     """
     if name not in _FACTORIES:
-        raise UnsupportedError(
-            f"unknown target {name!r}", code="TW-TARGET", hint=f"known: {', '.join(names())}"
-        )
-    module, function = _FACTORIES[name].split(":")
-    made: Target = getattr(importlib.import_module(module), function)(mcpu, exact)
+        raise _unknown(name)
+    made: Target = _load(_FACTORIES[name])(mcpu, exact)
     return made
+
+
+def simulator(name: str) -> Simulator:
+    """The simulated machine `name`. Raises UnsupportedError for an unknown one."""
+    if name not in _SIMULATORS:
+        raise _unknown(name)
+    made: Simulator = _load(_SIMULATORS[name])()
+    return made
+
+
+def _load(place: str) -> Any:
+    module, function = place.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _unknown(name: str) -> UnsupportedError:
+    hint = f"known: {', '.join(names())}; simulated, for one kernel: {', '.join(simulators())}"
+    return UnsupportedError(f"unknown target {name!r}", code="TW-TARGET", hint=hint)

@@ -1,0 +1,15 @@
+"""A small example accelerator, simulated: two memories on the chip and one matrix unit.
+
+`inp_buffer` holds what the matrix unit reads, `acc_buffer` what it accumulates into. `gemm8x8` is
+the unit, `dma_copy2d` moves rectangles between them and the caller's memory. There is no scalar
+unit: everything but loops and addresses has to be done by these intrinsics, reached by `tensorize`.
+After the VDLA of TVM's tutorials (Chen et al., OSDI 2018).
+"""
+
+from __future__ import annotations
+
+from tilewright.targets.vdla.intrinsics import dma_copy2d, fill_zero, gemm8x8
+from tilewright.targets.vdla.machine import ACC_BUFFER as acc_buffer
+from tilewright.targets.vdla.machine import INP_BUFFER as inp_buffer
+
+__all__ = ["acc_buffer", "dma_copy2d", "fill_zero", "gemm8x8", "inp_buffer"]
