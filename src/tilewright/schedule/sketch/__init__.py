@@ -1,0 +1,1 @@
+"""Sketches: families of schedules with free parameters, for any sequence of Computations."""
