@@ -21,10 +21,11 @@ from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Max, call, const
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import For, Kernel
-from tilewright.schedule import Schedule, Step, replay
-from tilewright.schedule.tree import loops_of, walk
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule, replay
+from tilewright.schedule.tree import loops_of
 from tilewright.targets.registry import target
+from tilewright.testing.random_schedules import random_step
 
 f32 = dtypes.float32
 
@@ -62,36 +63,6 @@ def softmax_product() -> Kernel:
     return lower("softmax_product", steps, [a, b, y], [y])
 
 
-def attempt(r: random.Random, kernel: Kernel) -> Step:
-    """A primitive with arguments that name something in the kernel, sensible or not."""
-    f = r.choice(loops_of(kernel.body))
-    name = f.var.name
-    chain = [f]
-    while isinstance(chain[-1].body, For):
-        chain.append(chain[-1].body)
-    order = [g.var.name for g in chain]
-    r.shuffle(order)
-    buffers = [b.name for p in walk(kernel.body) for b in _buffers(p.stmt)]
-    buffer = r.choice(buffers or [b.name for b in kernel.params])
-    return r.choice([
-        Step("split", (name, r.choice([2, 4, 7, 8])), {"tail": r.choice(["guard", "cut"])}),
-        Step("reorder", tuple(order)),
-        Step("fuse", (name, chain[1].var.name if len(chain) > 1 else name)),
-        Step(r.choice(["vectorize", "unroll", "parallel"]), (name,)),
-        Step("decompose_reduction", (buffer, name)),
-        Step("cache_write", (buffer, name)),
-        Step("cache_read", (buffer, name)),
-        Step("compute_at", (buffer, name)),
-        Step("compute_inline", (buffer,)),
-        Step("rfactor", (name,)),
-    ])  # fmt: skip
-
-
-def _buffers(stmt: object) -> list[Buffer]:
-    buffer = getattr(stmt, "buffer", None)
-    return [buffer] if isinstance(buffer, Buffer) else []
-
-
 def primitives(steps: int) -> dict[tuple[str, bool], list[float]]:
     """Milliseconds of each request, by primitive and whether it was permitted."""
     times: dict[tuple[str, bool], list[float]] = defaultdict(list)
@@ -100,7 +71,8 @@ def primitives(steps: int) -> dict[tuple[str, bool], list[float]]:
         s = Schedule(softmax_product() if n % 2 else convolution()[0])
         n += 1
         while len(loops_of(s.kernel.body)) < 30 and done < steps:
-            step = attempt(r, s.kernel)
+            step = random_step(r, s.kernel)
+            assert step is not None
             big = len(loops_of(s.kernel.body)) >= 15
             start = time.process_time()
             try:
