@@ -111,6 +111,11 @@ class Expr(Node):
         """The expression `self != other`."""
         return Ne(self, as_expr(other, self.dtype))
 
+    def astype(self, dtype: Any) -> Expr:
+        """The value converted to a dtype (see Cast); itself if it has it."""
+        to = dtypes.dtype_of(dtype)
+        return self if self.dtype is to else Cast(self, to)
+
     def __bool__(self) -> bool:
         raise TypeError(
             "an expression has no truth value while it is built; use Select, &, |, ~ or eq()"
@@ -151,8 +156,8 @@ class Binary(Expr):
     def _derive(self) -> DType:
         if self.lhs.dtype is not self.rhs.dtype:
             raise TypeError(
-                f"{type(self).__name__}: operands are {self.lhs.dtype} and {self.rhs.dtype}; "
-                "cast one of them"
+                f"{type(self).__name__}: operands are {self.lhs.dtype} and {self.rhs.dtype}: "
+                f"{self.lhs!r} and {self.rhs!r}; convert one, as by .astype('{self.lhs.dtype}')"
             )
         return self.lhs.dtype
 

@@ -1,0 +1,1 @@
+"""Tensor expressions: Computations written as `C = compute(shape, lambda y, x: ...)`."""

@@ -1,0 +1,242 @@
+"""placeholder, var, reduce_axis, compute, scan: the constructors of tensor expressions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.base.errors import InputError
+from tilewright.compute.nodes import CC, PW
+from tilewright.expr.nodes import INDEX, Expr, Load, Var
+from tilewright.ir.node import postorder
+from tilewright.notation.te.functions import const
+from tilewright.notation.te.naming import assigned, fresh
+from tilewright.notation.te.nodes import (
+    Axis,
+    Compute,
+    Extent,
+    Placeholder,
+    Recurrence,
+    Tensor,
+    TensorBuffer,
+)
+from tilewright.notation.te.program import check_static, order
+from tilewright.notation.te.reduce import Reduction
+
+
+def var(name: str | None = None, dtype: Any = "int64") -> Var:
+    """A size that is known when a built function is called."""
+    return Var(name or _name("n"), dtype_of(dtype))
+
+
+def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
+    """A tensor that the caller gives. Raises InputError for a shape that is none."""
+    label = name or _name("placeholder")
+    tensor = Tensor(label, _shape(shape, label), dtype_of(dtype))
+    tensor.op = Placeholder(tensor)
+    return tensor
+
+
+def reduce_axis(domain: Any, name: str | None = None) -> Axis:
+    """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`."""
+    label = name or _name("k")
+    if not isinstance(domain, tuple | list) or len(domain) != 2:
+        raise InputError(
+            f"the domain is {domain!r}", where=f"reduce_axis {label}", hint="give (low, high)"
+        )
+    low, high = domain
+    extent = high if isinstance(low, int) and low == 0 else high - low
+    return Axis(label, INDEX, low, _shape(extent, label)[0], PW)
+
+
+def compute(
+    shape: Any, fcompute: Callable[..., Any], name: str | None = None
+) -> Tensor | tuple[Tensor, ...]:
+    """A tensor by its value at each index: `compute((m, n), lambda i, j: A[i, j] + 1)`.
+
+    fcompute gets one axis per dimension and returns an expression, a reduction, or a tuple of
+    expressions for several tensors; a reduction on tuples makes several tensors too.
+    Raises InputError for a wrong number of arguments, mixed dtypes, an access outside of a tensor.
+    """
+    names = [name] if name else assigned() or ["compute"]
+    where = f"compute {names[0]}"
+    extents = _shape(shape, where)
+    axis = _axes(extents, fcompute, where)
+    try:
+        body = fcompute(*axis)
+    except TypeError as error:  # raised where an expression is built of parts that do not fit
+        raise InputError(str(error), where=where) from error
+    reduction = body if isinstance(body, Reduction) else None
+    values = _values(body, reduction, where)
+    labels = _labels(names, len(values))
+    _check_bound(values, {*axis, *(reduction.axes if reduction else ())}, where)
+    outputs = tuple(Tensor(n, extents, v.dtype) for n, v in zip(labels, values, strict=True))
+    op = Compute(
+        labels[0] if len(labels) == len(names) else names[0],
+        axis,
+        reduction.axes if reduction else (),
+        values,
+        reduction.op if reduction else None,
+        reduction.scanned if reduction else (),
+        outputs,
+    )
+    for t in outputs:
+        t.op = op
+    check_static(op)
+    return outputs if isinstance(body, tuple) or len(outputs) > 1 else outputs[0]
+
+
+def _check_bound(values: tuple[Expr, ...], axes: set[Axis], where: str) -> None:
+    for value in values:
+        for node in postorder(value):
+            if isinstance(node, Axis) and node not in axes:
+                raise InputError(
+                    f"{node.name} is neither an axis of the tensor nor reduced over",
+                    where=where,
+                    hint=f"as in sum(..., axis={node.name})",
+                )
+
+
+def scan(
+    init: Tensor | Sequence[Tensor],
+    update: Tensor | Sequence[Tensor],
+    state: Tensor | Sequence[Tensor],
+    inputs: Sequence[Tensor] = (),
+    name: str | None = None,
+) -> Tensor | tuple[Tensor, ...]:
+    """A recurrence along dimension 0: slices `init` first, each later one by `update`.
+
+    state: placeholders of the whole shape that the updates read at earlier steps, `state[t-1, i]`.
+    inputs: the other tensors that the updates read (as TVM has it; they are found anyway).
+    Every tensor between state and update has the time as its dimension 0 and is read there only at
+    the current step. Raises InputError where shapes, dtypes or these conditions do not fit.
+    """
+    inits, updates, states = _tensors(init), _tensors(update), _tensors(state)
+    names = [name] if name else assigned() or ["scan"]
+    where = f"scan {names[0]}"
+    if not len(inits) == len(updates) == len(states):
+        raise InputError(
+            f"{len(inits)} inits, {len(updates)} updates and {len(states)} states", where=where
+        )
+    for i, u, s in zip(inits, updates, states, strict=True):
+        _check_state(i, u, s, where)
+    steps = _steps(updates, states, where)
+    first, whole = inits[0].shape[0], states[0].shape[0]
+    time = Axis(steps[-1].axis[0].name, INDEX, first, whole - first, CC)
+    labels = _labels(names, len(states))
+    outputs = tuple(Tensor(n, s.shape, s.dtype) for n, s in zip(labels, states, strict=True))
+    op = Recurrence(names[0], time, inits, steps, updates, states, outputs)
+    for t in outputs:
+        t.op = op
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> None:
+    if not isinstance(state.op, Placeholder):
+        raise InputError(f"the state {state!r} is no placeholder", where=where)
+    if update.shape != state.shape or init.shape[1:] != state.shape[1:]:
+        raise InputError(
+            f"init {init!r}, update {update!r} and state {state!r} have different shapes",
+            where=where,
+            hint="state and update have the whole shape, init the first slices of it",
+        )
+    if not init.dtype is update.dtype is state.dtype:
+        raise InputError(
+            f"init is {init.dtype}, update {update.dtype}, state {state.dtype}", where=where
+        )
+
+
+def _steps(
+    updates: tuple[Tensor, ...], states: tuple[Tensor, ...], where: str
+) -> tuple[Compute, ...]:
+    """The operations of one step: those between the states and the updates."""
+    changing: set[Tensor] = set(states)
+    steps: list[Compute] = []
+    for op in order(updates):
+        if isinstance(op, Placeholder) or not (
+            changing & set(op.inputs) or any(t in updates for t in op.outputs)
+        ):
+            continue
+        if not isinstance(op, Compute) or not op.axis or op.scanned[:1] == op.axis[:1]:
+            raise InputError(f"{op.name} is no step along dimension 0", where=where)
+        steps.append(op)
+        changing.update(op.outputs)
+    made = {t for s in steps for t in s.outputs}
+    for s in steps:
+        for load in _loads(s):
+            source = load.buffer
+            if not isinstance(source, TensorBuffer) or source.tensor not in made:
+                continue
+            if load.index[0] is not s.axis[0]:
+                raise InputError(
+                    f"{s.name} reads {load!r} at another step than its own",
+                    where=where,
+                    hint="only a state may be read at earlier steps",
+                )
+    return tuple(steps)
+
+
+def _loads(op: Compute) -> list[Load]:
+    return [n for v in op.values for n in postorder(v) if isinstance(n, Load)]
+
+
+def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (given,) if isinstance(given, Tensor) else tuple(given)
+
+
+def _name(default: str) -> str:
+    found = assigned()
+    return found[0] if found else default
+
+
+def _labels(names: list[str], count: int) -> list[str]:
+    """One name per output: those given, or `<name>.v0`, `<name>.v1`."""
+    if len(names) == count:
+        return names
+    return [f"{names[0]}.v{n}" for n in range(count)] if count > 1 else names[:1]
+
+
+def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
+    parts = shape if isinstance(shape, tuple | list) else (shape,)
+    for n in parts:
+        sized = isinstance(n, Expr) and n.dtype is INDEX
+        if not sized and (isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0):
+            raise InputError(
+                f"the extent {n!r} is no size", where=where, hint="an integer, or var('n')"
+            )
+    return tuple(n if isinstance(n, Expr) else int(n) for n in parts)
+
+
+def _axes(shape: tuple[Extent, ...], f: Callable[..., Any], where: str) -> tuple[Axis, ...]:
+    """One axis per dimension, with the lambda's own names where it has them."""
+    kinds = inspect.Parameter
+    parameters = list(inspect.signature(f).parameters.values())
+    named = [p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD]
+    rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None)
+    if len(named) > len(shape) or (len(named) < len(shape) and rest is None):
+        raise InputError(
+            f"the function takes {len(named)} indices, the shape has {len(shape)} dimensions",
+            where=where,
+        )
+    taken: set[str] = set()
+    names = named + [f"{rest}{n}" for n in range(len(shape) - len(named))]
+    labels = [fresh(taken, n.strip("_") or "i") for n in names]
+    return tuple(Axis(n, INDEX, 0, e, CC) for n, e in zip(labels, shape, strict=True))
+
+
+def _values(body: Any, reduction: Reduction | None, where: str) -> tuple[Expr, ...]:
+    if reduction is not None:
+        return reduction.values
+    parts = body if isinstance(body, tuple) else (body,)
+    if any(isinstance(p, Reduction) for p in parts):
+        raise InputError(
+            "several reductions in one body",
+            where=where,
+            hint="comm_reducer reduces tuples by one operator; or give each its own compute",
+        )
+    for p in parts:
+        if not isinstance(p, Expr | bool | int | float):
+            raise InputError(f"the body is {p!r}, no expression", where=where)
+    return tuple(p if isinstance(p, Expr) else const(p) for p in parts)

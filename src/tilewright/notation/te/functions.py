@@ -1,0 +1,121 @@
+"""Scalar functions of bodies, by the names that TVM's users know.
+
+Every function of `expr.functions.FUNCTIONS` is here under its name; `ALIASES` adds the other
+names. A Python number beside an expression takes the expression's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.base.dtypes import DType, bool_, dtype_of, float32
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.nodes import INDEX, Bitcast, Const, Expr, Select, as_expr
+
+ALIASES: Final = {
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "atanh": "arctanh",
+    "fabs": "abs",
+    "nearbyint": "round_even",
+    "power": "pow",
+    "tgamma": "gamma",
+}
+
+# Names of the notation for nodes that Python has no operator for (or another meaning).
+_BINARY: Final[dict[str, type[nodes.Binary]]] = {
+    "rem": nodes.Rem,
+    "fmod": nodes.Rem,
+    "truncmod": nodes.Rem,
+    "truncdiv": nodes.Div,
+    "floordiv": nodes.FloorDiv,
+    "floormod": nodes.Mod,
+    "indexdiv": nodes.FloorDiv,
+    "indexmod": nodes.Mod,
+    "shl": nodes.Shl,
+    "shr": nodes.Shr,
+    "eq": nodes.Eq,
+    "ne": nodes.Ne,
+}
+
+
+def const(value: Any, dtype: Any = None) -> Const:
+    """A constant; without a dtype an integer is int64, a truth value bool, a float float32."""
+    if dtype is not None:
+        return nodes.const(value, dtype_of(dtype))
+    if isinstance(value, bool):
+        return nodes.const(value, bool_)
+    return nodes.const(value, INDEX if isinstance(value, int) else float32)
+
+
+def cast(value: Expr, dtype: Any) -> Expr:
+    """`value.astype(dtype)`; TVM's order, `cast(dtype, value)`, is understood too."""
+    if isinstance(dtype, Expr):
+        value, dtype = dtype, value
+    return value.astype(dtype)
+
+
+def bitcast(value: Expr, dtype: Any) -> Expr:
+    """The same bits as another dtype of the same width."""
+    return Bitcast(value, dtype_of(dtype))
+
+
+def if_then_else(condition: Expr, then: Any, otherwise: Any) -> Expr:
+    """`then` where the condition holds, else `otherwise`; only the chosen one is read."""
+    a, b = _alike("if_then_else", (then, otherwise))
+    if condition.dtype is not bool_:
+        raise InputError(f"the condition is {condition.dtype}, not bool", where="if_then_else")
+    return Select(condition, a, b)
+
+
+select = if_then_else
+
+
+def _alike(where: str, values: tuple[Any, ...]) -> tuple[Expr, ...]:
+    """The values as expressions of one dtype."""
+    typed = [v for v in values if isinstance(v, Expr)]
+    dtype: DType = typed[0].dtype if typed else const(values[0]).dtype
+    for v in typed:
+        if v.dtype is not dtype:
+            raise InputError(
+                f"{typed[0]!r} is {dtype}, {v!r} is {v.dtype}",
+                where=where,
+                hint=f"convert one: .astype('{dtype}')",
+            )
+    return tuple(as_expr(v, dtype) for v in values)
+
+
+def _function(name: str, target: str) -> Callable[..., Expr]:
+    arity = FUNCTIONS[target].arity
+
+    def apply(*args: Any) -> Expr:
+        if len(args) != arity:
+            raise InputError(f"it takes {arity} arguments, {len(args)} given", where=name)
+        return nodes.call(target, *_alike(name, args))
+
+    apply.__name__ = name
+    apply.__doc__ = f"`{target}` of expressions of one dtype."
+    return apply
+
+
+def _binary(name: str, node: type[nodes.Binary]) -> Callable[..., Expr]:
+    def apply(a: Any, b: Any) -> Expr:
+        return node(*_alike(name, (a, b)))
+
+    apply.__name__ = name
+    apply.__doc__ = f"The {node.__name__} node of two values of one dtype."
+    return apply
+
+
+TABLE: Final[dict[str, Callable[..., Expr]]] = {
+    **{name: _function(name, name) for name in FUNCTIONS},
+    **{alias: _function(alias, name) for alias, name in ALIASES.items()},
+    **{name: _binary(name, node) for name, node in _BINARY.items()},
+}
