@@ -144,3 +144,73 @@ def test_refusals(make, step, message):
     with pytest.raises(ScheduleError, match=message) as caught:
         s.reverse_compute_at(*step)
     assert caught.value.hint and caught.value.where and s.kernel is before
+
+
+@pytest.mark.parametrize("tail, m, n", [("exact", 12, 48), ("overlap", 13, 50)])
+def test_epilogue_where_the_tile_is_written_back(tail, m, n, check_same, golden):
+    kernel = matmul(m, n, 7)
+    s = Schedule(kernel)
+    _, jo, _, _ = s.tile("mm.i", "mm.j", 4, 16, tail=tail)
+    s.cache_write("C", jo)
+    s.reverse_compute_inline("C")
+    check_same(kernel, s, exact=True)
+    golden(f"schedule_reverse_inline_{tail}", repr(s.kernel))
+
+
+def transposed(extent: int = 8) -> Kernel:
+    """T = X + 1; Y[j, i] = T[i, j] ** 2 for i < extent."""
+    x, t = Buffer("X", (8, 6), i32), Buffer("T", (8, 6), i32)
+    y = Buffer("Y", (6, extent), i32)
+    steps = [
+        map_("t", t, lambda i, j: x[i, j] + 1),
+        map_("y", y, lambda j, i: t[i, j] * t[i, j]),
+    ]
+    return lower("k", steps, [x, y], [y])
+
+
+def test_a_guard_of_the_producer_serves_the_consumer(check_same):
+    s = Schedule(transposed())
+    io, *_ = s.tile("t.i", "t.j", 3, 4, tail="guard")
+    s.parallel(io)
+    s.reverse_compute_inline("T")
+    check_same(transposed(), s, exact=True)
+    assert s.loops == (io, "t.j.o", "t.i.i", "t.j.i")
+
+
+def partly() -> Schedule:
+    """T is stored by two nests."""
+    s = Schedule(transposed())
+    s.split("t.i", 3, tail="cut")
+    return s
+
+
+def two_steps() -> Kernel:
+    """T = X; Z = X; Y = T + Z[0]; then X is output too."""
+    x, y = Buffer("X", (8,), i32), Buffer("Y", (8,), i32)
+    t, z = Buffer("T", (8,), i32), Buffer("Z", (8,), i32)
+    steps = [
+        map_("t", t, lambda i: x[i] * 2),
+        map_("z", z, lambda i: x[i] + 1),
+        map_("y", y, lambda i: t[i] + z[7 - i]),
+    ]
+    return lower("k", steps, [x, z, y], [z, y])
+
+
+NOT_INLINED = [
+    (lambda: Schedule(matmul(8, 8, 4)), "C", "not written by a single Store", "cache_write"),
+    (lambda: Schedule(transposed()), "Y", "it is a parameter", "cache_write"),
+    (lambda: Schedule(transposed(5)), "T", "does not map all of it one to one", "elementwise"),
+    (partly, "T", "not written by a single Store", "cache_write"),
+    (lambda: Schedule(three_maps()), "T", "not read by a single Store", "compute_inline"),
+    (lambda: Schedule(two_steps()), "T", r"\['Z'\] is used in another way", "statements in betw"),
+    (lambda: Schedule(sums()), "T", "not read by a single Store", "compute_inline"),
+]
+
+
+@pytest.mark.parametrize("make, name, message, hint", NOT_INLINED, ids=[x[2] for x in NOT_INLINED])
+def test_refusals_to_inline(make, name, message, hint):
+    s = make()
+    before = s.kernel
+    with pytest.raises(ScheduleError, match=message) as caught:
+        s.reverse_compute_inline(name)
+    assert hint in caught.value.hint and caught.value.where and s.kernel is before

@@ -134,6 +134,10 @@ class Schedule(Record):
         name = intrinsic.name if isinstance(intrinsic, TensorIntrinsic) else intrinsic
         return self._do("tensorize", loop, name)  # type: ignore[no-any-return]
 
+    def reverse_compute_inline(self, buffer: str) -> None:
+        """Apply the map that reads an intermediate where that is stored."""
+        self._do("reverse_compute_inline", buffer)
+
     def rfactor(self, loop: str, scope: str = "register") -> tuple[str, ...]:
         """A partial result per iteration of a reduction loop; the new buffers' names."""
         return self._do("rfactor", loop, scope)  # type: ignore[no-any-return]

@@ -99,6 +99,12 @@ def all_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None) -> Part
         return Part(tree.Place(s, above))
 
 
+def used_as_index(root: Stmt, buffer: Buffer) -> bool:
+    """Whether a value of `buffer` says where to read or write: then it must be the final one."""
+    found = (i for a in tree.accesses(root) for i in a.index)
+    return any(x.buffer is buffer for i in found for x in tree.loads(i))
+
+
 def sweep(
     prefix: str,
     shape: Sequence[int],

@@ -79,6 +79,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("compute_inline", (at.buffer,)),
+    lambda r, at: Step("reverse_compute_inline", (at.buffer,)),
     lambda r, at: Step("rfactor", (at.loop,)),
     lambda r, at: Step("set_scope", (at.buffer, "stack")),
 )

@@ -14,6 +14,7 @@ from tilewright.schedule.primitives import (
     partial,
     place,
     reverse,
+    reverse_inline,
     slide,
     tile,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "partial",
     "place",
     "reverse",
+    "reverse_inline",
     "slide",
     "tile",
 ]

@@ -14,6 +14,7 @@ from tilewright.schedule import tree
 from tilewright.schedule.legality import check_kinds, check_repeatable
 from tilewright.schedule.region import Region, region, span, uncovered
 from tilewright.schedule.restrict import restrict
+from tilewright.schedule.staging import used_as_index
 from tilewright.schedule.table import primitive
 
 _VERB = "reverse_compute_at"
@@ -68,7 +69,7 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
     moved, starts = restrict(sides.consumer, boxes, env, _VERB, updates=True)
     repeats = _check_covered(out, sides.consumer, starts, moving, env | tree.environment(moved))
     if repeats:
-        _check_repeatable(kernel, boxes, f, repeats, env)
+        _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
     inner = For(f.var, f.extent, f.kind, block(f.body, moved))
     nest = tree.put(kernel.with_body(sides.producer), tree.Place(f, sides.path), inner).body
@@ -210,17 +211,15 @@ def _not_covered(out: Buffer, f: For, what: str) -> ScheduleError:
 
 
 def _check_repeatable(
-    kernel: Kernel, boxes: Mapping[Buffer, Region], f: For, repeats: Sequence[For], env: tree.Env
+    kernel: Kernel, boxes: Mapping[Buffer, Region], f: For, repeats: Sequence[For], consumer: Stmt
 ) -> None:
     """Where parts overlap: each is computed wholly in one iteration, and used again harmlessly."""
+    env = tree.environment(kernel.body)
+    hint = "split the producer with another tail, or decompose the consumer's reduction"
     for b in boxes:
         found = uncovered(f.body, b, env, writes_too=True)
-        if found is not None:
-            raise _error(
-                b.name,
-                f"the parts overlap, and {found} is not computed wholly in its iteration",
-                "decompose the reduction inside the loop, or split without tail='overlap'",
-            )
+        if found is not None or used_as_index(consumer, b):
+            what = "it is used as an index" if found is None else f"{found} is not computed there"
+            raise _error(b.name, f"the parts overlap, and {what} before it is final", hint)
     for x in repeats:
-        hint = "split the producer with another tail, or decompose the consumer's reduction"
         check_repeatable(kernel, x, _VERB, "parts overlap, which repeats iterations", hint)

@@ -1,0 +1,223 @@
+"""reverse_compute_inline: a consumer's elementwise map applied where its input is stored."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.bounds import proves, refine
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.loops.access import reads, writes
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
+from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, check_kinds
+from tilewright.schedule.region import span
+from tilewright.schedule.staging import intermediate, used_as_index, within
+from tilewright.schedule.table import primitive
+
+_VERB = "reverse_compute_inline"
+
+
+def _error(buffer: str, message: str, hint: str) -> ScheduleError:
+    return ScheduleError(f"{_VERB}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
+@primitive
+def reverse_compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+    """Apply the map that reads an intermediate where the intermediate is stored, in its place.
+
+    args: the buffer, which vanishes.
+    requires: one Store writes the buffer, all of it (a reduction does so after cache_write); one
+        Store reads it, in a plain nest that follows in the same sequence, whose loops are the
+        dimensions of that read and whose iterations do not depend on one another; the nests share
+        nothing else, and what stands in between leaves what the consumer reads and writes alone.
+    before: alloc T: { for i: { for k: a[0] += x; T[i] = a[0] }
+                       for j: D[j] = g(T[j]) }
+    after:  for i: { for k: a[0] += x; D[i] = g(a[0]) }
+    """
+    buffer, _ = intermediate(kernel, name, _VERB)
+    kernel, made, used = _beside(kernel, buffer)
+    common = _common(made, used)
+    home = made.above[common - 1]
+    assert isinstance(home, Block)
+    producer = (*made.above, made.stmt)[common]
+    nest = (*used.above, used.stmt)[common]
+    loops = _plain(nest, used, buffer)
+    env = tree.environment(kernel.body)
+    target, load = _checked_read(used, loops, buffer, env)
+    assert isinstance(made.stmt, Store) and isinstance(used.stmt, Store)
+    _check_apart(home, producer, nest, buffer, target)
+    _check_covered(made, common, loops, load, env)
+
+    point: dict[Any, Any] = {load: made.stmt.value}
+    pairs = zip(load.index, made.stmt.index, strict=True)
+    point |= {i: at for i, at in pairs if isinstance(i, Var) and i in {f.var for f in loops}}
+    index = tuple(tree.tidy(tree.rewrite(i, env, point), env) for i in used.stmt.index)
+    new = Store(target, index, tree.rewrite(used.stmt.value, env, point))
+    inside = made.above[common:]
+    changed = tree.put(kernel.with_body(producer), tree.Place(made.stmt, inside), new).body
+    kept = (s for s in home.stmts if s is not nest)
+    sequence = block(*(changed if s is producer else s for s in kept))
+    result = tree.put(kernel, tree.Place(home, made.above[: common - 1]), sequence)
+    result = result.with_body(tree.without_alloc(result.body, buffer))
+    around = [f.var.name for f in made.loops]
+    check_kinds(result, around, _VERB, "inline it before the loops get their kinds")
+    return result, None
+
+
+def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, tree.Place, tree.Place]:
+    """The Store that writes `buffer` and the one that reads it, with no Alloc between the nests."""
+    made = [p for p in tree.walk(kernel.body) if _writes(p.stmt, buffer)]
+    used = [p for p in tree.walk(kernel.body) if _reads(p.stmt, buffer)]
+    if len(made) != 1 or not isinstance(made[0].stmt, Store):
+        raise _error(
+            buffer.name,
+            "it is not written by a single Store",
+            "cache_write it, so that one Store writes the final value",
+        )
+    if len(used) != 1 or not isinstance(used[0].stmt, Store) or used[0].stmt is made[0].stmt:
+        raise _error(
+            buffer.name, "it is not read by a single Store", "compute_inline can serve several"
+        )
+    common = _common(made[0], used[0])
+    home = made[0].above[common - 1] if common else None
+    if not isinstance(home, Block) or common == len(used[0].above):
+        raise _error(
+            buffer.name,
+            "it is not written in one nest of a sequence and read in another",
+            "fission the loop around both",
+        )
+    later = used[0].above[common]
+    if not isinstance(later, Alloc):
+        return kernel, made[0], used[0]
+    parts = (x.body if (x is later and isinstance(x, Alloc)) else x for x in home.stmts)
+    lifted = Alloc(later.buffer, block(*parts))
+    return _beside(tree.put(kernel, tree.Place(home, used[0].above[: common - 1]), lifted), buffer)
+
+
+def _writes(s: Stmt, buffer: Buffer) -> bool:
+    return not tree.below(s) and buffer in writes(s)
+
+
+def _reads(s: Stmt, buffer: Buffer) -> bool:
+    own = (e for e in s.children() if isinstance(e, Expr))
+    return any(x.buffer is buffer for e in own for x in tree.loads(e))
+
+
+def _common(a: tree.Place, b: tree.Place) -> int:
+    """How many statements are around both."""
+    count = 0
+    for x, y in zip(a.above, b.above):
+        if x is not y:
+            break
+        count += 1
+    return count
+
+
+def _plain(nest: Stmt, used: tree.Place, buffer: Buffer) -> list[For]:
+    """The loops of the consumer, which are all there is around its Store."""
+    loops: list[For] = []
+    s = nest
+    while isinstance(s, For):
+        loops.append(s)
+        s = s.body
+    if s is not used.stmt:
+        raise _error(
+            buffer.name,
+            "its reader is not one Store in a plain nest",
+            "reverse_compute_at can move any nest",
+        )
+    return loops
+
+
+class _Read(NamedTuple):
+    target: Buffer
+    load: Load
+
+
+def _checked_read(used: tree.Place, loops: list[For], buffer: Buffer, env: tree.Env) -> _Read:
+    """Where the consumer stores and its one read, indexed by each loop once."""
+    s = used.stmt
+    assert isinstance(s, Store)
+    found = [x for e in (*s.index, s.value) for x in tree.loads(e) if x.buffer is buffer]
+    load = found[0]
+    vars_ = [i for i in load.index if i in {f.var for f in loops}]
+    inner = {v for i in load.index for v in tree.variables(i)} & {f.var for f in loops}
+    if len(set(found)) != 1 or len(vars_) != len(loops) or inner != set(vars_):
+        raise _error(
+            buffer.name,
+            f"it is read as {', '.join(map(repr, dict.fromkeys(found)))}, which is not each loop "
+            "of the reader once",
+            "only elementwise maps can be applied at the store",
+        )
+    for f in loops:
+        extent = buffer.shape[load.index.index(f.var)]
+        meet = next(carried(f.body, f.var, env, updates=False, overlap=False), None)
+        if f.trips != extent or meet is not None:
+            raise _error(
+                buffer.name,
+                f"loop {f.var.name} of its reader does not map all of it one to one",
+                "only elementwise maps can be applied at the store",
+            )
+    if used_as_index(s, buffer):
+        raise _error(buffer.name, "its reader uses it as an index", "keep it in memory")
+    if s.buffer in {x.buffer for e in (*s.index, s.value) for x in tree.loads(e)}:
+        raise _error(
+            buffer.name, f"its reader also reads {s.buffer.name}, which it writes", "keep it apart"
+        )
+    return _Read(s.buffer, load)
+
+
+def _check_apart(home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target: Buffer) -> None:
+    start, stop = home.stmts.index(producer), home.stmts.index(nest)
+    lost: set[Buffer] = set()
+    for s in home.stmts[start:stop]:
+        lost |= (writes(s) & reads(nest)) | ({target} & (reads(s) | writes(s)))
+    lost -= {buffer}
+    if lost or stop < start:
+        raise _error(
+            buffer.name,
+            f"{sorted(b.name for b in lost)} is used in another way before its reader"
+            if lost
+            else "its reader comes first",
+            "move the statements in between first",
+        )
+
+
+def _check_covered(
+    made: tree.Place, common: int, loops: list[For], load: Load, env: tree.Env
+) -> None:
+    """The producer must store every element that the consumer's loops read, and only these."""
+    store = made.stmt
+    assert isinstance(store, Store)
+    path = made.above[common:]
+    inner = {s.var for s in path if isinstance(s, For)}
+    used: list[Expr] = []
+    for d, (i, at) in enumerate(zip(load.index, store.index, strict=True)):
+        found = span(at, inner, env)
+        if isinstance(i, Var) and i in {f.var for f in loops} and found is not None:
+            size = store.buffer.shape[d]
+            lo, hi = found.lo + found.base.const, found.hi + found.base.const
+            used += [v for v in tree.variables(at) if v in inner]
+            if found.dense and not found.base.terms and lo <= 0 and hi >= size - 1:
+                continue
+        elif i is at and not tree.variables(at) & inner:
+            continue
+        raise _not_covered(store, d)
+    if len(used) != len(set(used)) or any(isinstance(s, For) and not s.trips for s in path):
+        raise _not_covered(store, 0)
+    inside = within(store.index, store.buffer, {})
+    assumed = refine(env, inside) if inside is not None else env
+    for s, below in zip(path, (*path[1:], store), strict=True):
+        if isinstance(s, If) and proves(s.condition, assumed) is (below is s.then):
+            continue
+        if not isinstance(s, For | Block | Alloc):
+            raise _not_covered(store, 0)
+
+
+def _not_covered(store: Store, d: int) -> ScheduleError:
+    return _error(
+        store.buffer.name,
+        f"{store.buffer.name}{list(store.index)} is not known to store all of it, in dimension {d}",
+        "keep the buffer, or name one whose nest stores all of it",
+    )
