@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
@@ -140,10 +141,15 @@ def _injective(c: Computation) -> Iterator[str]:
     for o in c.outputs:
         wide = [d for d in c.dims if d.combine != PW and d.extent > 1]
         if not has_own_digits(c, o):
-            meeting = _meeting(c, o)
+            meeting = _meeting(c, o, o)
             if meeting is not None:
                 names = ", ".join(d.var.name for d in wide)
                 yield f"several points of {names} write one element of {o.tensor.name}{meeting}"
+    for a, b in combinations(c.outputs, 2):
+        if a.tensor is b.tensor:
+            meeting = _meeting(c, a, b)
+            if meeting is not None:
+                yield f"two outputs write one element of {a.tensor.name}{meeting}"
 
 
 def has_own_digits(c: Computation, o: Output) -> bool:
@@ -164,16 +170,19 @@ def has_own_digits(c: Computation, o: Output) -> bool:
     return all(d.var in found for d in c.dims if d.combine != PW and d.extent > 1)
 
 
-def _meeting(c: Computation, o: Output) -> str | None:
-    """Two points that write one element (by isl), as text; None where there are none."""
+def _meeting(c: Computation, a: Output, b: Output) -> str | None:
+    """Points at which `a` and `b` write one element (two points where they are one output).
+
+    By isl, as text; None where there are none.
+    """
     domain = Domain()
     one, two = _point(c, domain), _point(c, domain)
-    for i in o.index:
-        domain.require(f"{one.expr(i)} = {two.expr(i)}")
+    for i, j in zip(a.index, b.index, strict=True):
+        domain.require(f"{one.expr(i)} = {two.expr(j)}")
     wide = [d for d in c.dims if d.combine != PW]
     apart = " or ".join(f"{one.names[d.var]} != {two.names[d.var]}" for d in wide)
     try:
-        point = sample(domain, [apart or "false"])
+        point = sample(domain, [(apart or "false") if a is b else "true"])
     except TooHard:
         return ": not excluded within the operation limit"
     if point is None:

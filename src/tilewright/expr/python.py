@@ -1,0 +1,207 @@
+"""Expressions as Python text that builds them, and back without trusting the text.
+
+`evaluate(show(e), scope() | names)` is `e` itself, node for node: the printed forms of the
+notations are made of it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.expr import nodes as n
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.nodes import Const, Expr, as_expr, const
+from tilewright.expr.printer import INFIX
+from tilewright.ir.node import Node
+
+MAX_WRITTEN = 20_000  # nodes of one text, shared parts counted as often as they are written
+
+_UNARY, _ATOM, _COMPARE = 8, 9, 1
+# Python asks the right operand of these where the left one is a number.
+_REFLECTED = (n.Add, n.Sub, n.Mul, n.Div, n.Lt, n.Le)
+_CALLED: dict[type[Expr], str] = {
+    n.Min: "min",
+    n.Max: "max",
+    n.Rem: "rem",
+    n.Eq: "eq",
+    n.Ne: "ne",
+    n.Shl: "shl",
+    n.Shr: "shr",
+}
+_OPERATORS = {t: row for t, row in INFIX.items() if t not in _CALLED}
+
+
+# -- to text
+
+
+def show(e: Expr, names: Mapping[Node, str] | None = None) -> str:
+    """Python text whose value is `e`; `names` are the words for subexpressions and variables.
+
+    Raises UnsupportedError if sharing makes the text too long.
+    """
+    return _Writer(names or {}).text(e, 0)
+
+
+def dtype_name(dtype: DType) -> str:
+    """The name of a dtype in `scope()`: its own, but `bool_`."""
+    return "bool_" if dtype.is_bool else dtype.name
+
+
+class _Writer:
+    def __init__(self, names: Mapping[Node, str]) -> None:
+        self.names = names
+        self.room = MAX_WRITTEN
+
+    def text(self, e: Expr, tightness: int) -> str:
+        """`e`, in parentheses if it binds less than `tightness`."""
+        self.room -= 1
+        if self.room < 0:
+            raise UnsupportedError(f"the expression is longer than {MAX_WRITTEN} nodes in writing")
+        if e in self.names:
+            return self.names[e]
+        body, own = self._body(e)
+        return f"({body})" if own < tightness else body
+
+    def _body(self, e: Expr) -> tuple[str, int]:
+        if isinstance(e, n.Binary):
+            return self._binary(e)
+        match e:
+            case n.Const():
+                return f"const({_number(e)}, {dtype_name(e.type)})", _ATOM
+            case n.Var():
+                return e.name, _ATOM
+            case n.Neg():
+                return f"-{self.text(e.value, _UNARY)}", _UNARY
+            case n.Not():
+                return f"~{self.text(e.value, _UNARY)}", _UNARY
+            case n.Call():
+                return f"{e.function}({self._list(e.args)})", _ATOM
+            case n.Cast():
+                return f"cast({self.text(e.value, 0)}, {dtype_name(e.type)})", _ATOM
+            case n.Bitcast():
+                return f"bitcast({self.text(e.value, 0)}, {dtype_name(e.type)})", _ATOM
+            case n.Select():
+                arms = self._pair(e.then, e.otherwise)
+                return f"select({self.text(e.condition, 0)}, {', '.join(arms)})", _ATOM
+            case n.Load():
+                return f"{e.buffer.name}[{self._list(e.index)}]", _ATOM
+        raise UnsupportedError(f"{type(e).__name__} has no form in Python")
+
+    def _binary(self, e: n.Binary) -> tuple[str, int]:
+        if type(e) in _CALLED:
+            return f"{_CALLED[type(e)]}({', '.join(self._pair(e.lhs, e.rhs))})", _ATOM
+        word, own = _OPERATORS[type(e)]
+        left = own + 1 if own == _COMPARE else own
+        reflected = isinstance(e, _REFLECTED)
+        lhs, rhs = self._pair(e.lhs, e.rhs, reflected, (left, own + 1))
+        return f"{lhs} {word} {rhs}", own
+
+    def _pair(
+        self, a: Expr, b: Expr, both: bool = True, tight: tuple[int, int] = (0, 0)
+    ) -> tuple[str, str]:
+        """Two operands of one dtype: a constant is a number where the other tells the dtype."""
+        if isinstance(b, Const) and a.dtype is b.type:
+            return self.text(a, tight[0]), _number(b)
+        if isinstance(a, Const) and not isinstance(b, Const) and both and a.type is b.dtype:
+            return _number(a), self.text(b, tight[1])
+        return self.text(a, tight[0]), self.text(b, tight[1])
+
+    def _list(self, items: tuple[Expr, ...]) -> str:
+        return ", ".join(self.text(i, 0) for i in items)
+
+
+def _number(e: Const) -> str:
+    return repr(e.value)
+
+
+# -- the names that texts are made of
+
+
+def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
+    """`f` of two operands, one of which may be a number; of two numbers too, where Python can."""
+
+    def apply(a: Any, b: Any) -> Expr:
+        known = a if isinstance(a, Expr) else b
+        if not isinstance(known, Expr):
+            raise InputError(f"{a!r} and {b!r}: one of them has to be an expression")
+        return f(as_expr(a, known.dtype), as_expr(b, known.dtype))
+
+    return apply
+
+
+def select(condition: Expr, then: Any, otherwise: Any) -> Expr:
+    """`then` where the condition holds, else `otherwise`; one of the two may be a number."""
+    return _typed(lambda a, b: n.Select(condition, a, b))(then, otherwise)  # type: ignore[no-any-return]
+
+
+def cast(value: Expr, dtype: Any) -> Expr:
+    """`value` converted to a dtype; itself if it has it."""
+    to = dtypes.dtype_of(dtype)
+    return value if value.dtype is to else n.Cast(value, to)
+
+
+def _call(name: str) -> Callable[..., Expr]:
+    def apply(*args: Expr) -> Expr:
+        return n.Call(name, args)
+
+    apply.__name__ = name
+    apply.__doc__ = f"`{name}` of expressions of one dtype."
+    return apply
+
+
+FUNCTION_NAMES: Mapping[str, Callable[..., Any]] = {
+    **{name: _call(name) for name in FUNCTIONS},
+    **{word: _typed(kind) for kind, word in _CALLED.items()},
+    "select": select,
+    "cast": cast,
+    "bitcast": n.Bitcast,
+    "const": const,
+}
+
+
+def scope() -> dict[str, Any]:
+    """Every name that `show` may write, apart from buffers and variables."""
+    types = {dtype_name(t): t for t in dtypes.ALL}
+    return {**types, **FUNCTION_NAMES, "inf": float("inf"), "nan": float("nan")}
+
+
+# -- from text
+
+_ALLOWED = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Tuple, ast.List),
+    *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.keyword, ast.Subscript, ast.Slice),
+    *(ast.Lambda, ast.arguments, ast.arg),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.MatMult),
+    *(ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert, ast.USub, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+)
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of an expression over `names` alone.
+
+    Only calls, lambdas, subscripts, tuples, lists, numbers, words and the operators that
+    expressions have are accepted: no attribute, no power, no comprehension. Raises InputError
+    (TW-SYNTAX) for anything else.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"this is no expression: {error}", code="TW-SYNTAX") from None
+    bound = {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
+    for node in ast.walk(tree):
+        at = f"line {getattr(node, 'lineno', 1)}"
+        if not isinstance(node, _ALLOWED):
+            what = type(node).__name__
+            raise InputError(f"{what} is not allowed in a printed form", code="TW-SYNTAX", where=at)
+        if isinstance(node, ast.Name) and node.id not in bound and node.id not in names:
+            raise InputError(f"unknown name {node.id!r}", code="TW-SYNTAX", where=at)
+    code = compile(tree, "<printed form>", "eval")
+    try:
+        return eval(code, {"__builtins__": {}, **names})
+    except (TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, NameError) as error:
+        raise InputError(f"this has no meaning: {error}", code="TW-SYNTAX") from error
