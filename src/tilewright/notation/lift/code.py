@@ -1,0 +1,160 @@
+"""Writes statements: blocks, loops, stores, and memory for values that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tilewright.base.errors import InputError
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
+from tilewright.loops.nodes import Stmt, Store, Update, loop
+from tilewright.notation.lift.pending import step_of
+from tilewright.notation.lift.producer import Frame, Produced
+from tilewright.notation.lift.sizes import leaves
+from tilewright.notation.lift.tidy import tidy
+from tilewright.notation.lift.types import Array as ArrayType
+from tilewright.notation.lift.types import TupleType, Type, Vector
+from tilewright.notation.lift.views import Array, View, number, of_buffers, scalar, shifted
+
+_LETTERS = "ijklmn"
+# Values for these spaces are written where they are going, not to memory of their own first.
+_OUTER = (None, "global", "dram", "output")
+
+
+class Code:
+    """A kernel that is being written. spaces: the memory scope of each address space."""
+
+    def __init__(self, spaces: Mapping[str, str], taken: set[str]) -> None:
+        self.spaces = spaces
+        self.frames = [Frame()]
+        self.bounds: dict[Var, tuple[int, int]] = {}
+        self.names = taken
+
+    # -- statements
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append to the innermost block."""
+        self.frames[-1].stmts.append(stmt)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of the loops around the current place, outermost first."""
+        return [f.kind for f in self.frames if f.kind]
+
+    @contextmanager
+    def block(self, kind: str = "") -> Iterator[Frame]:
+        """A new innermost block, the body of a loop of that kind; closed by the caller."""
+        frame = Frame(kind)
+        self.frames.append(frame)
+        try:
+            yield frame
+        finally:
+            self.frames.pop()
+
+    def loop(self, length: int, kind: str, body: Callable[[Expr], None]) -> None:
+        """`body` at every index; one iteration makes no loop."""
+        if length == 1:
+            body(const(0))
+            return
+        if kind in self.kinds and "." in kind:
+            raise InputError(
+                f"a loop on {kind} is inside another one",
+                code="TW-LIFT-NEST",
+                hint="Use another dimension, or MapSeq",
+            )
+        v = Var(self.fresh(_LETTERS[min(len(self.kinds), len(_LETTERS) - 1)]), INDEX)
+        self.bounds[v] = (0, length - 1)
+        with self.block(kind) as frame:
+            body(v)
+        self.emit(loop(v, length, frame.close(), kind))
+
+    def into(self, view: View, t: Type, to: View) -> None:
+        """Write a value of type `t` to its destination, leaf by leaf."""
+        if isinstance(view, Produced):
+            if view.made is None and view.space in _OUTER:
+                view.write(to)
+                return
+            view = view.read()
+        match t:
+            case ArrayType(item, _):
+                start = 0
+                for part in view.parts:
+                    place = shifted(to, start, part.length)
+                    self.into(part, ArrayType(item, const(part.length)), place)
+                    start += part.length
+                if not view.parts:
+                    self._elements(view, item, to, "serial")
+            case Vector():
+                self._elements(view, None, to, "vector")
+            case TupleType(items):
+                for v, item, place in zip(view, items, to, strict=True):
+                    self.into(v, item, place)
+            case _:
+                self.store(to, scalar(view))
+
+    def _elements(self, view: View, item: Type | None, to: Array, kind: str) -> None:
+        def element(i: Expr) -> None:
+            if item is None:
+                self.store(to.at(i), scalar(view.at(i)))
+            else:
+                self.into(view.at(i), item, to.at(i))
+
+        self.loop(view.length, kind, element)
+
+    def store(self, to: Load, value: Expr) -> None:
+        """`to = value`; a step of a declared reduction where it says `to = to + v`."""
+        place, value = self.tidy(to), self.tidy(value)
+        assert isinstance(place, Load)
+        if value is place:
+            return
+        step = step_of(value, place)
+        if step is None:
+            self.emit(Store(place.buffer, place.index, value))
+        else:
+            reducer, operand = step
+            self.emit(Update((place.buffer,), place.index, (operand,), reducer))
+
+    def tidy(self, e: Expr) -> Expr:
+        """`e` with simple indices, within the bounds of the loops."""
+        return tidy(e, self.bounds)
+
+    # -- memory
+
+    def allocate(self, t: Type, space: str, name: str) -> View:
+        """New memory for a value in the innermost block; a scalar is an array of one element."""
+        found = leaves(t)
+        flat = any(not leaf.lengths for leaf in found)
+        scope = self.spaces[space]
+        buffers = []
+        for leaf in found:
+            shape = (1, *leaf.shape) if flat else leaf.shape
+            small = scope == "stack" and shape == (1,)
+            taken = self.fresh(".".join((name, *map(str, leaf.path))))
+            buffers.append(Buffer(taken, shape, leaf.dtype, "register" if small else scope))
+        self.frames[-1].allocs += buffers
+        return of_buffers(t, buffers, (const(0),) if flat else ())
+
+    def materialise(self, value: Produced) -> View:
+        """Memory in the block where the value was made, written before what comes next there."""
+        inner = self.frames
+        self.frames = inner[: inner.index(value.frame) + 1]
+        try:
+            view = self.allocate(value.type, value.space or "private", "t")
+            value.write(view)
+        finally:
+            self.frames = inner
+        return view
+
+    def fresh(self, name: str) -> str:
+        """A name that is not taken."""
+        candidate, count = name, 1
+        while candidate in self.names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self.names.add(candidate)
+        return candidate
+
+
+def extent(t: ArrayType) -> int:
+    """The length of an array type as a number."""
+    return number(t.length)
