@@ -96,3 +96,9 @@ def constant_exterior(source: Any, value: Any, bounds: Any = None, func: type[An
 
 def _clamped(x: Expr, low: int, n: int) -> Expr:
     return clamp(x, low, low + n - 1)
+
+
+CONDITIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (repeat_edge, repeat_image, mirror_image, mirror_interior, constant_exterior)
+}

@@ -127,6 +127,7 @@ class Func:
         self.args: tuple[Var, ...] = ()
         self.definitions: list[Definition] = []
         self.symbols: tuple[Symbol, ...] = ()
+        self.promised: dict[str, tuple[int, int]] = {}
         if isinstance(name, Expr):
             self[()] = name
 

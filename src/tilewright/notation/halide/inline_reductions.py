@@ -38,7 +38,7 @@ def reduced(op: str, value: Any, func: type[Func] = Func, name: str | None = Non
     e = as_expr(value)
     if all(domain_of(n) is None for n in postorder(e.node) if isinstance(n, nodes.Var)):
         raise InputError(f"{op} of {e!r} uses no variable of an RDom", hint="use r.x in it")
-    f, args = _made(func, name or unique(op), e, reducer(op, e.type()), (e,))
+    f, args = _made(func, unique(name or op), e, reducer(op, e.type()), (e,))
     return f[args]
 
 

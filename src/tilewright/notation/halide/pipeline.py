@@ -7,7 +7,7 @@ its arms). Sizes are constants, so regions are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,8 @@ class Pipeline:
     names: dict[Any, str]
 
 
-def pipeline(
-    outputs: Sequence[Func],
-    sizes: Sequence[Sequence[int]],
-    promised: Mapping[Func, Mapping[str, tuple[int, int]]] | None = None,
-) -> Pipeline:
-    """What computes `outputs`, each of a size (x first). promised: bounds of Vars by `bound`.
+def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipeline:
+    """What computes `outputs`, each of a size (x first).
 
     Raises InputError where a region has no bounds, or leaves an image or a promise.
     """
@@ -55,7 +51,7 @@ def pipeline(
         needed[f] = [[0, int(n) - 1] for n in reversed(size)]
     for f in reversed(funcs):
         if f in needed:
-            _infer(f, needed, (promised or {}).get(f, {}), f in outputs)
+            _infer(f, needed, f in outputs)
     boxes: dict[Any, Box] = {f: _box(needed[f]) for f in funcs}
     boxes |= {image: _image_box(image, needed[image]) for image in images}
     return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
@@ -105,12 +101,7 @@ def _symbols(definition: Definition) -> Iterator[Symbol]:
                 yield node.buffer
 
 
-def _infer(
-    f: Func,
-    needed: dict[Any, list[list[int]]],
-    promised: Mapping[str, tuple[int, int]],
-    is_output: bool,
-) -> None:
+def _infer(f: Func, needed: dict[Any, list[list[int]]], is_output: bool) -> None:
     """Complete the region of `f`, then add what it reads to the regions of others."""
     region = needed[f]
     asked = [list(r) for r in region]
@@ -129,8 +120,8 @@ def _infer(
             hint="realize that size, or keep the RDom inside",
         )
     for d, (var, r) in enumerate(zip(reversed(f.args), region, strict=True)):
-        if var.name() in promised:
-            low, extent = promised[var.name()]
+        if var.name() in f.promised:
+            low, extent = f.promised[var.name()]
             if not low <= r[0] <= r[1] < low + extent:
                 raise InputError(
                     f"{var.name()} is needed over {r[0]}..{r[1]}, which leaves the bound "

@@ -1,0 +1,84 @@
+"""Func: what to compute, how, and running it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.compute.nodes import Computation
+from tilewright.lang.function import Function
+from tilewright.lang.halide.levels import Scheduled
+from tilewright.lang.halide.loop_nest import show as show_loop_nest
+from tilewright.lang.halide.replay import replay
+from tilewright.loops.nodes import Kernel
+from tilewright.notation.halide import lower
+from tilewright.notation.halide.expr import Expr
+from tilewright.notation.halide.image import Buffer
+from tilewright.notation.halide.pipeline import Pipeline, pipeline
+from tilewright.schedule import Schedule
+
+
+class Func(Scheduled):
+    """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
+
+    def __init__(self, name: str | Expr | None = None) -> None:
+        self._functions: dict[tuple[str, str, int | None], Function] = {}
+        super().__init__(name)
+
+    def pipeline(self, sizes: Sequence[int]) -> Pipeline:
+        """The Funcs behind this one and their regions, to compute `sizes` (x first) of it."""
+        return pipeline([self], [list(sizes)])
+
+    def computations(self, sizes: Sequence[int]) -> list[Computation]:
+        """What is computed: one Computation per Func, producers first.
+
+        Raises UnsupportedError where a Func is no homomorphism; `kernel` has its nest.
+        """
+        return lower.computations(self.pipeline(sizes))[0]
+
+    def schedule(self, sizes: Sequence[int]) -> Schedule:
+        """The kernel with all that was said replayed as primitives.
+
+        Raises ScheduleError where a verb is not legal, with the user's line.
+        """
+        return replay(self.pipeline(sizes), self.name()).schedule
+
+    def kernel(self, sizes: Sequence[int]) -> Kernel:
+        """The scheduled loops that compute `sizes` (x first)."""
+        return self.schedule(sizes).kernel
+
+    def compile_jit(
+        self, sizes: Sequence[int], target: str = "cpu", threads: int | None = None
+    ) -> Function:
+        """A function on arrays: the images in order of first use, then the output."""
+        kernel = self.kernel(sizes)
+        key = (repr(kernel), target, threads)
+        if key not in self._functions:
+            self._functions[key] = Function(kernel, target, threads)
+        return self._functions[key]
+
+    def realize(
+        self, sizes: Sequence[int] = (), target: str = "cpu", threads: int | None = None
+    ) -> Any:
+        """Compute `sizes` (x first) of it: a Buffer, or a tuple of them, one per value.
+
+        Raises InputError where an image has no data.
+        """
+        function = self.compile_jit(sizes, target, threads)
+        images = self.pipeline(sizes).images
+        for image in images:
+            if image.data is None:
+                raise InputError(
+                    "it has no data", where=f"image {image.name()}", hint="set(buffer) first"
+                )
+        outputs = [np.zeros(b.shape, b.dtype.numpy) for b in function.kernel.outputs]
+        function(*(np.ascontiguousarray(i.data) for i in images), *outputs)
+        results = tuple(Buffer(o) for o in outputs)
+        return results[0] if len(results) == 1 else results
+
+    def print_loop_nest(self, sizes: Sequence[int]) -> None:
+        """Print the loops as Halide does: where each Func is stored, produced and consumed."""
+        print(show_loop_nest(replay(self.pipeline(sizes), self.name())))

@@ -1,0 +1,118 @@
+"""Where a Func is computed and stored: compute_at, store_at and the like, recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Self
+
+from tilewright.base.errors import ScheduleError
+from tilewright.lang.halide.verbs import Plan, Verbs, line, plan_of, var_name
+from tilewright.notation.halide import func as notation
+from tilewright.notation.halide.expr import Expr, constant
+
+
+class MemoryType(Enum):
+    """Where a Func is stored: `Auto` chooses the stack for what is small and inside a loop."""
+
+    Auto = None
+    Heap = "global"
+    Stack = "stack"
+    Register = "register"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Level:
+    """A place in a loop nest: the loop `var` of `func`, or the root (None). line: who said so."""
+
+    func: Scheduled | None
+    var: str | None
+    line: str
+
+
+class Stage(Verbs):
+    """An update definition, for its schedule."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._held = plan
+
+    def _plan(self) -> Plan:
+        return self._held
+
+
+class Scheduled(Verbs, notation.Func):
+    """A Func with all that was said about how to compute it.
+
+    Unless something else is said it is computed inline; one with updates, or an output, is at root.
+    """
+
+    def __init__(self, name: str | Expr | None = None) -> None:
+        self._plans: dict[int, Plan] = {}
+        self.compute: Level | None = None
+        self.store: Level | None = None
+        self.memory = MemoryType.Auto
+        self.folds: dict[str, int] = {}
+        super().__init__(name)
+
+    def _plan(self) -> Plan:
+        return self.plan(0)
+
+    def plan(self, stage: int) -> Plan:
+        """What was said about a definition. Raises ScheduleError where there is none."""
+        if stage >= len(self.definitions):
+            raise ScheduleError(
+                f"it has no definition {stage}" if stage else "it is not defined",
+                where=f"Func {self.name()}, {line()}",
+                hint="define it before it is scheduled",
+            )
+        if stage not in self._plans:
+            self._plans[stage] = plan_of(self, stage)
+        return self._plans[stage]
+
+    def update(self, n: int = 0) -> Stage:
+        """The n-th update, for its schedule."""
+        return Stage(self.plan(n + 1))
+
+    def compute_root(self) -> Self:
+        """Compute all of it before anything that uses it."""
+        self.compute = self.store = Level(None, None, line())
+        return self
+
+    def compute_inline(self) -> Self:
+        """Compute it again wherever it is used (what happens unless something else is said)."""
+        self.compute = self.store = None
+        return self
+
+    def compute_at(self, func: Scheduled, var: Any) -> Self:
+        """Compute, in each iteration of the loop `var` of a consumer, what is needed there."""
+        self.compute = Level(func, var_name(var), line())
+        return self
+
+    def store_at(self, func: Scheduled, var: Any) -> Self:
+        """Keep its memory through all iterations of a loop that is further out.
+
+        Where the regions of neighbouring iterations overlap, each one computes only what is new,
+        and only the rows that are alive are stored, as a ring.
+        """
+        self.store = Level(func, var_name(var), line())
+        return self
+
+    def store_root(self) -> Self:
+        """Keep its memory through the whole pipeline, as `store_at`."""
+        self.store = Level(None, None, line())
+        return self
+
+    def store_in(self, memory: MemoryType) -> Self:
+        """Choose the memory it is stored in."""
+        self.memory = memory
+        return self
+
+    def fold_storage(self, var: Any, extent: Any) -> Self:
+        """Store only `extent` rows of the dimension `var`, as a ring."""
+        self.folds[var_name(var)] = constant(extent)
+        return self
+
+    def bound(self, var: Any, min: Any, extent: Any) -> Self:
+        """Compute exactly these coordinates of `var`; what is needed must be among them."""
+        self.promised[var_name(var)] = (constant(min), constant(extent))
+        return self
