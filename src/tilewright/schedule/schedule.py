@@ -66,6 +66,10 @@ class Schedule(Record):
         """Part a loop's body after some statements; the name of the second loop."""
         return self._do("fission", loop, after)  # type: ignore[no-any-return]
 
+    def partition_loop(self, loop: str, *points: int) -> tuple[str, ...]:
+        """Run a loop in parts without the guards decided there; the names of the parts' loops."""
+        return self._do("partition_loop", loop, *points)  # type: ignore[no-any-return]
+
     def decompose_reduction(self, buffer: str, loop: str) -> tuple[str, ...]:
         """Initialise a reduction in its own nest before `loop`; the names of that nest's loops."""
         return self._do("decompose_reduction", buffer, loop)  # type: ignore[no-any-return]

@@ -69,6 +69,8 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("bind", (at.loop, "vthread")),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
+    lambda r, at: Step("partition_loop", (at.loop,)),
+    lambda r, at: Step("partition_loop", (at.loop, r.randint(1, 4))),
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
     lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
     lambda r, at: Step("cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}),

@@ -1,0 +1,88 @@
+"""partition_loop: a loop in parts, in each of which the guards are decided."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
+from tilewright.schedule import tree
+from tilewright.schedule.legality import refuse
+from tilewright.schedule.narrow import changes, narrowed
+from tilewright.schedule.primitives.notes import check_unmarked
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tuple[str, ...]]:
+    """Run a loop in parts, each without the guards that are decided there; the parts' loops.
+
+    args: the loop; the iterations at which another part begins. Without any: the longest stretch
+        on which the guards that depend on the loop are decided, what is before, and what is after.
+    requires: a constant extent; 0 < points < extent, increasing; without points, that some guard
+        changes along the loop (in bounds of the other variables in it).
+    Order and meaning stay. The longest part keeps the names of its loops and buffers, in the
+    others these carry the suffix `.p0`, `.p1`, ... for the first, second part. A part that does
+    nothing is left out.
+    before: for v in n: if v + i >= 1: B(v)
+    after:  for v.p0 in 1: if v.p0 + i >= 1: B(v.p0)
+            for v in n - 1: B(v + 1)
+    """
+    f, place = tree.find_loop(kernel, name, "partition_loop")
+    n = tree.trips(f, "partition_loop")
+    check_unmarked(kernel, (name,), "partition_loop")
+    if f.kind in GPU_AXES:
+        raise refuse(
+            "partition_loop", name, f"the loop is bound to {f.kind}", "partition it before bind"
+        )
+    env = tree.environment(kernel.body)
+    found = points or _steady(f, n, env)
+    if list(found) != sorted({p for p in found if 0 < p < n}):
+        given = ", ".join(map(str, found))
+        raise refuse(
+            "partition_loop",
+            name,
+            f"the points {given} do not part its {n} iterations",
+            f"take increasing ones in 1..{n - 1}",
+        )
+    edges = [0, *found, n]
+    sizes = [stop - start for start, stop in pairwise(edges)]
+    longest = sizes.index(max(sizes))
+    taken = tree.names(kernel)
+    parts: list[Stmt] = []
+    made: list[str] = []
+    for k, (start, size) in enumerate(zip(edges, sizes)):
+        part: Stmt = f
+        if k != longest:
+            part, _ = tree.renamed(f, taken, f".p{k}")
+        assert isinstance(part, For)
+        new = _part(part, start, size, env | tree.environment(part))
+        if new is not None:
+            parts.append(new)
+            made.append(part.var.name)
+    return tree.put(kernel, place, block(*parts)), tuple(made)
+
+
+def _steady(f: For, n: int, env: tree.Env) -> tuple[int, ...]:
+    """The ends, inside of 0..n, of the longest stretch without a change."""
+    inner = {v: interval for v, interval in env.items() if v is not f.var}
+    edges = sorted({0, n} | {p for p in changes(f.body, f.var, inner) if 0 < p < n})
+    if len(edges) == 2:
+        raise refuse(
+            "partition_loop",
+            f.var.name,
+            "no guard in it is decided in some iterations only",
+            "name the points, or partition another loop",
+        )
+    start, stop = max(pairwise(edges), key=lambda e: e[1] - e[0])
+    return tuple(p for p in (start, stop) if 0 < p < n)
+
+
+def _part(f: For, start: int, size: int, env: tree.Env) -> Stmt | None:
+    """Iterations `start .. start+size-1`; None where they do nothing."""
+    env = {**env, f.var: (0, size - 1)}
+    shifted: dict[Any, Any] = {f.var: f.var + start} if start else {}
+    body = narrowed(tree.rewrite(f.body, env, shifted), env)
+    if isinstance(body, Block) and not body.stmts:
+        return None
+    return loop(f.var, size, body, f.kind)
