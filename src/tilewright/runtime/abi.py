@@ -24,6 +24,7 @@ TABLE_CONSTANTS = 1
 TABLE_FIRST_VALUE = 2
 
 STATUS_INDEX = 1  # an index read from data is out of range
+STATUS_TILES = 2  # the system does not permit AMX tiles
 
 ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in them
 

@@ -26,7 +26,10 @@ from tilewright.runtime.pool import Pool
 
 NativeFunction = Callable[[int, int], None]
 
-_STATUS: Final = {abi.STATUS_INDEX: "an index in the data is out of range"}
+_STATUS: Final = {
+    abi.STATUS_INDEX: "an index in the data is out of range",
+    abi.STATUS_TILES: "the system does not permit the tiles (AMX) that the model was compiled for",
+}
 
 
 class Frame:

@@ -6,10 +6,15 @@ import importlib
 from typing import Any
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
 from tilewright.targets.base import Simulator, Target
 
 _FACTORIES = {"cpu": "tilewright.targets.cpu.target:make"}
 _SIMULATORS = {"vdla": "tilewright.targets.vdla.simulator:make"}
+_INTRINSICS = {
+    "cpu": "tilewright.targets.cpu.intrinsics",
+    "vdla": "tilewright.targets.vdla.intrinsics",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -44,6 +49,18 @@ def simulator(name: str) -> Simulator:
         raise _unknown(name)
     made: Simulator = _load(_SIMULATORS[name])()
     return made
+
+
+def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
+    """The tensor intrinsics of a target by name, declared from now on; those of users included.
+
+    Raises UnsupportedError for an unknown target.
+    """
+    if name not in (*names(), *simulators()):
+        raise _unknown(name)
+    if name in _INTRINSICS:
+        importlib.import_module(_INTRINSICS[name])
+    return {i.name: i for i in INTRINSICS.values() if i.target == name}
 
 
 def _load(place: str) -> Any:

@@ -92,6 +92,7 @@ def target_machine(machine: Machine) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
     try:
         target = llvm.Target.from_triple(machine.triple)
     except RuntimeError as e:

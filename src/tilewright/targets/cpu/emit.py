@@ -10,6 +10,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel
 from tilewright.runtime.abi import CTX_PARALLEL, CTX_THREADS
 from tilewright.targets.cpu.emit_fmod import fmod_function
+from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
 from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
 from tilewright.targets.cpu.emit_stmt import Statements
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
@@ -26,12 +27,15 @@ class Module:
     contract: bool
     functions: list[str] = field(default_factory=list)
     remainders: set[str] = field(default_factory=set)
+    uses_tiles: bool = False
     regions: int = 0
 
     def text(self) -> str:
         """The whole module."""
         for type in sorted(self.remainders):
             self.functions.append(fmod_function(type))
+        if self.uses_tiles:
+            self.functions.append(tile_support())
         return "\n".join([*self.functions, attributes(self.machine)])
 
 
@@ -90,12 +94,16 @@ class Function(Statements):
     def finish(self, name: str, extra: list[str], linkage: str) -> str:
         """The text of the function; `extra` are parameters after the workspace."""
         self.module.remainders |= self.ops.remainders
+        self.module.uses_tiles |= self.uses_tiles
         arguments = ["ptr %ctx"]
         arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]
         arguments += ["ptr noalias %ws", *extra]
         lines = [f"define {linkage}void @{name}({', '.join(arguments)}) #0 {{", "entry:"]
         flatten(self.entry, lines)
+        tiles = self.uses_tiles if self.region else self.module.uses_tiles
+        lines += configure_tiles(self.region) if tiles else []
         flatten(self.out, lines)
+        lines += ["  call void @llvm.x86.tilerelease()"] if tiles and not self.region else []
         return "\n".join([*lines, "  ret void", "}", ""])
 
     # -- parallel regions

@@ -51,6 +51,7 @@ class Memory(Scopes):
         self.vector: tuple[Var, int] | None = None
         self.number: int | None = None
         self.guard: Expr | None = None
+        self.uses_tiles = False
         self._safe: Value | None = None
         self._clamped: set[Expr] = set()
 

@@ -36,6 +36,7 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_intrinsic import emit_intrinsic
 from tilewright.targets.cpu.emit_memory import MAX_LANES
 from tilewright.targets.cpu.emit_plan import has_vector_loop, same_control_flow, written
 from tilewright.targets.cpu.emit_scope import Scope
@@ -334,7 +335,10 @@ def _block(x: Statements, s: Block) -> None:
 
 
 def _unit(x: Statements, s: Unit) -> None:
-    x.emit(s.body)
+    if s.intrinsic is None:
+        x.emit(s.body)
+    else:
+        emit_intrinsic(x, s)
 
 
 _RULES: Mapping[type[Node], Callable[[Any, Any], None]] = {

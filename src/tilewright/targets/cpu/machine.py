@@ -50,6 +50,7 @@ class Machine:
 _V2 = "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
 _V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
 _V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
+_SPR = [*_V4, *"avx512vnni avx512bf16 amx-tile amx-int8 amx-bf16".split()]
 _ARM = "neon fp-armv8".split()
 _N1 = [*_ARM, *"aes sha2 crc lse rdm fullfp16 dotprod rcpc ras ssbs".split()]
 
@@ -58,6 +59,7 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "x86-64-v2": ("x86_64", _V2),
     "x86-64-v3": ("x86_64", _V3),
     "x86-64-v4": ("x86_64", _V4),
+    "sapphirerapids": ("x86_64", _SPR),
     "aarch64": ("aarch64", _ARM),
     "neoverse-n1": ("aarch64", _N1),
 }
@@ -72,7 +74,7 @@ _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-li
 
 
 def machine(mcpu: str = "native") -> Machine:
-    """The machine named `mcpu`: "native", a level of x86-64, or an AArch64 core.
+    """The machine named `mcpu`: "native", a level of x86-64, a core with AMX, or an AArch64 core.
 
     Machines other than the host have the caches of a usual core. Raises UnsupportedError for a
     name that is not known.

@@ -1,0 +1,215 @@
+"""Tensor intrinsics of processors: a row per hardware call, which emits it.
+
+Operands lie where `loops/match.py` found them; what a description fixes (compact strides, dtypes)
+is relied on here. Vectors that do not change are kept in registers like any other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.reads import reads_memory
+from tilewright.loops.nodes import Operand, Unit
+from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
+from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_scope import PURE, Info
+from tilewright.targets.cpu.emit_text import Value, integer
+
+TILE = 16  # rows of a tile register, and 4-byte columns
+# Palette 1, eight tiles of 16 rows of 64 bytes: Intel's SDM, LDTILECFG.
+TILE_CONFIG = bytes([1, *[0] * 15, *([64, 0] * 8), *[0] * 16, *([TILE] * 8), *[0] * 8])
+
+
+def emit_intrinsic(x: Expressions, s: Unit) -> None:
+    """The instructions of a Unit.
+
+    Raises CompileError for an intrinsic of another machine, one whose features the processor lacks,
+    an address that depends on data, or a Unit in a vector loop.
+    """
+    assert s.intrinsic is not None
+    call, of = s.intrinsic.call, s.intrinsic.intrinsic
+    missing = [f for f in of.features if not x.machine.has(f)]
+    if of.target != "cpu" or call.name not in _CALLS:
+        reason = f"{of.name} is an intrinsic of {of.target or 'no machine'}, not of a processor"
+        hint = "the interpreter runs every kernel"
+    elif missing:
+        reason = f"{of.name} needs {', '.join(missing)}, which this processor does not have"
+        hint = "compile for another processor, or schedule without it"
+    elif x.vector is not None:
+        reason, hint = "it is inside of a vector loop", "unroll the loop instead"
+    elif any(reads_memory(i) for o in s.operands for i in o.index):
+        reason, hint = "its address depends on data", "schedule without it"
+    else:
+        _CALLS[call.name](x, s)
+        x.changed((s.operands[-1].buffer,))
+        return
+    raise CompileError(reason, code="TW-INTRINSIC", where=f"{s!r}", hint=hint)
+
+
+def _pointer(x: Expressions, o: Operand) -> Value:
+    return x.access(o.buffer, o.index).pointer
+
+
+def _held(x: Expressions, o: Operand, kind: str, make: Callable[[Value], Value]) -> Value:
+    """What `make` loads at an operand, kept while the memory does not change."""
+    info = PURE
+    for i in o.index:
+        info = info | x.info(i)
+    info = info | Info(reads=frozenset((o.buffer,)), risky=True)
+    return x.cached((kind, o.buffer, o.index), info, lambda: make(_pointer(x, o)))
+
+
+# -- dot products of short vectors: 16 lanes, each of 32 bits of narrow elements
+
+
+@dataclass(frozen=True, slots=True)
+class _Dot:
+    """`out[i] += sum over k of a[k] * b[i, k]`: a is broadcast, the others are whole vectors."""
+
+    instruction: str
+    accumulator: str
+    operands: str
+
+    def __call__(self, x: Expressions, s: Unit) -> None:
+        a, b, out = s.operands
+        left = _held(x, a, self.instruction + " a", lambda p: self._broadcast(x, p))
+        right = _held(x, b, self.instruction + " b", lambda p: self._vector(x, p))
+        place = _pointer(x, out)
+        old = x.ins(f"load <16 x {self.accumulator}>, {place.typed}, align 4", self.accumulator, 16)
+        arguments = f"{old.typed}, {self.operands} {left.text}, {self.operands} {right.text}"
+        new = x.ins(f"call {old.full} @{self.instruction}({arguments})", self.accumulator, 16)
+        x.line(f"store {new.typed}, {place.typed}, align 4")
+
+    def _broadcast(self, x: Expressions, p: Value) -> Value:
+        word = x.ins(f"load i32, {p.typed}, align 1", "i32")
+        return self._as_operand(x, x.splat(word, 16))
+
+    def _vector(self, x: Expressions, p: Value) -> Value:
+        return self._as_operand(x, x.ins(f"load <16 x i32>, {p.typed}, align 1", "i32", 16))
+
+    def _as_operand(self, x: Expressions, v: Value) -> Value:
+        return x.ins(f"bitcast {v.typed} to {self.operands}", "i32", 16)
+
+
+# -- tiles
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """`out[i, j] += sum over a[i, kb, k] * b[kb, k, j]` in tile registers, 1 or 2 of them a side.
+
+    Tiles 0 to 3 hold the result, 4 and 5 rows of a, 6 and 7 columns of b.
+    """
+
+    instruction: str
+
+    def __call__(self, x: Expressions, s: Unit) -> None:
+        assert s.intrinsic is not None
+        a, b, out = s.operands
+        x.uses_tiles = True
+        rows, columns, steps = (s.intrinsic.sizes[n] for n in (0, 1, 2))
+        cells = [(i, j) for i in range(rows // TILE) for j in range(columns // TILE)]
+        width = 4 * out.strides[0]
+        places = [_moved(x, _pointer(x, out), TILE * width * i + 4 * TILE * j) for i, j in cells]
+        for n, p in enumerate(places):
+            _load(x, n, p, width)
+        size = a.buffer.dtype.itemsize
+        starts = _pointer(x, a), _pointer(x, b)
+        head, after, k, following = _loop_head(x)
+        left, right = (
+            x.ins(
+                f"getelementptr i8, {p.typed}, i64 {_scaled(x, k, size * o.strides[axis])}", "ptr"
+            )
+            for p, o, axis in zip(starts, (a, b), (1, 0), strict=True)
+        )
+        for i in range(rows // TILE):
+            _load(x, 4 + i, _moved(x, left, TILE * i * size * a.strides[0]), size * a.strides[0])
+        for j in range(columns // TILE):
+            _load(x, 6 + j, _moved(x, right, 4 * TILE * j), size * b.strides[1])
+        for n, (i, j) in enumerate(cells):
+            x.line(f"call void @{self.instruction}(i8 {n}, i8 {4 + i}, i8 {6 + j})")
+        x.line(f"{following} = add nuw nsw i64 {k}, 1")
+        again = x.compare("icmp slt", Value(following, "i64"), integer(steps))
+        x.line(f"br {again.typed}, label {head}, label {after}")
+        x.label(after)
+        for n, p in enumerate(places):
+            x.line(f"call void @llvm.x86.tilestored64(i8 {n}, {p.typed}, i64 {width})")
+
+
+def _loop_head(x: Expressions) -> tuple[str, str, str, str]:
+    """The start of a loop: its labels, its counter, and the name of the counter's next value."""
+    before, head, after = (x.fresh(n) for n in ("pre", "head", "after"))
+    k, following = x.fresh("k"), x.fresh("k")
+    x.line(f"br label {before}")
+    x.label(before)
+    x.line(f"br label {head}")
+    x.label(head)
+    x.line(f"{k} = phi i64 [ 0, {before} ], [ {following}, {head} ]")
+    return head, after, k, following
+
+
+def _scaled(x: Expressions, k: str, factor: int) -> str:
+    return x.binary("mul nuw nsw", Value(k, "i64"), integer(factor)).text
+
+
+def _moved(x: Expressions, p: Value, offset: int) -> Value:
+    return x.ins(f"getelementptr i8, {p.typed}, i64 {offset}", "ptr") if offset else p
+
+
+def _load(x: Expressions, tile: int, p: Value, stride: int) -> None:
+    x.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {p.typed}, i64 {stride})")
+
+
+def configure_tiles(region: bool) -> list[str]:
+    """The lines by which a function that uses tiles begins.
+
+    Every thread configures its own. The kernel itself first asks Linux for permission (for the
+    whole process; asking again is harmless) and returns with a status where it is refused.
+    """
+    configure = "  call void @llvm.x86.ldtilecfg(ptr @tile_config)"
+    if region:
+        return [configure]
+    return [
+        "  %tile.answer = call i64 @tile_permission()",
+        "  %tile.refused = icmp ne i64 %tile.answer, 0",
+        "  br i1 %tile.refused, label %tile.stop, label %tile.start",
+        "tile.stop:",
+        f"  %tile.status = getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}",
+        f"  store atomic i64 {1 << 8 | STATUS_TILES}, ptr %tile.status monotonic, align 8",
+        "  ret void",
+        "tile.start:",
+        configure,
+    ]
+
+
+def tile_support() -> str:
+    """What a module that uses tiles defines: their configuration, and the call for permission.
+
+    arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+    """
+    return "\n".join(
+        [
+            "define internal i64 @tile_permission() #0 {",
+            '  %r = call i64 asm sideeffect "syscall", '
+            '"={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 158, i64 4131, i64 18)',
+            "  ret i64 %r",
+            "}",
+            f"@tile_config = internal constant [64 x i8] [{_bytes(TILE_CONFIG)}], align 64",
+            "",
+        ]
+    )
+
+
+def _bytes(data: bytes) -> str:
+    return ", ".join(f"i8 {n}" for n in data)
+
+
+_CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
+    "vpdpbusd": _Dot("llvm.x86.avx512.vpdpbusd.512", "i32", "<64 x i8>"),
+    "vdpbf16ps": _Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float", "<32 x bfloat>"),
+    "tdpbusd": _Tiles("llvm.x86.tdpbusd"),
+    "tdpbssd": _Tiles("llvm.x86.tdpbssd"),
+    "tdpbf16ps": _Tiles("llvm.x86.tdpbf16ps"),
+}

@@ -1,0 +1,105 @@
+"""Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), and AMX tiles.
+
+The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` lies so
+that the numbers of a lane are neighbours: `pack` the right-hand side of a product in the order
+(block of k, column, k inside). Meanings and rounding are those of Intel's SDM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
+from tilewright.compute.build import cast, reduce_
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.intrinsic import (
+    Extent,
+    Formal,
+    HardwareCall,
+    TensorIntrinsic,
+    decl_tensor_intrinsic,
+    hardware_intrinsic,
+)
+
+LANES = 16
+
+# Both round products to float32 as one sum of two, treat denormal inputs as 0 and flush denormal
+# results, whatever the mode of the processor.
+_BF16 = 2.0**-23
+_ROUNDING = "denormals count as 0; sums of two products round once, to nearest even"
+
+Call = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
+
+
+def _dot(name: str, a: DType, b: DType, out: DType, features: Sequence[str]) -> TensorIntrinsic:
+    """`out[i] += sum over k of a[k] * b[i, k]` for 16 lanes i."""
+    inside = 4 // a.itemsize
+    x, w = Buffer("a", (inside,), a), Buffer("b", (LANES, inside), b)
+    y = Buffer("out", (LANES,), out)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Call:
+        reads = (t.access_ptr("r") for t in inputs)
+        return None, None, hardware_intrinsic(name, outputs[0].access_ptr("rw"), *reads)
+
+    return decl_tensor_intrinsic(
+        reduce_(name, y, (inside,), "add", lambda i, k: cast(x[k], out) * cast(w[i, k], out)),
+        lower,
+        name=f"cpu.{name}",
+        target="cpu",
+        features=features,
+        tolerance=0.0 if out is int32 else _BF16,
+        rounding="" if out is int32 else _ROUNDING,
+    )
+
+
+def _tiles(name: str, a: DType, b: DType, out: DType, feature: str, side: int) -> TensorIntrinsic:
+    """`out[i, j] += sum over a[i, kb, k, kk] * b[kb, k, j, kk]` for `side` rows and columns."""
+    inside = 4 // a.itemsize
+    x = Buffer("a", (side, 1, LANES, inside), a)
+    w = Buffer("b", (1, LANES, side, inside), b)
+    y = Buffer("out", (side, side), out)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> Call:
+        (first, second), (to,) = inputs, outputs
+        step = hardware_intrinsic(
+            name,
+            to.access_ptr("rw"),
+            first.access_ptr("r"),
+            second.access_ptr("r"),
+            to.strides[0],
+            *first.strides[:2],
+            *second.strides[:2],
+            Extent(2),
+        )
+        return None, None, step
+
+    return decl_tensor_intrinsic(
+        reduce_(
+            name,
+            y,
+            (1, LANES, inside),
+            "add",
+            lambda i, j, kb, k, kk: cast(x[i, kb, k, kk], out) * cast(w[kb, k, j, kk], out),
+        ),
+        lower,
+        name=f"cpu.{name}.{side}",
+        free=("kb",),
+        target="cpu",
+        features=("amx-tile", feature),
+        tolerance=0.0 if out is int32 else _BF16,
+        rounding="" if out is int32 else _ROUNDING,
+    )
+
+
+vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
+vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
+tdpbusd, tdpbusd_wide = (
+    _tiles("tdpbusd", uint8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
+)
+tdpbssd, tdpbssd_wide = (
+    _tiles("tdpbssd", int8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
+)
+tdpbf16ps, tdpbf16ps_wide = (
+    _tiles("tdpbf16ps", bfloat16, bfloat16, float32, "amx-bf16", side)
+    for side in (LANES, 2 * LANES)
+)

@@ -1,0 +1,239 @@
+"""Tensor intrinsics of processors: products by hand schedules, against NumPy, and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.cpu.native import run_native
+from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
+from tilewright.base.errors import CompileError, ScheduleError
+from tilewright.compute.build import cast
+from tilewright.loops.intrinsic import decl_tensor_intrinsic, hardware_intrinsic
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.operators import Buffer, map_, reduce_
+from tilewright.runtime.elf import parse
+from tilewright.schedule import Schedule
+from tilewright.targets import registry
+from tilewright.targets.cpu.compile import assembly, compile_kernel
+from tilewright.targets.cpu.machine import host, machine
+
+INTRINSICS = registry.intrinsics("cpu")
+AMX = machine("sapphirerapids")
+
+
+def needs(*features: str) -> pytest.MarkDecorator:
+    """Skip where this processor lacks a feature."""
+    missing = [f for f in features if not host().has(f)]
+    return pytest.mark.skipif(bool(missing), reason=f"this processor has no {', '.join(missing)}")
+
+
+def product(m: int, n: int, k: int, a: DType, b: DType, c: DType) -> Kernel:
+    """`c = a @ b`, accumulated in c's dtype."""
+    x, w, y = Buffer("a", (m, k), a), Buffer("b", (k, n), b), Buffer("c", (m, n), c)
+    mm = reduce_("mm", y, (k,), "add", lambda i, j, k: cast(x[i, k], c) * cast(w[k, j], c))
+    return lower("mm", [mm], params=[x, w, y], outputs=[y])
+
+
+def dot_schedule(kernel: Kernel, intrinsic: str, inside: int, rows: int, vectors: int) -> Schedule:
+    """A register tile of rows x vectors, its products by a dot product of `inside` numbers."""
+    s = Schedule(kernel)
+    io, ii, jo, ji = (*s.split("mm.i", rows), *s.split("mm.j", 16 * vectors))
+    s.reorder(jo, io, ii, ji)
+    acc = s.cache_write("c", io, "register")
+    s.decompose_reduction(acc, ii)
+    ko, ki = s.split("mm.k", inside)
+    vector, lane = s.split(ji, 16)
+    s.reorder(ko, ii, vector, lane, ki)
+    s.pack("b", jo, ko, vector, lane, ki)
+    s.tensorize(lane, intrinsic)
+    for loop in (f"{ji}.init", f"{acc}.w1"):
+        block, lanes = s.split(loop, 16)
+        s.unroll(block)
+        s.vectorize(lanes)
+    for loop in (ii, vector, f"{ii}.init", f"{acc}.w0"):
+        s.unroll(loop)
+    return s
+
+
+def tile_schedule(kernel: Kernel, intrinsic: str, inside: int, side: int) -> Schedule:
+    """Tiles of side x side, each by one sequence of tile products over all of k."""
+    s = Schedule(kernel)
+    io, ii, jo, ji = (*s.split("mm.i", side), *s.split("mm.j", side))
+    s.reorder(jo, io, ii, ji)
+    s.decompose_reduction("c", ii)
+    ko, ki = s.split("mm.k", 16 * inside)
+    k, kk = s.split(ki, inside)
+    s.reorder(ii, ko, k, ji, kk)
+    s.pack("b", jo, ko, k, ji, kk)
+    s.tensorize(ii, intrinsic)
+    return s
+
+
+def _integers(kernel: Kernel, seed: int = 0) -> dict[Buffer, np.ndarray[Any, Any]]:
+    """Inputs over the whole range of their dtypes, an output that no product gives."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[Buffer, np.ndarray[Any, Any]] = {}
+    for b in kernel.params:
+        if b in kernel.outputs:
+            arrays[b] = np.full(b.shape, 77, b.dtype.numpy)
+        elif b.dtype.is_int:
+            info = np.iinfo(b.dtype.numpy)
+            arrays[b] = rng.integers(info.min, info.max + 1, b.shape).astype(b.dtype.numpy)
+        else:
+            arrays[b] = rng.standard_normal(b.shape).astype(b.dtype.numpy)
+    return arrays
+
+
+def _run(kernel: Kernel, threads: int = 1) -> tuple[np.ndarray[Any, Any], ...]:
+    arrays = _integers(kernel)
+    assert run_native(kernel, arrays, threads) == 0
+    return tuple(arrays[b] for b in kernel.params)
+
+
+@needs("avx512vnni")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [(4, 64, 4), (8, 128, 64), (12, 64, 20)], ids=str)
+def test_vnni_is_exact(size: tuple[int, int, int], threads: int) -> None:
+    s = dot_schedule(product(*size, uint8, int8, int32), "cpu.vpdpbusd", 4, 4, 4)
+    s.parallel("mm.i.o")
+    verify(s.kernel)
+    a, b, c = _run(s.kernel, threads)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@needs("avx512bf16")
+def test_bf16_is_within_its_tolerance() -> None:
+    m, n, k = 8, 64, 128
+    s = dot_schedule(product(m, n, k, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
+    verify(s.kernel)
+    a, b, c = (x.astype(np.float64) for x in _run(s.kernel))
+    bound = k * INTRINSICS["cpu.vdpbf16ps"].tolerance * (np.abs(a) @ np.abs(b))
+    assert np.all(np.abs(c - a @ b) <= bound)
+
+
+@needs("avx512bf16")
+def test_bf16_flushes_denormals_as_it_says() -> None:
+    s = dot_schedule(product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
+    a, b, c = s.kernel.params
+    arrays = _integers(s.kernel)
+    arrays[a][:] = 2.0**-130  # a denormal: the product with 2 ** 100 would be 2 ** -30
+    arrays[b][:] = 2.0**100
+    assert run_native(s.kernel, arrays) == 0
+    assert np.all(arrays[c] == 0)
+    assert "denormals count as 0" in INTRINSICS["cpu.vdpbf16ps"].rounding
+
+
+@needs("avx512vnni")
+def test_a_product_of_512_by_the_inner_loop_it_should_have() -> None:
+    s = dot_schedule(product(512, 512, 512, uint8, int8, int32), "cpu.vpdpbusd", 4, 4, 4)
+    a, b, c = _run(s.kernel)
+    exact = a.astype(np.float64) @ b.astype(np.float64)  # below 2 ** 53, so exact
+    np.testing.assert_array_equal(c, exact.astype(np.int32))
+    lines = assembly(s.kernel, host()).splitlines()
+    at = [n for n, line in enumerate(lines) if "vpdpbusd" in line]
+    loop = lines[at[0] - 5 : at[-1] + 1]
+    assert len(at) == 16
+    assert sum("vpbroadcastd" in x for x in loop) == 4
+    assert sum("vmovdqu64" in x for x in loop) == 4
+
+
+TILES: list[tuple[str, DType, DType, DType, int]] = [
+    ("tdpbusd", uint8, int8, int32, 4),
+    ("tdpbssd", int8, int8, int32, 4),
+    ("tdpbf16ps", bfloat16, bfloat16, float32, 2),
+]
+_TILE_IDS = [row[0] for row in TILES]
+
+
+def _tiled(row: tuple[str, DType, DType, DType, int], side: int, k: int) -> Schedule:
+    name, a, b, c, inside = row
+    kernel = product(2 * side, 2 * side, k, a, b, c)
+    return tile_schedule(kernel, f"cpu.{name}.{side}", inside, side)
+
+
+@pytest.mark.parametrize("side", [16, 32])
+@pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
+def test_tiles_assemble(row: tuple[str, DType, DType, DType, int], side: int) -> None:
+    s = _tiled(row, side, 128)
+    s.parallel("mm.j.o")
+    verify(s.kernel)
+    text = assembly(s.kernel, AMX)
+    assert text.count(row[0]) == (side // 16) ** 2
+    assert text.count("ldtilecfg") == 2  # the kernel's and the region's
+    assert text.count("tilerelease") == 1
+    assert text.count("syscall") == 1
+    assert parse(compile_kernel(s.kernel, AMX).object_bytes).symbols
+
+
+@pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
+def test_tiles_mean_the_product(row: tuple[str, DType, DType, DType, int]) -> None:
+    _tiled(row, 16, 64 * row[4]).verify()
+
+
+@needs("amx-tile", "amx-int8", "amx-bf16")
+@pytest.mark.parametrize("side", [16, 32])
+@pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
+def test_tiles_run(row: tuple[str, DType, DType, DType, int], side: int) -> None:
+    k = 256
+    a, b, c = (x.astype(np.float64) for x in _run(_tiled(row, side, k).kernel))
+    bound = k * INTRINSICS[f"cpu.{row[0]}.{side}"].tolerance * (np.abs(a) @ np.abs(b))
+    assert np.all(np.abs(c - a @ b) <= bound)
+
+
+def test_signed_times_signed_is_no_vnni() -> None:
+    with pytest.raises(ScheduleError, match="of uint8 and int8, not of int8 and int8"):
+        dot_schedule(product(4, 64, 4, int8, int8, int32), "cpu.vpdpbusd", 4, 4, 4)
+
+
+def test_unpacked_weights_are_refused() -> None:
+    s = Schedule(product(4, 64, 4, uint8, int8, int32))
+    s.decompose_reduction("c", "mm.i")
+    _, lane = s.split("mm.j", 16)
+    s.split("mm.k", 4)
+    with pytest.raises(ScheduleError, match=r"b has stride 1 along axis 1, found 64 in b\["):
+        s.tensorize(lane, "cpu.vpdpbusd")
+
+
+def _small() -> Schedule:
+    return dot_schedule(product(4, 64, 4, uint8, int8, int32), "cpu.vpdpbusd", 4, 4, 4)
+
+
+def test_a_processor_without_the_feature_is_named() -> None:
+    with pytest.raises(CompileError, match="needs avx512vnni, which this processor") as caught:
+        compile_kernel(_small().kernel, machine("x86-64-v4"))
+    assert caught.value.code == "TW-INTRINSIC"
+
+
+def test_a_unit_in_a_vector_loop_is_refused() -> None:
+    s = _small()
+    s.serial("mm.j.i.o")
+    s.vectorize("mm.j.i.o")
+    with pytest.raises(CompileError, match="inside of a vector loop"):
+        compile_kernel(s.kernel, replace(machine("x86-64-v4"), features=AMX.features))
+
+
+def test_an_intrinsic_of_no_processor_is_refused() -> None:
+    x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
+    copy = map_("y", y, lambda i: x[i])
+    declared = decl_tensor_intrinsic(
+        copy,
+        lambda inputs, outputs: hardware_intrinsic("copy8", outputs[0].access_ptr("w")),
+        name="test.copy_of_no_processor",
+    )
+    s = Schedule(lower("f", [copy], params=[x, y], outputs=[y]))
+    s.tensorize("y.i", declared)
+    with pytest.raises(CompileError, match="an intrinsic of no machine, not of a processor"):
+        compile_kernel(s.kernel, host())
+
+
+def test_a_block_is_compiled_as_its_body() -> None:
+    s = Schedule(product(4, 8, 4, int8, int8, int32))
+    s.blockize("mm.j")
+    a, b, c = _run(s.kernel)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
