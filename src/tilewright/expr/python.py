@@ -177,7 +177,8 @@ _ALLOWED = (
     *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.keyword, ast.Subscript, ast.Slice),
     *(ast.Lambda, ast.arguments, ast.arg),
     *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.MatMult),
-    *(ast.BitAnd, ast.BitOr, ast.BitXor, ast.Invert, ast.USub, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+    *(ast.BitAnd, ast.BitOr, ast.BitXor, ast.RShift, ast.Invert, ast.USub),
+    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE),
 )
 
 

@@ -95,6 +95,9 @@ class Fun(Part):
     def __call__(self, *args: Any) -> Term:
         return apply(self, *args)
 
+    def __ror__(self, value: Any) -> Term:
+        return apply(self, value)
+
     def __rshift__(self, then: Any) -> Fun:
         return compose(self, as_fun(then))
 
@@ -435,15 +438,20 @@ def as_fun(f: Any) -> Fun:
 
     `lambda a, x: g(a, x)` becomes `g` itself. Raises InputError for anything else.
     """
-    if isinstance(f, Fun):
-        return f
-    if not callable(f):
-        raise InputError(f"{f!r} is no function", hint="Give a pattern or a Python function")
-    code = getattr(f, "__code__", None)
-    if code is None or code.co_flags & 0x0C:
-        raise InputError(f"the arguments of {f!r} cannot be counted", hint="Give a lambda")
-    params = tuple(Param(name, None) for name in code.co_varnames[: code.co_argcount])
+    known = getattr(f, "fun", f)  # a word that is more than a function says which it is
+    if isinstance(known, Fun):
+        return known
+    params = tuple(Param(name, None) for name in parameters(f))
     return lambda_(params, as_term(f(*params)))
+
+
+def parameters(f: Any) -> tuple[str, ...]:
+    """The names of the parameters of a Python function. Raises InputError if they are not plain."""
+    code = getattr(f, "__code__", None)
+    if code is None or code.co_flags & 0x0C or code.co_kwonlyargcount:
+        raise InputError(f"{f!r} is no function of Lift", hint="Give a pattern or a lambda")
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return names
 
 
 def lambda_(params: tuple[Param, ...], body: Term) -> Fun:

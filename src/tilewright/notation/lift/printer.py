@@ -1,83 +1,142 @@
-"""Lift as text: Python expressions over the names that `parser` knows.
+"""Lift as text: Python over the words of `patterns.SCOPE`; `patterns.parse` reads it back.
 
 A | Map(lambda row: Zip(row, v) | Map(mul) | Reduce(add, 0.0)) | Join
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 from tilewright.base.dtypes import bool_, float32, int64
+from tilewright.expr import python
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.notation.lift import nodes as n
+from tilewright.notation.lift.layout import Call, Chain, Doc, Scoped, Text
+from tilewright.notation.lift.types import show_type
 
 # A parameter's name in the text: unique among those it is visible with.
 Scope = Mapping[n.Param, str]
+# Patterns whose word is not the name of their class.
+_WORDS: Mapping[type[n.Part], str] = {
+    n.PadConstant: "Pad",
+    n.AsVector: "asVector",
+    n.AsScalar: "asScalar",
+}
+_INFIX: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
 def show_part(part: n.Part, scope: Scope | None = None) -> str:
     """A term or a function on one line."""
-    scope = {p: p.name for p in n.free_params(part)} if scope is None else scope
+    return _doc(part, _names(part) if scope is None else scope).flat()
+
+
+def show_lines(part: n.Part, width: int = 100) -> str:
+    """A term or a function in lines of at most `width` columns, where that can be."""
+    doc = _doc(part, _names(part))
+    if isinstance(doc, Chain) and len(doc.flat()) > width:
+        doc = Call("", (doc,))
+    return "\n".join(doc.lines(width))
+
+
+def _names(part: n.Part) -> dict[n.Param, str]:
+    return _bound(tuple(sorted(n.free_params(part), key=lambda p: p.name)), {})
+
+
+def _doc(part: n.Part, scope: Scope) -> Doc:
     match part:
         case n.Param():
-            return scope[part]
-        case n.Literal(value, dtype):
-            plain = dtype in (float32, int64, bool_)
-            return repr(value) if plain else f"{short(dtype)}({value!r})"
+            return Text(scope[part])
+        case n.Literal():
+            return Text(_literal(part))
         case n.Apply():
             return _apply(part, scope)
         case n.Tuple(items):
-            return f"({_list(items, scope)}{',' * (len(items) == 1)})"
-        case n.Lambda(params, body):
-            inner = _bound(params, scope)
-            names = ", ".join(inner[p] for p in params)
-            return f"fun(lambda {names}: {show_part(body, inner)})"
+            return Call("Tuple", _docs(items, scope))
+        case n.Lambda(params, _):
+            types = tuple(Text(show_type(p.type)) for p in params if p.type is not None)
+            return Call("fun", (_lambda(part, scope), *types))
         case n.Compose(funs):
-            return " >> ".join(show_part(f, scope) for f in funs)
-        case n.UserFun(name):
-            return name
-        case n.Builtin(name):
-            return name
-        case n.DeviceOp(name):
-            return name
-    fields = [_field(getattr(part, f), scope) for f in part._fields]
-    return f"{type(part).__name__}({', '.join(fields)})" if fields else type(part).__name__
+            return Chain(">>", _docs(funs, scope))
+        case n.UserFun():
+            return _user_fun(part)
+        case n.Builtin(name) | n.DeviceOp(name):
+            return Text(name)
+        case n.To(space, f):
+            return Call(f"to{space.capitalize()}", (_field(f, scope),))
+    word = _WORDS.get(type(part), type(part).__name__)
+    fields = tuple(_field(getattr(part, f), scope) for f in part._fields)
+    if isinstance(part, n.Gather | n.Scatter):
+        fields = (Text(repr(part.index.name)), *(_field(a, scope) for a in part.index.args))
+    return Call(word, fields) if fields else Text(word)
 
 
-def _apply(term: n.Apply, scope: Scope) -> str:
-    if len(term.args) == 1 and not isinstance(term.fun, n.Lambda | n.ScalarFun | n.Get):
-        return f"{show_part(term.args[0], scope)} | {show_part(term.fun, scope)}"
-    if isinstance(term.fun, n.Get):
-        return f"{_tight(term.args[0], scope)}[{term.fun.position}]"
-    return f"{_tight(term.fun, scope)}({_list(term.args, scope)})"
+def _literal(part: n.Literal) -> str:
+    text = "nan" if isinstance(part.value, float) and isnan(part.value) else repr(part.value)
+    return text if part.dtype in (float32, int64, bool_) else f"{short(part.dtype)}({text})"
+
+
+def _apply(term: n.Apply, scope: Scope) -> Doc:
+    f, args = term.fun, term.args
+    if isinstance(f, n.Get):
+        return Text(f"{_tight(args[0], scope)}[{f.position}]")
+    if isinstance(f, n.Builtin) and f.name in _INFIX and len(args) == 2:
+        if not all(isinstance(a, n.Literal) for a in args):
+            return Text(f" {_INFIX[f.name]} ".join(_operand(a, scope) for a in args))
+    if isinstance(f, n.Lambda) and len(args) == len(f.params) == 1:
+        return Call("let", (_doc(args[0], scope), _lambda(f, scope)))
+    if len(args) == 1 and not isinstance(f, n.Lambda | n.ScalarFun):
+        before = _doc(args[0], scope)
+        first = before.parts if isinstance(before, Chain) else (before,)
+        return Chain("|", (*first, _doc(f, scope)))
+    return Call(_tight(f, scope), _docs(args, scope))
+
+
+def _lambda(f: n.Lambda, scope: Scope) -> Doc:
+    inner = _bound(f.params, scope)
+    names = ", ".join(inner[p] for p in f.params)
+    return Scoped(f"lambda {names}:" if names else "lambda:", _doc(f.body, inner))
+
+
+def _user_fun(f: n.UserFun) -> Doc:
+    params = [n.argument(i, t) for i, t in enumerate(f.dtypes)]
+    names = ", ".join(p.name for p in params)
+    body = python.show(f.body, {p: p.name for p in params})
+    types = (Text(short(t)) for t in f.dtypes)
+    return Call("userfun", (Text(repr(f.name)), Text(f"lambda {names}: {body}"), *types))
 
 
 def _tight(part: n.Part, scope: Scope) -> str:
     """In parentheses where it would fall apart as an operand."""
-    text = show_part(part, scope)
-    return f"({text})" if " | " in text or isinstance(part, n.Compose) else text
+    doc = _doc(part, scope)
+    return f"({doc.flat()})" if isinstance(doc, Chain) else doc.flat()
 
 
-def _list(parts: tuple[n.Part, ...], scope: Scope) -> str:
-    return ", ".join(show_part(p, scope) for p in parts)
+def _operand(part: n.Part, scope: Scope) -> str:
+    """In parentheses where it is an operation itself."""
+    match part:
+        case n.Apply(n.Builtin(name), (_, _)) if name in _INFIX:
+            return f"({show_part(part, scope)})"
+    return _tight(part, scope)
 
 
-def _field(value: Any, scope: Scope) -> str:
-    show: Callable[..., str] = show_expr
+def _docs(parts: tuple[n.Part, ...], scope: Scope) -> tuple[Doc, ...]:
+    return tuple(_doc(p, scope) for p in parts)
+
+
+def _field(value: Any, scope: Scope) -> Doc:
     if isinstance(value, n.Lambda):
-        return show_part(value, scope)[len("fun(") : -1]
+        return _lambda(value, scope)
     if isinstance(value, n.Part):
-        return show_part(value, scope)
-    if isinstance(value, n.IndexFun):
-        return f"{value.name}({', '.join(map(show, value.args))})"
-    return show(value) if isinstance(value, Expr) else repr(value)
+        return _doc(value, scope)
+    return Text(show_expr(value) if isinstance(value, Expr) else repr(value))
 
 
 def _bound(params: tuple[n.Param, ...], scope: Scope) -> dict[n.Param, str]:
-    """`scope` with the parameters of a lambda, renamed where a name is taken."""
+    """`scope` with more parameters, renamed where a name is taken."""
     inner = dict(scope)
     for p in params:
         name, count = p.name, 1

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.expr.printer import short, show
 from tilewright.ir.node import Node
+from tilewright.notation.lift.polynomials import normal
 
 # An int64 expression over variables, in normal form; data of a field, not a child of the node.
 Length: TypeAlias = Expr
 
 
 class Type(Node):
-    """The type of a value."""
+    """The type of a value. `t[m, n]` is m arrays of n of these."""
+
+    def __getitem__(self, lengths: Any) -> Type:
+        many = lengths if isinstance(lengths, tuple) else (lengths,)
+        return array(self, *many)
 
     def __repr__(self) -> str:
         return show_type(self)
@@ -36,21 +41,38 @@ class TupleType(Type):
 
 
 class Array(Type):
-    """`length` items; build it with `lengths.array`, which brings the length to normal form."""
+    """`length` items; build it with `array`, which brings the length to normal form."""
 
     item: Type
     length: Length
 
 
+_named: dict[str, Var] = {}
+
+
+def length(value: int | str | Expr) -> Length:
+    """A length in normal form: a number, a name (one variable each), or arithmetic on them."""
+    if isinstance(value, str):
+        return _named.setdefault(value, Var(value, INDEX))
+    return const(value) if isinstance(value, int) else normal(value)
+
+
+def array(item: Type, *lengths: int | str | Expr) -> Type:
+    """`array(t, m, n)` is m arrays of n items, `[[t]n]m`."""
+    for n in reversed(lengths):
+        item = Array(item, length(n))
+    return item
+
+
 def show_type(t: Type) -> str:
-    """`f32`, `f32x4` (a vector), `(f32, i64)`, `f32[m, n]` (m arrays of n), `(f32, i64)[n]`."""
+    """`f32`, `Vec(f32, 4)`, `Tup(f32, i64)`, `f32[m, n]` (m arrays of n), `Tup(f32, i64)[n]`."""
     match t:
         case Scalar(dtype):
             return short(dtype)
         case Vector(dtype, width):
-            return f"{short(dtype)}x{width}"
+            return f"Vec({short(dtype)}, {width})"
         case TupleType(items):
-            return f"({', '.join(map(show_type, items))}{',' * (len(items) == 1)})"
+            return f"Tup({', '.join(map(show_type, items))})"
     lengths = []
     while isinstance(t, Array):
         lengths.append(show(t.length))
