@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import dis
 import sys
+from pathlib import Path
 from types import FrameType
+from typing import Final
 
-_HERE = __package__
+_OURS: Final = ("tilewright.notation.te", "tilewright.lang.te")
 
 
 def _caller() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_HERE):
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
         frame = frame.f_back
     return frame
+
+
+def caller_line() -> str:
+    """The user's line that is running, as `file.py:12`."""
+    frame = _caller()
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def assigned() -> list[str]:

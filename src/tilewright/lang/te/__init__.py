@@ -1,0 +1,90 @@
+"""Tensor expressions: what to compute as `compute`, and how by a schedule's verbs, as in TVM.
+
+    from tilewright import te as t
+
+    A = t.placeholder((1024, 1024)); B = t.placeholder((1024, 1024)); k = t.reduce_axis((0, 1024))
+    C = t.compute((1024, 1024), lambda y, x: t.sum(A[y, k] * B[k, x], axis=k))
+    s = t.create_schedule(C.op)
+    f = t.build(s, [A, B, C])
+
+`docs/te.md` is the tutorial. Every scalar function of `notation/te/functions.py` is here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.lang.te.build import build, lower
+from tilewright.lang.te.intrinsic import (
+    decl_tensor_intrin,
+    decl_tensor_intrinsic,
+    hardware_intrin,
+    hardware_intrinsic,
+)
+from tilewright.lang.te.schedule import Schedule, create_schedule
+from tilewright.lang.te.stage import ThreadAxis, thread_axis
+from tilewright.notation.te.build import compute, placeholder, reduce_axis, scan, var
+from tilewright.notation.te.functions import TABLE as _FUNCTIONS
+from tilewright.notation.te.functions import bitcast, cast, const, if_then_else, select
+from tilewright.notation.te.nodes import Axis, Tensor
+from tilewright.notation.te.printer import parse, show
+from tilewright.notation.te.program import computation
+from tilewright.notation.te.reduce import (
+    all,
+    any,
+    argmax,
+    argmin,
+    comm_reducer,
+    max,
+    min,
+    prod,
+    scan_op,
+    sum,
+)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """The scalar functions: exp, log, sqrt, tanh, sigmoid, erf, abs, floor, ..."""
+    if name not in _FUNCTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _FUNCTIONS[name]
+
+
+__all__ = [
+    "Axis",
+    "Schedule",
+    "Tensor",
+    "ThreadAxis",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "bitcast",
+    "build",
+    "cast",
+    "comm_reducer",
+    "computation",
+    "compute",
+    "const",
+    "create_schedule",
+    "decl_tensor_intrin",
+    "decl_tensor_intrinsic",
+    "hardware_intrin",
+    "hardware_intrinsic",
+    "if_then_else",
+    "lower",
+    "max",
+    "min",
+    "parse",
+    "placeholder",
+    "prod",
+    "reduce_axis",
+    "scan",
+    "scan_op",
+    "select",
+    "show",
+    "sum",
+    "thread_axis",
+    "var",
+]

@@ -1,0 +1,152 @@
+"""lower and build: from a schedule to a Kernel, and to a function on arrays."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.base.errors import InputError, ScheduleError
+from tilewright.expr.nodes import Expr, Var
+from tilewright.lang.function import Function
+from tilewright.lang.te.schedule import Schedule
+from tilewright.loops.nodes import Kernel
+from tilewright.notation.te.nodes import Placeholder, Tensor
+from tilewright.notation.te.program import Scope
+from tilewright.targets import registry
+
+SPECIALISED: Final = 64  # functions kept for values of symbolic sizes, least recently used out
+
+
+def lower(
+    s: Schedule,
+    args: Sequence[Tensor],
+    name: str | None = None,
+    *,
+    sizes: Mapping[Var, int] | None = None,
+) -> Kernel:
+    """The program of a schedule: a Kernel whose parameters are `args`, inputs first, outputs last.
+
+    sizes: values of the sizes made by `var`. Raises InputError for arguments in another order, a
+    tensor that is missing or a size without a value, ScheduleError for a line that cannot be
+    applied.
+    """
+    return s.replay(_arguments(s, args), sizes, name).schedule.kernel
+
+
+def build(
+    s: Schedule,
+    args: Sequence[Tensor],
+    target: str = "cpu",
+    name: str | None = None,
+    *,
+    threads: int | None = None,
+    auto: bool = False,
+) -> Function | Specialising:
+    """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
+
+    target: "cpu", "vdla" or "interp". auto: let the target's sketches schedule; nothing may be
+    recorded then. Where sizes were made by `var`, the function compiles for each value it meets.
+    Raises what `lower` does, and UnsupportedError for an unknown target.
+    """
+    params = _arguments(s, args)
+    if auto and any(stage.touched for stage in s.stages):
+        raise ScheduleError(
+            "auto=True schedules everything, but this schedule has lines of its own",
+            hint="build a fresh create_schedule(...)",
+        )
+
+    def make(sizes: Mapping[Var, int]) -> Function:
+        if auto:
+            return Function(_by_sketches(s, params, target, name, sizes), target, threads)
+        return Function(lower(s, params, name, sizes=sizes), target, threads)
+
+    return Specialising(s, params, make) if s.sizes else make({})
+
+
+def _by_sketches(
+    s: Schedule,
+    params: Sequence[Tensor],
+    target: str,
+    name: str | None,
+    sizes: Mapping[Var, int],
+) -> Kernel:
+    program = s.program(params, sizes, name)
+    machine = registry.target(target)
+    return machine.default_schedule(program.kernel, program.computations, ()).kernel
+
+
+def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    if not isinstance(s, Schedule):
+        raise InputError(f"{s!r} is no schedule", hint="make one with create_schedule(C.op)")
+    given = tuple(args)
+    for t in given:
+        if not isinstance(t, Tensor):
+            raise InputError(f"the argument {t!r} is no tensor", where="args")
+    outputs = [isinstance(t.op, Placeholder) for t in given]
+    if outputs != sorted(outputs, reverse=True):
+        raise InputError(
+            f"the arguments are {', '.join(t.name for t in given)}",
+            where="args",
+            hint="inputs come first, outputs last",
+        )
+    missing = [t.name for t in (*s.inputs, *s.outputs) if t not in given]
+    if missing:
+        raise InputError(f"{', '.join(missing)} is not among the arguments", where="args")
+    return given
+
+
+class Specialising:
+    """A function that compiles itself for each value of its symbolic sizes, on first use."""
+
+    def __init__(self, s: Schedule, params: Sequence[Tensor], make: Any) -> None:
+        self.params: Final = tuple(params)
+        self._make: Final = make
+        self._made: Final[OrderedDict[tuple[int, ...], Function]] = OrderedDict()
+        self._sizes: Final = tuple(s.sizes)
+        found = {e for t in params for e in t.shape if isinstance(e, Var)}
+        for v in self._sizes:
+            if v not in found:
+                raise InputError(
+                    f"no argument has {v.name} as an extent by itself, so it cannot be known",
+                    where="args",
+                )
+
+    def __call__(self, *arrays: Any) -> None:
+        """Run on one array per parameter. Raises InputError for shapes that do not fit."""
+        if len(arrays) != len(self.params):
+            names = ", ".join(t.name for t in self.params)
+            raise InputError(f"{len(arrays)} arrays given, {len(self.params)} expected: {names}")
+        self.at(self._values(arrays))(*arrays)
+
+    def at(self, sizes: Mapping[Var, int]) -> Function:
+        """The function for these sizes."""
+        key = tuple(sizes[v] for v in self._sizes)
+        if key not in self._made:
+            self._made[key] = self._make(sizes)
+            if len(self._made) > SPECIALISED:
+                self._made.popitem(last=False)
+        self._made.move_to_end(key)
+        return self._made[key]
+
+    def _values(self, arrays: Sequence[Any]) -> dict[Var, int]:
+        sizes: dict[Var, int] = {}
+        for t, a in zip(self.params, arrays, strict=True):
+            shape = getattr(a, "shape", ())
+            if len(shape) != t.ndim:
+                raise InputError(f"{t!r} was given an array of shape {tuple(shape)}", where=t.name)
+            for e, n in zip(t.shape, shape, strict=True):
+                if isinstance(e, Var):
+                    sizes.setdefault(e, int(n))
+        scope = Scope(sizes)
+        for t, a in zip(self.params, arrays, strict=True):
+            expected = tuple(scope.extent(e) if isinstance(e, Expr) else e for e in t.shape)
+            if tuple(a.shape) != expected:
+                values = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
+                raise InputError(
+                    f"expected shape {expected} where {values}, got {tuple(a.shape)}", where=t.name
+                )
+        return sizes
+
+    def __repr__(self) -> str:
+        return f"Specialising({', '.join(map(repr, self.params))})"

@@ -1,0 +1,144 @@
+"""cache_read, cache_write, rfactor: stages made of stages, by rewriting operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import CC, PW
+from tilewright.expr.nodes import INDEX, Add, Expr, Load, Mod, Mul, Select, as_expr
+from tilewright.ir.node import Node, substitute, transform
+from tilewright.lang.te.stage import Handle, Line, Split, Stage
+from tilewright.notation.te.nodes import Axis, Compute, Op, Tensor
+from tilewright.notation.te.program import copy
+
+
+def cached(source: Tensor, name: str, scope: str) -> tuple[Tensor, Compute]:
+    """A tensor in `scope` that holds a copy of `source`, and the operation that copies."""
+    made = Tensor(name, source.shape, source.dtype, scope)
+    made.op = copy(source, made, name)
+    return made, made.op
+
+
+def reading(op: Compute, source: Tensor, other: Tensor) -> Compute:
+    """The operation with reads of `source` from `other`."""
+
+    def change(node: Node) -> Node:
+        if isinstance(node, Load) and node.buffer is source.buffer:
+            return Load(other.buffer, node.index)
+        return node
+
+    return _with_values(op, tuple(transform(v, change) for v in op.values))
+
+
+def _with_values(op: Compute, values: tuple[Expr, ...]) -> Compute:
+    return Compute(op.name, op.axis, op.reduce_axis, values, op.reducer, op.scanned, op.outputs)
+
+
+def split_output(
+    op: Compute, names: Sequence[str], scope: str
+) -> tuple[Compute, tuple[Tensor, ...], Compute]:
+    """The operation writing to new tensors in `scope`, these, and the copy into the old ones."""
+    made = tuple(Tensor(n, t.shape, t.dtype, scope) for n, t in zip(names, op.outputs, strict=True))
+    inner = Compute(names[0], op.axis, op.reduce_axis, op.values, op.reducer, op.scanned, made)
+    for t in made:
+        t.op = inner
+    axis = tuple(Axis(a.name, INDEX, 0, a.extent, CC) for a in op.axis)
+    values = tuple(t[axis] for t in made)
+    return inner, made, Compute(op.name, axis, (), values, None, (), op.outputs)
+
+
+def factored(
+    stage: Stage, op: Compute, loop: Handle, name: str, line: Line
+) -> tuple[Compute, tuple[Tensor, ...], Compute]:
+    """A reduction through partial results, one per iteration of a loop of it.
+
+    Returns the operation of the partial results (whose axis 0 is the loop), these, and the
+    operation that reduces them.
+    """
+    reduced = [x for x in stage.leaves if x.combine == PW]
+    if loop not in reduced:
+        raise ScheduleError(
+            f"{loop} is no loop of the reduction", where=str(line), hint="split a reduce axis first"
+        )
+    if op.reducer is None or not op.reducer.commutative:
+        raise ScheduleError(
+            f"{op.reducer} does not commute", where=str(line), hint="keep the reduction in order"
+        )
+    extents = _extents(stage, op, line)
+    axes: dict[Handle, Axis] = {
+        x: Axis(x.name, INDEX, 0, extents[x], CC if x is loop else PW) for x in reduced
+    }
+    values = _through(stage, op, dict(axes), extents)
+    first = axes[loop]
+    free = tuple(Axis(a.name, INDEX, 0, a.extent, CC) for a in op.axis)
+    mapping: dict[Any, Any] = dict(zip(op.axis, free, strict=True))
+    values = tuple(substitute(v, mapping) for v in values)
+    shape = (extents[loop], *op.outputs[0].shape)
+    labels = [name] if len(values) == 1 else [f"{name}.v{n}" for n in range(len(values))]
+    parts = tuple(Tensor(n, shape, t.dtype) for n, t in zip(labels, op.outputs, strict=True))
+    rest = tuple(axes[x] for x in reduced if x is not loop)
+    partial = Compute(name, (first, *free), rest, values, op.reducer if rest else None, (), parts)
+    for t in parts:
+        t.op = partial
+    over = Axis(loop.name, INDEX, 0, extents[loop], PW)
+    total = Compute(
+        op.name,
+        op.axis,
+        (over,),
+        tuple(t[(over, *op.axis)] for t in parts),
+        op.reducer,
+        (),
+        op.outputs,
+    )
+    return partial, parts, total
+
+
+def _extents(stage: Stage, op: Compute, line: Line) -> dict[Handle, int]:
+    """The extent of each loop made of the reduce axes."""
+    known: dict[Handle, int] = {}
+    for a in op.reduce_axis:
+        if not isinstance(a.extent, int):
+            raise ScheduleError(
+                f"the extent {a.extent!r} of {a.name} is not known", where=str(line)
+            )
+        known[a] = a.extent
+    for r in stage.relations:
+        if isinstance(r, Split) and r.parent in known:
+            n = known[r.parent]
+            inner = r.factor if r.factor is not None else -(-n // (r.nparts or 1))
+            known[r.inner], known[r.outer] = inner, -(-n // inner)
+        elif not isinstance(r, Split) and r.outer in known:
+            known[r.fused] = known[r.outer] * known[r.inner]
+    return known
+
+
+def _through(
+    stage: Stage, op: Compute, at: dict[Handle, Any], extents: dict[Handle, int]
+) -> tuple[Expr, ...]:
+    """The values with each reduce axis said by the loops made of it."""
+    outside: Expr | None = None
+    for r in reversed(stage.relations):
+        if isinstance(r, Split) and r.outer in at:
+            at[r.parent] = Add(Mul(at[r.outer], as_expr(extents[r.inner], INDEX)), at[r.inner])
+            if extents[r.outer] * extents[r.inner] != extents[r.parent]:
+                inside = at[r.parent] < extents[r.parent]
+                outside = inside if outside is None else outside & inside
+        elif not isinstance(r, Split) and r.fused in at:
+            inner = as_expr(extents[r.inner], INDEX)
+            at[r.outer], at[r.inner] = at[r.fused] // inner, Mod(at[r.fused], inner)
+    # `low` of an axis is added where a body becomes a Computation; here the axis is gone.
+    mapping: dict[Any, Any] = {
+        a: Add(at[a], as_expr(a.low, INDEX)) if a.low != 0 else at[a] for a in op.reduce_axis
+    }
+    values = tuple(substitute(v, mapping) for v in op.values)
+    if outside is None or op.reducer is None:
+        return values
+    pairs = zip(values, op.reducer.identity, strict=True)
+    return tuple(Select(outside, v, i) for v, i in pairs)
+
+
+def reads(op: Op, tensor: Tensor) -> bool:
+    """Whether the operation reads the tensor."""
+    return any(t is tensor for t in op.inputs)

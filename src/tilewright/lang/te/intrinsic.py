@@ -1,0 +1,27 @@
+"""Tensor intrinsics declared by a tensor expression and a lowering."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.loops import intrinsic
+from tilewright.loops.intrinsic import Lower, TensorIntrinsic
+from tilewright.notation.te.nodes import Compute, Tensor
+from tilewright.notation.te.program import computation
+
+
+def decl_tensor_intrinsic(op: Compute | Tensor, lower: Lower, **options: Any) -> TensorIntrinsic:
+    """An intrinsic whose behaviour is the operation `op`, as in `decl_tensor_intrinsic(y.op, f)`.
+
+    lower(inputs, outputs): the hardware call, or (compute, reset, update). options: as for
+    `loops.intrinsic.decl_tensor_intrinsic`. Raises InputError for an operation of another form.
+    """
+    of = op.op if isinstance(op, Tensor) else op
+    if not isinstance(of, Compute):
+        raise InputError(f"{op!r} is no compute", where="decl_tensor_intrinsic")
+    return intrinsic.decl_tensor_intrinsic(computation(of), lower, **options)
+
+
+decl_tensor_intrin = decl_tensor_intrinsic
+hardware_intrinsic = hardware_intrin = intrinsic.hardware_intrinsic

@@ -1,0 +1,198 @@
+"""From records to primitives, in a fixed order.
+
+The stages' plain nests stand one after the other. Then:
+
+1. stages computed inline are put in the place of their reads, first to last;
+2. from the last stage to the first, so that each consumer's loops exist when a producer moves
+   into them: the stage is placed (compute_at); its splits and fusions follow as written, each
+   putting the loops that it needs next to one another; then its loops are put in their final order,
+   the start of a reduction becoming a nest of its own where reduction loops go outside of others;
+3. memories: set_scope, storage_align, double_buffer; 4. loop kinds and notes: parallel, unroll,
+   vectorize, bind, annotate; 5. tensorize; each from the first stage to the last, as written.
+
+A loop of one iteration does not exist in a program, and what is said about it holds by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.base.errors import ScheduleError, TilewrightError
+from tilewright.compute.nodes import CC
+from tilewright.ir.node import postorder
+from tilewright.lang.te.stage import Handle, Line, Split, Stage
+from tilewright.loops.nodes import For
+from tilewright.notation.te.program import Program
+from tilewright.schedule import Schedule
+
+_MEMORY: Final = ("set_scope", "storage_align", "double_buffer")
+_KINDS: Final = ("parallel", "unroll", "vectorize", "bind", "annotate")
+_PHASES: Final = (_MEMORY, _KINDS, ("tensorize",))
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The schedule, and the names of the loops of each stage's handles."""
+
+    schedule: Schedule
+    loops: dict[Stage, dict[Handle, str]]
+
+
+@dataclass(slots=True)
+class _Nest:
+    """A stage's loops in the program: by handle, and of the nest that starts its reduction."""
+
+    stage: Stage
+    buffer: str
+    names: dict[Handle, str]
+    starts: dict[Handle, str] = field(default_factory=dict)
+    order: list[Handle] = field(default_factory=list)
+
+
+def replay(stages: Sequence[Stage], program: Program) -> Replayed:
+    """All that is recorded, applied. Raises ScheduleError naming the line that cannot be."""
+    s = Schedule(program.kernel)
+    nests = {stage: _nest(stage, program) for stage in stages}
+    for stage in stages:
+        if stage.attach is not None and stage.attach.how == "inline":
+            with _naming(stage.attach.line):
+                s.compute_inline(nests[stage].buffer)
+    for stage in reversed(stages):
+        if stage.attach is not None and stage.attach.how == "at":
+            _place(s, nests, stage)
+        _loops(s, nests[stage])
+    for verbs in _PHASES:
+        for stage in stages:
+            for mark in stage.marks:
+                if mark.verb in verbs:
+                    _apply(s, nests[stage], mark.line, (mark.verb, mark.loop, mark.args))
+    return Replayed(s, {stage: nest.names for stage, nest in nests.items()})
+
+
+def _nest(stage: Stage, program: Program) -> _Nest:
+    axes = (*stage.op.axis, *stage.op.reduce_axis)
+    names: dict[Handle, str] = {
+        a: program.loops[stage.op, a] for a in axes if (stage.op, a) in program.loops
+    }
+    buffer = program.buffers[stage.op.outputs[0]].name
+    return _Nest(stage, buffer, names, order=list(axes))
+
+
+@contextmanager
+def _naming(line: Line) -> Iterator[None]:
+    """Errors of the primitives, with the line that asked for them in front."""
+    try:
+        yield
+    except TilewrightError as error:
+        raise error.at(str(line)) from None
+
+
+def _trips(s: Schedule, name: str) -> int:
+    found = (n for n in postorder(s.kernel.body) if isinstance(n, For) and n.var.name == name)
+    return next(found).trips or 0
+
+
+def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
+    attach = stage.attach
+    assert attach is not None and attach.stage is not None and attach.loop is not None
+    consumer = nests.get(attach.stage)
+    with _naming(attach.line):
+        if consumer is None or not any(x is attach.loop for x in attach.stage.leaves):
+            raise ScheduleError(
+                f"{attach.loop} is no loop of {attach.stage.name} any more",
+                hint=f"its loops are {', '.join(x.name for x in attach.stage.leaves)}",
+            )
+        at = attach.stage.leaves.index(attach.loop)
+        around = [x for x in attach.stage.leaves[: at + 1] if x in consumer.names]
+        if around:
+            s.compute_at(nests[stage].buffer, consumer.names[around[-1]])
+
+
+# -- the loops of one stage
+
+
+def _loops(s: Schedule, nest: _Nest) -> None:
+    for r in nest.stage.relations:
+        with _naming(r.line):
+            if isinstance(r, Split):
+                _split(s, nest, r)
+            else:
+                _fuse(s, nest, (r.outer, r.inner), r.fused)
+    if nest.stage.ordered is not None:
+        with _naming(nest.stage.ordered):
+            _order(s, nest, nest.stage.leaves)
+
+
+def _split(s: Schedule, nest: _Nest, r: Split) -> None:
+    at = nest.order.index(r.parent)
+    nest.order[at : at + 1] = [r.outer, r.inner]
+    name = nest.names.pop(r.parent, None)
+    if name is None:
+        return
+    n = _trips(s, name)
+    factor = r.factor if r.factor is not None else -(-n // (r.nparts or 1))
+    if factor >= n:
+        nest.names[r.inner] = name
+    elif factor == 1:
+        nest.names[r.outer] = name
+    else:
+        tail = "exact" if n % factor == 0 else r.tail or "guard"
+        nest.names[r.outer], nest.names[r.inner] = s.split(name, factor, tail)[:2]
+
+
+def _fuse(s: Schedule, nest: _Nest, pair: tuple[Handle, Handle], fused: Handle) -> None:
+    outer, inner = pair
+    alike = [x for x in nest.order if x.combine == outer.combine]
+    rest = [x for x in alike if x is not inner]
+    rest.insert(rest.index(outer) + 1, inner)
+    _permute(s, nest, alike, rest)
+    nest.order[nest.order.index(outer)] = fused
+    nest.order.remove(inner)
+    names = [nest.names.pop(x) for x in pair if x in nest.names]
+    if names:
+        nest.names[fused] = s.fuse(*names) if len(names) == 2 else names[0]
+
+
+def _permute(s: Schedule, nest: _Nest, before: list[Handle], after: list[Handle]) -> None:
+    """Put the loops `before` of a perfect nest in the order `after`, where that is another."""
+    queue = iter(after)
+    nest.order = [next(queue) if x in before else x for x in nest.order]
+    old, new = ([nest.names[x] for x in row if x in nest.names] for row in (before, after))
+    if old != new:
+        s.reorder(*new)
+
+
+def _order(s: Schedule, nest: _Nest, wanted: list[Handle]) -> None:
+    """The final order of a stage's loops."""
+    existing = [x for x in wanted if x in nest.names]
+    free = [x for x in existing if x.combine == CC]
+    bound = [x for x in existing if x.combine != CC]
+    for part in (free, bound):
+        _permute(s, nest, [x for x in nest.order if x in part], part)
+    nest.order = list(wanted)
+    if existing == free + bound or not bound:
+        return
+    first = existing.index(bound[0])
+    inside = [x for x in free if existing.index(x) > first]
+    made = s.decompose_reduction(nest.buffer, nest.names[inside[0]])
+    nest.starts = dict(zip(inside, made, strict=True))
+    s.reorder(*(nest.names[x] for x in existing[first:]))
+
+
+def _apply(
+    s: Schedule, nest: _Nest, line: Line, mark: tuple[str, Handle | None, tuple[Any, ...]]
+) -> None:
+    """A primitive on a loop, and on its twin in the nest that starts the reduction."""
+    verb, loop, args = mark
+    primitive: Callable[..., Any] = getattr(s, verb)
+    with _naming(line):
+        if loop is None:
+            primitive(nest.buffer, *args)
+            return
+        if verb != "tensorize" and loop in nest.starts:
+            primitive(nest.starts[loop], *args)
+        if loop in nest.names:
+            primitive(nest.names[loop], *args)

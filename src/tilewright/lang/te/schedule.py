@@ -1,0 +1,199 @@
+"""A schedule of tensor expressions: stages, and the program that they make so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.errors import InputError, ScheduleError
+from tilewright.lang.te import dataflow
+from tilewright.lang.te.replay import Replayed, replay
+from tilewright.lang.te.stage import Handle, Line, Stage
+from tilewright.loops.nodes import Kernel
+from tilewright.notation.te.naming import assigned, caller_line
+from tilewright.notation.te.nodes import Compute, Op, Placeholder, Tensor
+from tilewright.notation.te.program import Program, Sizes, lower, order, sizes_of
+from tilewright.schedule import Schedule as Primitives
+from tilewright.schedule import Trace
+
+STAND_IN = 64  # the value of a symbolic size where a program is only shown
+
+
+class Schedule:
+    """What is said about how to compute some tensors; made by `create_schedule`.
+
+    `s[C]` is the stage of a tensor. Nothing is applied before the program is asked for: `print(s)`,
+    `s.schedule`, `lower` and `build` each replay all that is recorded (`replay.py` says in which
+    order) and raise ScheduleError, naming the line that cannot be applied.
+    """
+
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
+        self.outputs = tuple(outputs)
+        self.stages = [
+            Stage(op, op.outputs) for op in order(outputs) if not isinstance(op, Placeholder)
+        ]
+        self.inputs = tuple(op.output for op in order(outputs) if isinstance(op, Placeholder))
+
+    def __getitem__(self, of: Tensor | Op) -> Stage:
+        """The stage of a tensor. Raises InputError for one that it does not compute."""
+        for stage in self.stages:
+            if stage.op is of or any(t is of for t in stage.tensors):
+                return stage
+            if any(t.op is of for t in stage.tensors):
+                return stage
+        names = ", ".join(stage.name for stage in self.stages)
+        raise InputError(f"{of!r} is no stage", where="schedule", hint=f"the stages are {names}")
+
+    # -- stages made of stages
+
+    def cache_read(
+        self,
+        tensor: Tensor,
+        scope: str,
+        readers: Sequence[Tensor | Op] | Tensor | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        """A copy of `tensor` in another memory, which `readers` (default: all) read instead."""
+        given = [readers] if isinstance(readers, Tensor) else readers
+        line = _line("cache_read", tensor, scope, readers)
+        stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
+        if given is not None:
+            stages = [self[r] for r in given]
+        if not stages:
+            raise ScheduleError(f"nothing reads {tensor.name}", where=str(line))
+        label = name or (assigned() or [f"{tensor.name}.{scope}"])[0]
+        made, op = dataflow.cached(tensor, label, scope)
+        for stage in stages:
+            if not isinstance(stage.op, Compute) or not dataflow.reads(stage.op, tensor):
+                raise ScheduleError(
+                    f"{stage.name} does not read {tensor.name}",
+                    where=str(line),
+                    hint="name stages that do",
+                )
+            stage.op = dataflow.reading(stage.op, tensor, made)
+        self.stages.insert(min(map(self.stages.index, stages)), Stage(op, (made,)))
+        return made
+
+    def cache_write(
+        self, tensor: Tensor, scope: str, name: str | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """`tensor` computed in another memory, and then copied; the new tensor.
+
+        What was said about the loops before stays with the computation, so is the new stage's.
+        """
+        line = _line("cache_write", tensor, scope)
+        stage, op = self._compute(tensor, line)
+        found = [name] if name else assigned()
+        names = (
+            found if len(found) == len(op.outputs) else [f"{t.name}.{scope}" for t in op.outputs]
+        )
+        inner, made, outer = dataflow.split_output(op, names, scope)
+        self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
+        stage.restart(outer)
+        return made[0] if len(made) == 1 else made
+
+    def rfactor(
+        self, tensor: Tensor, loop: Handle, name: str | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """Partial results of a reduction, one per iteration of a loop of it, as a stage before.
+
+        The new stage's axis 0 is the loop; what is left to `tensor` is the reduction over it.
+        """
+        line = _line("rfactor", tensor, loop)
+        stage, op = self._compute(tensor, line)
+        found = [name] if name else assigned() or [f"{tensor.name}.rf"]
+        partial, parts, total = dataflow.factored(stage, op, loop, found[0], line)
+        self.stages.insert(self.stages.index(stage), Stage(partial, parts))
+        stage.reduced_anew(total)
+        return parts[0] if len(parts) == 1 else parts
+
+    def _compute(self, tensor: Tensor, line: Line) -> tuple[Stage, Compute]:
+        stage = self[tensor]
+        if not isinstance(stage.op, Compute):
+            raise ScheduleError(f"{tensor.name} is no compute", where=str(line))
+        return stage, stage.op
+
+    # -- the program
+
+    @property
+    def sizes(self) -> list[Any]:
+        """The sizes made by `var` that the program depends on."""
+        return sizes_of([*(t.op for t in self.inputs), *(s.op for s in self.stages)])
+
+    def program(
+        self,
+        params: Sequence[Tensor] | None = None,
+        sizes: Sizes | None = None,
+        name: str | None = None,
+    ) -> Program:
+        """The plain nests of the stages; params: the caller's tensors, inputs first."""
+        given = (*self.inputs, *self.outputs) if params is None else tuple(params)
+        outputs = [t for t in given if not isinstance(t.op, Placeholder)]
+        label = name or "_".join(t.name for t in outputs)
+        return lower(_identifier(label), [s.op for s in self.stages], given, outputs, sizes)
+
+    def replay(
+        self,
+        params: Sequence[Tensor] | None = None,
+        sizes: Sizes | None = None,
+        name: str | None = None,
+    ) -> Replayed:
+        """The program with everything applied that is recorded so far."""
+        return replay(self.stages, self.program(params, sizes, name))
+
+    def _shown(self) -> Replayed:
+        return self.replay(sizes=dict.fromkeys(self.sizes, STAND_IN))
+
+    @property
+    def schedule(self) -> Primitives:
+        """The primitives so far, on the plain nests of the stages."""
+        return self._shown().schedule
+
+    @property
+    def trace(self) -> Trace:
+        """The steps of `schedule`."""
+        return self.schedule.trace
+
+    @property
+    def kernel(self) -> Kernel:
+        """The program so far."""
+        return self.schedule.kernel
+
+    def __str__(self) -> str:
+        shown = [f"# {v.name} = {STAND_IN}, for example" for v in self.sizes]
+        return "\n".join([*shown, repr(self.kernel)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def create_schedule(ops: Any) -> Schedule:
+    """The schedule of some tensors (or their `.op`s) with nothing said: the plain nests.
+
+    Raises InputError for what no `compute` made.
+    """
+    given = ops if isinstance(ops, list | tuple) else (ops,)
+    outputs: dict[Tensor, None] = {}
+    for o in given:
+        if not isinstance(o, Tensor) and not hasattr(o, "outputs"):
+            raise InputError(f"{o!r} is no tensor", where="create_schedule")
+        outputs |= dict.fromkeys((o,) if isinstance(o, Tensor) else o.outputs)
+    for t in outputs:
+        if isinstance(t.op, Placeholder):
+            raise InputError(f"{t.name} is given by the caller", where="create_schedule")
+    return Schedule(list(outputs))
+
+
+def _line(verb: str, *args: Any) -> Line:
+    parts = []
+    for a in args:
+        if isinstance(a, list | tuple):
+            parts.append(f"[{', '.join(str(getattr(x, 'name', x)) for x in a)}]")
+        elif a is not None:
+            parts.append(repr(a) if isinstance(a, str) else str(getattr(a, "name", a)))
+    return Line(f"s.{verb}({', '.join(parts)})", caller_line())
+
+
+def _identifier(name: str) -> str:
+    word = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    return word if word[:1].isalpha() else f"main_{word}"

@@ -1,0 +1,347 @@
+"""Stages: the loops of one operation, and what has been said about them.
+
+A verb checks what can be known at once, records the rest, and returns handles of the loops it
+makes. `replay.py` turns the records into schedule primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import CC
+from tilewright.loops.intrinsic import TensorIntrinsic
+from tilewright.loops.nodes import AXES
+from tilewright.notation.te.naming import caller_line, fresh
+from tilewright.notation.te.nodes import Axis, Op, Tensor
+from tilewright.schedule.primitives.tile import Tail
+
+
+class Loop:
+    """A loop made by a verb, as the axes of an operation are loops too."""
+
+    __slots__ = ("combine", "name")
+
+    def __init__(self, name: str, combine: str) -> None:
+        self.name = name
+        self.combine = combine
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Handle = Axis | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAxis:
+    """An axis to bind loops to."""
+
+    tag: str
+
+
+def thread_axis(domain: Any = None, tag: str | None = None) -> ThreadAxis:
+    """`thread_axis("threadIdx.x")`; an extent before it, as TVM takes one, is the loop's anyway."""
+    return ThreadAxis(tag if tag is not None else str(domain))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line:
+    """A verb as it was written, and where."""
+
+    text: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.place})" if self.place else self.text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Split:
+    """`parent` as tiles of `factor`, or as `nparts` tiles."""
+
+    line: Line
+    parent: Handle
+    outer: Loop
+    inner: Loop
+    factor: int | None
+    nparts: int | None
+    tail: Tail | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fuse:
+    """Two loops as one."""
+
+    line: Line
+    outer: Handle
+    inner: Handle
+    fused: Loop
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mark:
+    """A primitive of the same name on the loop, or on the stage's buffer where there is none."""
+
+    line: Line
+    verb: str
+    loop: Handle | None
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Attach:
+    """Where the stage is computed: `inline`, or at a loop of another stage."""
+
+    line: Line
+    how: Literal["inline", "at"]
+    stage: Stage | None = None
+    loop: Handle | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Stage:
+    """One operation: its loops now (outermost first), and the records to replay.
+
+    tensors: the names under which the schedule knows it, `s[tensor]`.
+    """
+
+    op: Op
+    tensors: tuple[Tensor, ...]
+    leaves: list[Handle] = field(default_factory=list)
+    relations: list[Split | Fuse] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    ordered: Line | None = None
+    attach: Attach | None = None
+    _taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.leaves = [*self.op.axis, *self.op.reduce_axis]
+        self._taken = {a.name for a in self.leaves}
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        return self.tensors[0].name
+
+    # -- loops
+
+    def split(
+        self,
+        parent: Handle,
+        factor: int | None = None,
+        nparts: int | None = None,
+        tail: Tail | None = None,
+    ) -> tuple[Loop, Loop]:
+        """Tiles of `factor` iterations, or `nparts` of them; the outer and the inner loop.
+
+        tail: see the primitive; where the tiles do not fit, each iteration is guarded by default.
+        """
+        line = self._line("split", parent, factor=factor, nparts=nparts, tail=tail)
+        self._leaf(parent, line)
+        size = factor if nparts is None else nparts
+        if (factor is None) == (nparts is None) or not isinstance(size, int) or size < 1:
+            raise _error(line, "give factor= or nparts=, a positive integer", "as in split(x, 8)")
+        outer, inner = (self._loop(f"{parent.name}.{s}", parent.combine) for s in "oi")
+        self._replace([parent], [outer, inner])
+        self.relations.append(Split(line, parent, outer, inner, factor, nparts, tail))
+        return outer, inner
+
+    def tile(self, *loops_and_factors: Any) -> tuple[Loop, ...]:
+        """`tile(y, x, 8, 8)`: the outer loops in the order given, then the inner ones.
+
+        Any number of loops and as many factors, e.g. `tile(y, x, k, 8, 8, 8)`.
+        """
+        n = len(loops_and_factors) // 2
+        loops, factors = loops_and_factors[:n], loops_and_factors[n:]
+        if not n or len(factors) != n or not all(isinstance(f, int) for f in factors):
+            line = self._line("tile", *loops_and_factors)
+            raise _error(line, "give n loops and then n factors", "as in tile(y, x, 8, 8)")
+        pairs = [self.split(x, f) for x, f in zip(loops, factors, strict=True)]
+        made = (*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
+        self.reorder(*made)
+        return made
+
+    def fuse(self, *loops: Handle) -> Loop:
+        """Neighbouring loops, outermost first, as one."""
+        line = self._line("fuse", *loops)
+        if len(loops) < 2:
+            raise _error(line, "it takes two or more loops", "as in fuse(y, x)")
+        outer = loops[0]
+        for inner in loops[1:]:
+            self._leaf(outer, line)
+            self._leaf(inner, line)
+            if self.leaves.index(inner) != self.leaves.index(outer) + 1:
+                hint = "reorder first"
+                raise _error(line, f"{inner} is not the loop directly inside {outer}", hint)
+            if inner.combine != outer.combine:
+                what = f"{outer} and {inner} are combined differently"
+                raise _error(line, what, "fuse loops of one kind")
+            fused = self._loop(f"{outer.name}_{inner.name}", outer.combine)
+            self._replace([outer, inner], [fused])
+            self.relations.append(Fuse(line, outer, inner, fused))
+            outer = fused
+        assert isinstance(outer, Loop)
+        return outer
+
+    def reorder(self, *loops: Handle) -> None:
+        """These loops in this order, at the places that they take now."""
+        line = self._line("reorder", *loops)
+        for x in loops:
+            self._leaf(x, line)
+        if len(set(loops)) != len(loops):
+            raise _error(line, "a loop is named twice", "name each once")
+        queue = iter(loops)
+        self.leaves = [next(queue) if x in loops else x for x in self.leaves]
+        self.ordered = line
+
+    # -- how loops run
+
+    def vectorize(self, loop: Handle) -> None:
+        """Its iterations together, as vector lanes."""
+        self._mark("vectorize", loop)
+
+    def unroll(self, loop: Handle) -> None:
+        """Its iterations written out."""
+        self._mark("unroll", loop)
+
+    def parallel(self, loop: Handle) -> None:
+        """Its iterations on several threads."""
+        self._mark("parallel", loop)
+
+    def bind(self, loop: Handle, thread: ThreadAxis | str) -> None:
+        """Its iterations on an axis of a GPU, or virtual threads: `thread_axis("threadIdx.x")`."""
+        axis = thread.tag if isinstance(thread, ThreadAxis) else thread
+        if axis not in AXES:
+            hint = f"one of {', '.join(AXES)}"
+            raise _error(self._line("bind", loop, thread), f"no axis {axis!r}", hint)
+        self._mark("bind", loop, axis)
+
+    def vthread(self, loop: Handle) -> None:
+        """Its iterations as virtual threads, interleaved."""
+        self._mark("bind", loop, "vthread")
+
+    def annotate(self, loop: Handle, key: str, value: Any = True) -> None:
+        """A note for what reads the kernel later."""
+        self._mark("annotate", loop, key, int(value) if isinstance(value, bool) else value)
+
+    def pragma(self, loop: Handle, key: str, value: Any = None) -> None:
+        """A note with the key `pragma_<key>`, as TVM has it."""
+        self.annotate(loop, f"pragma_{key}", 1 if value is None else value)
+
+    def tensorize(self, loop: Handle, intrinsic: TensorIntrinsic | str) -> None:
+        """The nest at a loop by a declared intrinsic."""
+        self._mark("tensorize", loop, intrinsic)
+
+    # -- where the stage is computed, and where its values are kept
+
+    def compute_at(self, stage: Stage, loop: Handle) -> None:
+        """Inside a loop of a stage that reads it, only the part needed there."""
+        line = self._line("compute_at", stage, loop)
+        stage._leaf(loop, line)
+        if stage is self:
+            raise _error(line, "a stage cannot be computed inside itself", "name another stage")
+        self.attach = Attach(line, "at", stage, loop)
+
+    def compute_inline(self) -> None:
+        """Its value in the place of every read."""
+        self.attach = Attach(self._line("compute_inline"), "inline")
+
+    def compute_root(self) -> None:
+        """Before everything that reads it, as from the start."""
+        self.attach = None
+
+    def set_scope(self, scope: str) -> None:
+        """Keep it in another memory."""
+        self._mark("set_scope", None, scope)
+
+    def storage_align(self, axis: Handle, factor: int, offset: int = 0) -> None:
+        """Rows (the extent of everything inside `axis`) of a length = offset modulo factor."""
+        line = self._line("storage_align", axis, factor, offset)
+        if axis not in self.op.axis:
+            raise _error(line, f"{axis} is no axis of {self.name}", "take one of .op.axis")
+        assert isinstance(axis, Axis)
+        dim = self.op.axis.index(axis)
+        self.marks.append(Mark(line, "storage_align", None, (dim, factor, offset)))
+
+    def double_buffer(self) -> None:
+        """Two copies in turn, so that the next part is made while this one is used."""
+        self._mark("double_buffer", None)
+
+    # -- the records
+
+    def moved(self, op: Op, tensors: tuple[Tensor, ...]) -> Stage:
+        """A stage of `op` with everything said about this one's loops, which starts afresh."""
+        other = Stage(op, tensors)
+        for name in ("leaves", "relations", "marks", "ordered", "_taken"):
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def restart(self, op: Op) -> None:
+        """Compute by another operation, with nothing said about its loops."""
+        self.op, self.relations, self.marks, self.ordered = op, [], [], None
+        self.__post_init__()
+
+    def reduced_anew(self, op: Op) -> None:
+        """Compute by an operation of the same axes but another reduction."""
+        gone = {x for x in self.leaves if x.combine != CC} | {*self.op.reduce_axis}
+        self.op = op
+        self.leaves = [*(x for x in self.leaves if x.combine == CC), *op.reduce_axis]
+        self.relations = [r for r in self.relations if _consumed(r)[0].combine == CC]
+        self.marks = [m for m in self.marks if m.loop not in gone]
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything was said about it."""
+        return bool(self.relations or self.marks or self.ordered or self.attach)
+
+    def _mark(self, verb: str, loop: Handle | None, *args: Any) -> None:
+        shown = args if loop is None else (loop, *args)
+        line = self._line(verb, *shown)
+        if loop is not None:
+            self._leaf(loop, line)
+        self.marks.append(Mark(line, verb, loop, args))
+
+    def _line(self, verb: str, *args: Any, **options: Any) -> Line:
+        parts = [_shown(a) for a in args]
+        parts += [f"{k}={v!r}" for k, v in options.items() if v is not None]
+        return Line(f"s[{self.name}].{verb}({', '.join(parts)})", caller_line())
+
+    def _loop(self, name: str, combine: str) -> Loop:
+        return Loop(fresh(self._taken, name), combine)
+
+    def _leaf(self, loop: Any, line: Line) -> None:
+        if any(x is loop for x in self.leaves):
+            return
+        made = next((r for r in self.relations if loop in _consumed(r)), None)
+        why = f"{loop!r} is no loop of {self.name}"
+        if made is not None:
+            why = f"{loop!r} is no loop any more since {made.line}"
+        raise _error(line, why, f"its loops are {', '.join(x.name for x in self.leaves)}")
+
+    def _replace(self, old: Sequence[Handle], new: Sequence[Handle]) -> None:
+        at = self.leaves.index(old[0])
+        self.leaves[at : at + len(old)] = new
+
+    def __repr__(self) -> str:
+        return f"stage({self.name}: {', '.join(x.name for x in self.leaves)})"
+
+
+def _consumed(relation: Split | Fuse) -> tuple[Handle, ...]:
+    if isinstance(relation, Split):
+        return (relation.parent,)
+    return (relation.outer, relation.inner)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Stage):
+        return f"s[{value.name}]"
+    if isinstance(value, ThreadAxis):
+        return f"thread_axis({value.tag!r})"
+    return repr(value) if isinstance(value, str) else str(getattr(value, "name", value))
+
+
+def _error(line: Line, message: str, hint: str) -> ScheduleError:
+    return ScheduleError(message, where=str(line), hint=hint)
