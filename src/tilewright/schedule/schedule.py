@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tilewright.schedule.primitives  # noqa: F401  (fills the table)
 from tilewright.loops.intrinsic import TensorIntrinsic
+from tilewright.schedule.primitives.layout import written
 from tilewright.schedule.primitives.tile import Tail
 from tilewright.schedule.record import Record
 
@@ -100,6 +104,15 @@ class Schedule(Record):
     def pack(self, buffer: str, *loops: str, scope: str = "global", name: str | None = None) -> str:
         """Store what a nest reads of a buffer in the order of its loops; the new buffer's name."""
         return self._do("pack", buffer, *loops, scope=scope, name=name)  # type: ignore[no-any-return]
+
+    def transform_layout(self, buffer: str, index_map: str | Callable[..., Any]) -> None:
+        """Keep each element at another index, such as `lambda i, j: (j, i)`, or its text."""
+        text = index_map if isinstance(index_map, str) else written(index_map)
+        self._do("transform_layout", buffer, text)
+
+    def storage_align(self, buffer: str, dim: int, factor: int, offset: int = 0) -> None:
+        """Leave room so that the stride of a dimension is `offset` modulo `factor`."""
+        self._do("storage_align", buffer, dim, factor, offset)
 
     def expand(self, buffer: str, loop: str) -> None:
         """Give each iteration its own element of a buffer allocated inside the loop."""

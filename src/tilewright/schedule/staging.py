@@ -50,6 +50,17 @@ def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Pla
     return buffer, place
 
 
+def rebuffered(
+    kernel: Kernel, place: tree.Place, new: Buffer, move: Callable[[tree.Index], tree.Index]
+) -> Kernel:
+    """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
+    alloc = place.stmt
+    assert isinstance(alloc, Alloc)
+    moves: dict[Buffer, tree.Move] = {alloc.buffer: lambda index: (new, move(index))}
+    body = tree.rewrite(alloc, tree.environment(kernel.body), moves=moves)
+    return tree.put(kernel, place, tree.with_allocs(body, {alloc.buffer: new}))
+
+
 def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb: str) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s: Stmt = kernel.body

@@ -57,6 +57,15 @@ def _pack(r: random.Random, at: Spot) -> Step:
     return Step("pack", (at.buffer, *some))
 
 
+_MAPS = (
+    "lambda i, j: (j, i)",
+    "lambda i, j: (i // 2, j, i % 2)",
+    "lambda i, j: (j // 3, i * 3 + j % 3)",
+    "lambda i, j: (i, j // 2)",
+    "lambda i: (i % 2, i // 2)",
+)
+
+
 # The likelier a primitive keeps a program interesting, the more often it is asked for.
 REQUESTS: tuple[Request, ...] = (
     _split,
@@ -76,6 +85,8 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}),
     lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop]))),
     lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop])), {"pad": True}),
+    lambda r, at: Step("transform_layout", (at.buffer, r.choice(_MAPS))),
+    lambda r, at: Step("storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))),
     lambda r, at: Step("expand", (at.buffer, at.loop)),
     lambda r, at: Step("compute_at", (at.buffer, at.loop), {"scope": "stack"}),
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),

@@ -7,6 +7,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import AXES, For, Kernel
 from tilewright.schedule import tree
 from tilewright.schedule.legality import check_kinds, refuse
+from tilewright.schedule.staging import rebuffered
 from tilewright.schedule.table import primitive
 
 
@@ -113,6 +114,4 @@ def set_scope(kernel: Kernel, buffer: str, scope: str) -> tuple[Kernel, None]:
             hint="stage it in a buffer of your own with cache_read or cache_write",
         )
     new = Buffer(old.name, old.shape, old.dtype, scope)
-    env = tree.environment(kernel.body)
-    body = tree.rewrite(place.stmt, env, moves={old: lambda index: (new, index)})
-    return tree.put(kernel, place, tree.with_allocs(body, {old: new})), None
+    return rebuffered(kernel, place, new, lambda index: index), None

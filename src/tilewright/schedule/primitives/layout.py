@@ -1,0 +1,169 @@
+"""transform_layout, storage_align: where in memory the elements of a buffer lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
+
+from tilewright.base.errors import InputError, ScheduleError
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr
+from tilewright.expr.python import evaluate, scope, show
+from tilewright.ir.node import substitute
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import tree
+from tilewright.schedule.legality import meeting
+from tilewright.schedule.staging import rebuffered
+from tilewright.schedule.table import primitive
+
+
+def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
+    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
+def _own(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+    buffer, place = tree.find_buffer(kernel, name, verb)
+    if place is None:
+        raise _error(
+            verb,
+            name,
+            "the buffer is a parameter, whose layout is the caller's",
+            "stage it in a buffer of your own with cache_read or cache_write",
+        )
+    return buffer, place
+
+
+@primitive
+def transform_layout(kernel: Kernel, buffer: str, index_map: str) -> tuple[Kernel, None]:
+    """Keep each element of an allocated buffer at another index.
+
+    args: the buffer; the new index of an element, as the text of a function of the old one.
+    requires: the buffer is allocated in the kernel; the map takes one index per dimension, gives
+        no negative index, and no index to two elements (digit lemma, else isl).
+    The new shape is what the new indices need; where factors do not divide, some elements of it
+    are never used. Loops stay as they are.
+    before: alloc b[48, 10]: b[i, j] = ...
+    after:  alloc b[3, 10, 16]: b[i // 16, j, i % 16] = ...     lambda i, j: (i // 16, j, i % 16)
+    """
+    old, place = _own(kernel, buffer, "transform_layout")
+    vars_, index = _mapped(old, index_map)
+    env: tree.Env = {v: (0, max(n - 1, 0)) for v, n in zip(vars_, old.shape, strict=True)}
+    shape: list[int] = []
+    for i in index:
+        low, high = bounds(i, env)
+        if low is None or high is None or low < 0:
+            raise _error(
+                "transform_layout",
+                buffer,
+                f"{i!r} is in {low}..{high}, not known to be an index",
+                "take indices from 0 on",
+            )
+        shape.append(high + 1)
+    _check_one_to_one(old, vars_, index, env)
+
+    def move(at: tree.Index) -> tree.Index:
+        point: dict[Any, Any] = dict(zip(vars_, at, strict=True))
+        return tuple(substitute(i, point) for i in index)
+
+    return rebuffered(
+        kernel, place, Buffer(old.name, tuple(shape), old.dtype, old.scope), move
+    ), None
+
+
+def written(index_map: Callable[..., Any]) -> str:
+    """The text of a map of indices given as a function."""
+    names = list(signature(index_map).parameters)
+    found = index_map(*(Var(name, INDEX) for name in names))
+    index = found if isinstance(found, tuple) else (found,)
+    parts = ", ".join(show(as_expr(i, INDEX)) for i in index)
+    return f"lambda {', '.join(names)}: ({parts}{',' if len(index) == 1 else ''})"
+
+
+def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+    """The variables of the old index and the new one as expressions over them."""
+    vars_ = tuple(Var(f"i{d}", INDEX) for d in range(len(buffer.shape)))
+    try:
+        found: Any = evaluate(text, scope())(*vars_)
+        index = found if isinstance(found, tuple) else (found,)
+        if all(isinstance(i, Expr) and i.dtype is INDEX for i in index):
+            return vars_, index
+        reason = "it does not give indices"
+    except (InputError, TypeError) as error:
+        reason = str(error)
+    raise _error(
+        "transform_layout",
+        buffer.name,
+        f"{text!r} is no map of {len(vars_)} indices: {reason}",
+        "such as 'lambda i, j: (i // 16, j, i % 16)'",
+    )
+
+
+def _check_one_to_one(
+    buffer: Buffer, vars_: Sequence[Var], index: tuple[Expr, ...], env: tree.Env
+) -> None:
+    at = tree.Access(buffer, index, "store", None, ())
+    if meeting(at, at, vars_, env) == set(vars_):
+        return
+    domain = Domain()
+    points = [Translator(domain, {}, env) for _ in range(2)]
+    for p in points:
+        p.names.update({v: domain.variable(*env[v]) for v in vars_})
+    for i in index:
+        domain.require(f"{points[0].expr(i)} = {points[1].expr(i)}")
+    different = " or ".join(f"{points[0].names[v]} != {points[1].names[v]}" for v in vars_)
+    try:
+        found = sample(domain, [different or "false"])
+    except TooHard:
+        found = []
+    if found is None:
+        return
+    values = dict(zip(domain.names, found, strict=False))
+    known = domain.exact and values
+    one, two = ([values[p.names[v]] for v in vars_] if known else [] for p in points)
+    what = (
+        f"{buffer.name}{one} and {buffer.name}{two} would lie" if known else "two elements may lie"
+    )
+    raise _error(
+        "transform_layout", buffer.name, f"{what} at one index", "use each digit of the old index"
+    )
+
+
+@primitive
+def storage_align(
+    kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0
+) -> tuple[Kernel, None]:
+    """Leave room in an allocated buffer so that the stride of a dimension is as wished.
+
+    args: the buffer; a dimension but the last; the stride in elements is to be `offset` modulo
+        `factor` (TVM's storage_align: against bank conflicts and lines of one cache set).
+    requires: the buffer is allocated in the kernel; a multiple of the next dimension's stride is
+        such a number.
+    The next dimension grows by elements that are never used. Primitives that make a buffer anew
+    (compute_at, cache_write) give it the room that it needs, so align it after them.
+    before: alloc b[32, 32]: b[i, j] = ...
+    after:  alloc b[32, 33]: b[i, j] = ...                      storage_align('b', 0, 32, 1)
+    """
+    old, place = _own(kernel, buffer, "storage_align")
+    if not 0 <= dim < len(old.shape) - 1 or factor < 1:
+        raise _error(
+            "storage_align",
+            buffer,
+            f"dimension {dim} modulo {factor}: its dimensions with a stride are "
+            f"0..{len(old.shape) - 2}",
+            "take one of these and a positive factor",
+        )
+    step, extent = old.strides[dim + 1], old.shape[dim + 1]
+    wished = (n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0)
+    size = next(wished, None)
+    if size is None:
+        raise _error(
+            "storage_align",
+            buffer,
+            f"no multiple of {step}, the next dimension's stride, is {offset} modulo {factor}",
+            f"align dimension {dim + 1} first",
+        )
+    shape = (*old.shape[: dim + 1], size, *old.shape[dim + 2 :])
+    new = Buffer(old.name, shape, old.dtype, old.scope)
+    return rebuffered(kernel, place, new, lambda index: index), None
