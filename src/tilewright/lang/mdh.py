@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.compute.canonical import canonical
+from tilewright.compute.laws import inline
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.lang.function import Function
@@ -56,6 +58,36 @@ def schedule(*expressions: Computation, target: str | None = None) -> Schedule:
     return find_target(target).default_schedule(plain, _named(expressions), ())
 
 
+def fuse(*expressions: Computation, name: str | None = None) -> Computation:
+    """Expressions that run in order as one, the last: each map goes into what reads it.
+
+    The law is MDH's: compose the scalar functions and the index functions (`compute/laws.py`).
+    Raises UnsupportedError for one that is no map over its whole result.
+    """
+    _interface(expressions)
+    *rest, last = expressions
+    for producer in reversed(rest):
+        made = inline(producer, last)
+        if made is None:
+            raise UnsupportedError(
+                f"{producer.name} does not go into {last.name}",
+                where="fuse",
+                hint="Only a map (cc dimensions alone) that covers its result does",
+            )
+        last = made
+    return last if name is None else replace(last, name=name)
+
+
+def equal(one: Computation, other: Computation) -> bool:
+    """Whether two expressions are one program, whatever tensors and dimensions are called."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(c: Computation) -> str:
+    results = dict.fromkeys(o.tensor for o in c.outputs)
+    return canonical([c], [*c.inputs, *results])
+
+
 def build(
     *expressions: Computation | Schedule | Kernel, target: str = "cpu", threads: int | None = None
 ) -> Function:
@@ -79,6 +111,10 @@ def _interface(expressions: tuple[Computation, ...]) -> tuple[list[Buffer], list
         raise InputError("no expression was given")
     made = dict.fromkeys(o.tensor for c in expressions for o in c.outputs)
     read = dict.fromkeys(b for c in expressions for b in c.inputs)
+    seen: dict[str, Buffer] = {}
+    for b in (*read, *made):
+        if seen.setdefault(b.name, b) is not b:
+            raise InputError(f"two tensors are called {b.name}", hint="Name one differently")
     return [b for b in read if b not in made], [b for b in made if b not in read]
 
 
@@ -98,6 +134,8 @@ __all__ = [
     "buffer",
     "build",
     "cc",
+    "equal",
+    "fuse",
     "inp_view",
     "lower",
     "md_hom",

@@ -82,7 +82,9 @@ def _assemble(
     seen: dict[str, Buffer] = {}
     for b in (*results, *inputs):
         if seen.setdefault(b.name, b) is not b:
-            raise InputError(f"two buffers are called {b.name}", where=where)
+            raise InputError(
+                f"two buffers are called {b.name}", where=where, hint="Name one differently"
+            )
     for b in inputs:
         if b not in read:
             raise InputError(f"the scalar function does not use {b.name}", where=where)
