@@ -275,6 +275,7 @@ def intrinsic(name: str | TensorIntrinsic) -> TensorIntrinsic:
     if name not in INTRINSICS:
         raise InputError(
             f"there is no intrinsic {name!r}",
-            hint=f"declared are {', '.join(sorted(INTRINSICS)) or 'none'}",
+            hint=f"declared are {', '.join(sorted(INTRINSICS)) or 'none'}; those of a target after "
+            "targets.registry.intrinsics(target)",
         )
     return INTRINSICS[name]
