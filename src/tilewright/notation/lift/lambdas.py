@@ -1,0 +1,207 @@
+"""Functions as terms: application to fresh variables, beta, equality up to names.
+
+Rules are matched on *applied* terms: a composition stands there as the function that applies its
+parts to its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.node import postorder, substitute
+from tilewright.notation.lift.nodes import (
+    AnyReduce,
+    AnyScan,
+    Apply,
+    Builtin,
+    Compose,
+    Fun,
+    Get,
+    Lambda,
+    Literal,
+    Param,
+    Part,
+    PartRed,
+    Term,
+    To,
+    Tuple,
+    apply,
+    free_params,
+)
+
+
+def opened(fun: Fun, arity: int = 1) -> tuple[tuple[Param, ...], Term]:
+    """Parameters and body of `fun` as a function of `arity` arguments.
+
+    A function of several arguments also takes one tuple, and the other way round.
+    """
+    if isinstance(fun, Lambda) and len(fun.params) == arity:
+        return fun.params, fun.body
+    params = tuple(Param(f"x{n}" if n else "x", None) for n in range(arity))
+    if not isinstance(fun, Lambda):
+        return params, apply(fun, *params)
+    if arity == 1:
+        parts: tuple[Term, ...] = tuple(Get(n)(params[0]) for n in range(len(fun.params)))
+        return params, put(fun.body, dict(zip(fun.params, parts, strict=True)))
+    return params, put(fun.body, {fun.params[0]: Tuple(params)})
+
+
+def put(part: Any, values: Mapping[Param, Term]) -> Any:
+    """`part` with terms in place of parameters; components of known tuples are taken."""
+    done: dict[Any, Any] = dict(values)
+    for node in postorder(part):
+        if node not in done:
+            done[node] = _component(node.map(done.__getitem__))
+    return done[part]
+
+
+def _component(node: Any) -> Any:
+    match node:
+        case Apply(Get(position), (Tuple(items),)):
+            return items[position]
+    return node
+
+
+def beta(fun: Fun, args: tuple[Term, ...]) -> Term:
+    """`fun(args)`; a lambda is opened where no work is done twice by it, else it stays a let."""
+    if isinstance(fun, Compose):
+        value = beta(fun.funs[0], args)
+        for f in fun.funs[1:]:
+            value = beta(f, (value,))
+        return value
+    if not isinstance(fun, Lambda):
+        return _component(Apply(fun, args))  # type: ignore[no-any-return]
+    if len(fun.params) > 1 and len(args) == 1 and isinstance(args[0], Tuple):
+        args = args[0].items
+    if len(fun.params) != len(args):
+        (param,), body = opened(fun)
+        fun = Lambda((param,), body)
+    cheap = {
+        p: a
+        for p, a in zip(fun.params, args, strict=True)
+        if is_cheap(a) or _uses(fun.body, p) == 0 or (_uses(fun.body, p) == 1 and _linear(fun, p))
+    }
+    body = put(fun.body, cheap)
+    rest = [(p, a) for p, a in zip(fun.params, args, strict=True) if p not in cheap]
+    if not rest:
+        return body  # type: ignore[no-any-return]
+    return Apply(Lambda(tuple(p for p, _ in rest), body), tuple(a for _, a in rest))
+
+
+def is_cheap(term: Term) -> bool:
+    """A variable, a number, or components of such: nothing to compute."""
+    match term:
+        case Param() | Literal():
+            return True
+        case Apply(Get(), (inner,)):
+            return is_cheap(inner)
+        case Tuple(items):
+            return all(map(is_cheap, items))
+    return False
+
+
+def is_identity(fun: Fun) -> bool:
+    """Whether a function gives back its argument as it is."""
+    match fun:
+        case Builtin(name):
+            return name == "id"
+        case Lambda((param,), body):
+            return body is param
+    return False
+
+
+def _uses(part: Part, param: Param) -> int:
+    """How often `param` occurs, every occurrence counted."""
+    if part is param:
+        return 1
+    if isinstance(part, Lambda):
+        return _uses(part.body, param)
+    return sum(_uses(c, param) for c in part.children() if isinstance(c, Part))
+
+
+def _linear(fun: Lambda, param: Param) -> bool:
+    """Whether the only use of `param` is outside of functions, which may run many times."""
+    return _outside(fun.body, param)
+
+
+def _outside(part: Part, param: Param) -> bool:
+    match part:
+        case Param():
+            return part is param
+        case Apply(Lambda(_, body), args):
+            return _outside(body, param) or any(_outside(a, param) for a in args)
+        case Apply(_, args) | Tuple(args):
+            return any(_outside(a, param) for a in args)
+    return False
+
+
+def inline_lets(part: Any) -> Any:
+    """`part` with every let replaced by what it names."""
+    done: dict[Any, Any] = {}
+    for node in postorder(part):
+        new = node.map(done.__getitem__)
+        match new:
+            case Apply(Lambda(params, body), args) if len(params) == len(args):
+                new = inline_lets(put(body, dict(zip(params, args, strict=True))))
+        done[node] = new
+    return done[part]
+
+
+def abstraction(params: tuple[Param, ...], body: Term) -> Fun:
+    """`Lambda(params, body)`, or `g` where the body is `g(params)` and g knows none of them."""
+    if isinstance(body, Apply) and body.args == params and len(set(params)) == len(params):
+        if not free_params(body.fun) & set(params):
+            return body.fun
+    return Lambda(params, body)
+
+
+def applied(part: Any, arity: int = 1) -> Any:
+    """`part` with every composition as a function (of `arity` arguments) that applies its parts."""
+    match part:
+        case Compose():
+            params, body = opened(part, arity)
+            return abstraction(params, applied(body))
+        case Lambda(params, body):
+            return abstraction(params, applied(body))
+        case AnyReduce(f, init) | AnyScan(f, init) | PartRed(f, init):
+            return part.replace(f=applied(f, 2), init=applied(init))
+        case To(_, f):
+            return part.replace(f=applied(f, arity))
+    return part.map(applied) if isinstance(part, Part) else part
+
+
+def refreshed(part: Any) -> Any:
+    """The same with new bound variables."""
+    renamed: dict[Any, Any] = {}
+    for node in postorder(part):
+        if isinstance(node, Lambda):
+            renamed |= {p: Param(p.name, p.type) for p in node.params if p not in renamed}
+    return substitute(part, renamed)
+
+
+_canonical: dict[tuple[int, object], Param] = {}
+
+
+def key(part: Any) -> Any:
+    """A node that two terms share exactly if they are equal up to the names of bound variables."""
+    return _key(part, 0)
+
+
+def _key(part: Any, depth: int) -> Any:
+    if isinstance(part, Lambda):
+        names = {
+            p: _canonical.setdefault((depth + n, p.type), Param(f"p{depth + n}", p.type))
+            for n, p in enumerate(part.params)
+        }
+        return _key_below(substitute(part, names), depth + len(names))
+    return part.map(lambda c: _key(c, depth)) if isinstance(part, Part) else part
+
+
+def _key_below(fun: Lambda, depth: int) -> Lambda:
+    return Lambda(fun.params, _key(fun.body, depth))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality up to the names of bound variables."""
+    return a is b or key(a) is key(b)
