@@ -1,0 +1,165 @@
+"""Lift for users: typed patterns over arrays, rules and strategies, and both ways down.
+
+    from tilewright import lift
+    from tilewright.lang.lift import Join, Map, Reduce, Zip, add, f32, fun, mul
+
+    @fun
+    def mv(M: f32["m", "n"], v: f32["n"]):
+        return M | Map(lambda row: Zip(row, v) | Map(mul) | Reduce(add, 0.0)) | Join
+
+    f = lift.build(mv, sizes={"m": 64, "n": 32})
+
+A program without low-level patterns says what: it is normalised to Computations, and the target's
+default schedule says how. A program with them (MapSeq, MapPar, ReduceSeq, toLocal, ...) says how
+itself: its patterns become the loops they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from tilewright.base.errors import InputError
+from tilewright.expr.nodes import Var
+from tilewright.ir.node import postorder
+from tilewright.lang.function import Function
+from tilewright.loops.lower import lower as plain_nests
+from tilewright.loops.nodes import Kernel
+from tilewright.notation.lift import codegen
+from tilewright.notation.lift import nodes as n
+from tilewright.notation.lift.infer import Typing, infer
+from tilewright.notation.lift.interp import interpret
+from tilewright.notation.lift.nodes import apply
+from tilewright.notation.lift.normalise import Normal
+from tilewright.notation.lift.normalise import normalise as _normalise
+from tilewright.notation.lift.patterns import SCOPE, parse
+from tilewright.notation.lift.printer import show_lines as show
+from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
+from tilewright.notation.lift.types import array, length
+from tilewright.schedule import Schedule
+from tilewright.targets.registry import target as find_target
+
+Sizes = Mapping[Any, int]
+
+# Patterns that say how.
+LOW_LEVEL: Final = (
+    *(n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl, n.MapSeqSlide),
+    *(n.ReduceSeq, n.ReduceSeqUnroll, n.ScanSeq, n.Vectorize, n.To, n.DeviceOp),
+)
+
+
+def is_low_level(program: n.Part) -> bool:
+    """Whether some pattern of the program says how it is to be done."""
+    return any(isinstance(part, LOW_LEVEL) for part in postorder(program))
+
+
+def normalise(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
+    """The Computations that say what the program computes, at these sizes (by name or Var)."""
+    return _normalise(program, named(program, sizes or {}), name or "lift")
+
+
+def lower(
+    program: n.Lambda, sizes: Sizes | None = None, *, target: str = "cpu", name: str | None = None
+) -> Kernel:
+    """The loops: those that low-level patterns name, or the plain nests of the Computations.
+
+    target: decides which memory an address space is. Raises InputError for ill-typed programs,
+    sizes that are missing or do not fit, and loops that cannot be nested so.
+    """
+    if not is_low_level(program):
+        return _plain(normalise(program, sizes, name))
+    spaces = codegen.PROCESSOR if target in ("cpu", "interp") else codegen.DEVICE
+    return codegen.lower(program, named(program, sizes or {}), name or "lift", spaces)
+
+
+def schedule(
+    program: n.Lambda, sizes: Sizes | None = None, *, target: str | None = None
+) -> Schedule:
+    """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    if target is None or is_low_level(program):
+        return Schedule(lower(program, sizes))
+    normal = normalise(program, sizes)
+    machine = find_target(target)
+    return machine.default_schedule(_plain(normal), list(normal.computations), ())
+
+
+def build(
+    program: n.Lambda | Schedule | Kernel,
+    target: str = "cpu",
+    sizes: Sizes | None = None,
+    threads: int | None = None,
+) -> Function | Symbolic:
+    """A function on arrays: one per leaf, inputs first, outputs last, written in place.
+
+    target: a target's name, or "interp" for the interpreter. sizes: of the lengths, by name;
+    where some are missing, they are found from the arrays, and each combination is built once.
+    """
+    if isinstance(program, Schedule):
+        return Function(program.kernel, target, threads)
+    if isinstance(program, Kernel):
+        return Function(program, target, threads)
+    given = named(program, sizes or {})
+    if any(v not in given for v in length_variables(program)):
+        return Symbolic(program, target, threads)
+    if is_low_level(program) or target == "interp":
+        return Function(lower(program, given, target=target), target, threads)
+    return Function(schedule(program, given, target=target).kernel, target, threads)
+
+
+class Symbolic:
+    """A program as a function on arrays of any fitting sizes; built on first use of each."""
+
+    def __init__(self, program: n.Lambda, target: str, threads: int | None) -> None:
+        self.program: Final = program
+        self._types: Final = infer(program).params
+        self._count: Final = sum(len(leaves(t)) for t in self._types)
+
+        @lru_cache(maxsize=64)
+        def at(sizes: tuple[tuple[Var, int], ...]) -> Function | Symbolic:
+            return build(program, target, dict(sizes), threads)
+
+        self._at: Final = at
+
+    def __call__(self, *arrays: Any) -> None:
+        """Run. Raises InputError for shapes that do not fit the types."""
+        shapes = [getattr(a, "shape", ()) for a in arrays[: self._count]]
+        sizes = sizes_of(self._types, shapes)
+        function = self._at(tuple(sizes.items()))
+        if isinstance(function, Symbolic):
+            missing = ", ".join(v.name for v in length_variables(self.program) if v not in sizes)
+            raise InputError(f"the arrays do not tell {missing}", hint="give build its sizes=")
+        function(*arrays)
+
+
+def _plain(normal: Normal) -> Kernel:
+    params = (*normal.inputs, *normal.outputs)
+    return plain_nests(normal.name, list(normal.computations), params, normal.outputs)
+
+
+__all__ = [
+    "Function",
+    "Normal",
+    "Symbolic",
+    "Typing",
+    "apply",
+    "array",
+    "build",
+    "infer",
+    "interpret",
+    "is_low_level",
+    "length",
+    "lower",
+    "normalise",
+    "parse",
+    "schedule",
+    "show",
+]
+_WORDS: Final = {name: value for name, value in SCOPE.items() if name not in __all__}
+__all__.extend(_WORDS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WORDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _WORDS[name]
