@@ -102,7 +102,7 @@ def _native(op: Operation, known: dict[Value, Any]) -> bool:
 def _program(
     op: Operation, known: dict[Value, Any] | Any, buffers: dict[Value, Buffer]
 ) -> Sequence[Computation | Kernel] | None:
-    if op.subgraphs or not all(v in buffers for v in (*op.reads, *op.writes)):
+    if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None
     inputs = [None if v is None else buffers[v] for v in op.inputs]
     outputs = [None if v is None else buffers[v] for v in op.outputs]

@@ -8,7 +8,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
-from tilewright.graph.passes.idioms import recognise_layer_norm
+from tilewright.graph.passes.idioms import recognise
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -64,7 +64,7 @@ class RecogniseIdioms(Pass[Graph]):
     """Operators that exporters wrote out are one operator again."""
 
     def run(self, program: Graph) -> Graph:
-        return recognise_layer_norm(program)
+        return recognise(program)
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,13 @@ class RemoveUnused(Pass[Graph]):
 
 
 def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
-    """The passes before lowering. math: "exact" keeps BatchNormalization apart."""
+    """The passes before lowering. math: "exact" keeps every operator as written."""
     fold = FoldConstants(fallback)
     passes: list[Pass[Graph]] = [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
     if math != "exact":
-        passes += [FoldBatchnorm(), RecogniseIdioms()]
-    passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated(), RemoveUnused()]
+        passes.append(FoldBatchnorm())
+    passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
+    if math != "exact":
+        passes.append(RecogniseIdioms())
+    passes.append(RemoveUnused())
     return Pipeline("graph", tuple(passes), verify)

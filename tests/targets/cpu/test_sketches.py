@@ -106,6 +106,26 @@ def softmax(rows: int, columns: int) -> Case:
     )
 
 
+def attention(rows: int, keys: int, size: int, scaled: bool) -> Case:
+    q, k = buffer("q", 2, rows, size), buffer("k", 2, keys, size)
+    v, y = buffer("v", 2, keys, size), buffer("y", 2, rows, size)
+    s, x, e, p = (buffer(name, 2, rows, keys) for name in "sxep")
+    top, total = buffer("top", 2, rows), buffer("total", 2, rows)
+    rated = x if scaled else s
+    steps = [
+        reduce_("scores", s, (size,), "add", lambda b, i, j, r: q[b, i, r] * k[b, j, r]),
+        map_("scaled", x, lambda b, i, j: s[b, i, j] * 0.25),
+        reduce_("max", top, (keys,), "max", lambda b, i, j: rated[b, i, j]),
+        map_("exp", e, lambda b, i, j: call("exp", rated[b, i, j] - top[b, i])),
+        reduce_("sum", total, (keys,), "add", lambda b, i, j: e[b, i, j]),
+        map_("div", p, lambda b, i, j: e[b, i, j] / total[b, i]),
+        reduce_("out", y, (keys,), "add", lambda b, i, d, j: p[b, i, j] * v[b, j, d]),
+    ]
+    aligned = follow(steps[0], steps[1])
+    assert aligned is not None
+    return [steps[0], *([aligned] if scaled else []), *steps[2:]], [q, k, v], y, []
+
+
 def transposed() -> Case:
     x, y = buffer("x", 5, 33), buffer("y", 33, 5)
     return [map_("t", y, lambda i, j: x[j, i])], [x], y, []
@@ -123,6 +143,8 @@ CASES: dict[str, tuple[str, Callable[[], Case]]] = {
     "max pool": ("tiled", max_pool),
     "softmax": ("rows", lambda: softmax(5, 150)),
     "softmax of a short row": ("rows", lambda: softmax(4, 10)),
+    "attention": ("attention", lambda: attention(9, 20, 5, scaled=True)),
+    "attention without a scale": ("attention", lambda: attention(5, 33, 17, scaled=False)),
     "transpose": ("map", transposed),
 }
 

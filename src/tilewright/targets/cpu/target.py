@@ -16,6 +16,7 @@ from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, host, machine
 from tilewright.targets.cpu.pool import support
 from tilewright.targets.cpu.schedules import default
+from tilewright.targets.cpu.schedules.attention import block_rows
 from tilewright.targets.cpu.schedules.classify import classify
 
 
@@ -51,7 +52,10 @@ class CpuTarget:
 
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
-        return classify(computations).name != "plain" or all(c.is_map for c in computations)
+        kind = classify(computations)
+        if kind.name == "attention":
+            return not self.exact and block_rows(kind, self.machine) > 0
+        return kind.name != "plain" or all(c.is_map for c in computations)
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""

@@ -11,6 +11,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.schedules.attention import attention
 from tilewright.targets.cpu.schedules.classify import classify
 from tilewright.targets.cpu.schedules.maps import maps
 from tilewright.targets.cpu.schedules.plain import plain
@@ -36,6 +37,8 @@ def default(
             return tiled(kernel, kind, machine, constants, exact)
         if kind.name == "map":
             return maps(kernel, computations[0], machine)
+        if kind.name == "attention" and not exact:
+            return attention(kernel, kind, machine, constants)
         if kind.name == "rows" and not exact:
             return rows(kernel, computations, machine)
     except ScheduleError as error:

@@ -5,28 +5,36 @@
   convolutions, pooling, column sums), with at most one map behind it.
 * `rows`: reductions along the contiguous dimension of their input (softmax, layer normalisation,
   row sums), any number of them over the same leading dimensions.
+* `attention`: a contraction, `rows` over its results, and a contraction of what they make.
 * `plain`: anything else.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Mul, Var
+from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The sketch's name; for `tiled` also the reduction, the map behind it, and the vector dim."""
+    """The sketch's name; for `tiled` also the reduction, the map behind it, and the vector dim.
+
+    parts: for `attention` the scores, the rows and the output, each of its own kind.
+    """
 
     name: str
     reduction: Computation | None = None
     epilogue: Computation | None = None
     vector: Dim | None = None
+    parts: tuple[Kind, Kind, Kind] | None = None
+    computations: tuple[Computation, ...] = ()
 
 
 def address(load: Load) -> Affine:
@@ -75,9 +83,51 @@ def classify(computations: Sequence[Computation]) -> Kind:
             alike = epilogue is None or set(free_dims(epilogue)) == set(free)
             if free and alike and _contiguous_result(r, free[-1]):
                 return Kind("tiled", r, epilogue, free[-1])
-    if all(_row_reduction(c) for c in reductions):
-        return Kind("rows")
+    products = [c for c in reductions if _is_product(c)]
+    if len(products) == 2 and computations[0] is products[0]:
+        return _attention(computations, products[1]) or Kind("plain")
+    alike = all(_points(p) == _points(c) for p in products for c in reductions)
+    if alike and all(_row_reduction(c) for c in reductions):
+        return Kind("rows", computations=tuple(computations))
     return Kind("plain")
+
+
+def _points(reduction: Computation) -> int:
+    return math.prod(d.extent for d in free_dims(reduction))
+
+
+def _is_product(c: Computation) -> bool:
+    """A sum of products of two elements, which are not one and the same (a square)."""
+    factors = [n for n in postorder(c.outputs[0].value) if isinstance(n, Mul)]
+    return is_contraction(c) and any(not _loads(n.lhs) & _loads(n.rhs) for n in factors)
+
+
+def _loads(e: Expr) -> set[Load]:
+    return {n for n in postorder(e) if isinstance(n, Load)}
+
+
+def _attention(computations: Sequence[Computation], second: Computation) -> Kind | None:
+    """Scores, rows, output; None where the rows are not one row of scores for one of output."""
+    at = computations.index(second)
+    head = 2 if computations[1].is_map else 1
+    scores, output = classify(computations[:head]), classify(computations[at:])
+    rows = classify(computations[head:at]) if head < at else Kind("plain")
+    if (scores.name, rows.name, output.name) != ("tiled", "rows", "tiled"):
+        return None
+    made, used = computations[at - 1], second.outputs[0].value
+    reads = [n for n in postorder(used) if isinstance(n, Load) and n.buffer in _written(made)]
+    if len(reads) != 1 or not made.is_map:
+        return None
+    dims = {d.var: d for d in second.dims}
+    along = [dims.get(i) for i in reads[0].index if isinstance(i, Var)]
+    keys = reduction_dims(second)
+    if len(along) != len(reads[0].index) or len(keys) != 1 or along[-1] is not keys[0]:
+        return None
+    return Kind("attention", parts=(scores, rows, output), computations=tuple(computations))
+
+
+def _written(c: Computation) -> set[Buffer]:
+    return {o.tensor for o in c.outputs}
 
 
 def _contiguous_result(r: Computation, vector: Dim) -> bool:

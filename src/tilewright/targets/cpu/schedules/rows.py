@@ -30,15 +30,23 @@ STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
 def rows(kernel: Kernel, computations: Sequence[Computation], machine: Machine) -> Schedule:
     """The schedule of a group that `classify` calls rows."""
     s = Schedule(kernel)
+    outer = in_rows(s, computations, machine)
+    points = sum(math.prod(d.extent for d in c.dims) for c in computations)
+    spread(s, outer, points, PARALLEL_POINTS)
+    return s
+
+
+def in_rows(s: Schedule, computations: Sequence[Computation], machine: Machine) -> list[str]:
+    """Everything of one row together, in vectors; the loops over rows, outermost first."""
     last = computations[-1]
     row_dims = _row_dims(last, computations)
     outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
     if outer:
         for c in reversed(computations[:-1]):
             for o in c.outputs:
-                if o.tensor not in kernel.params:
+                if o.tensor not in s.kernel.params:
                     s.compute_at(o.tensor.name, outer[-1])
-                    _place(s, o.tensor.name)
+                    place(s, o.tensor.name)
     for c in computations:
         lanes = machine.lanes(c.outputs[0].tensor.dtype)
         if c.is_map:
@@ -46,10 +54,8 @@ def rows(kernel: Kernel, computations: Sequence[Computation], machine: Machine) 
             if inner:
                 vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes)
         else:
-            _partial_vectors(s, f"{c.name}.{reduction_dims(c)[-1].var.name}", lanes)
-    points = sum(math.prod(d.extent for d in c.dims) for c in computations)
-    spread(s, outer, points, PARALLEL_POINTS)
-    return s
+            partial_vectors(s, f"{c.name}.{reduction_dims(c)[-1].var.name}", lanes)
+    return outer
 
 
 def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
@@ -79,7 +85,8 @@ def _depends(a: Load, d: Dim) -> bool:
     return any(uses(i, d.var) for i in a.index)
 
 
-def _place(s: Schedule, name: str) -> None:
+def place(s: Schedule, name: str) -> None:
+    """A small buffer into registers or onto the stack, a large one into the workspace."""
     from tilewright.schedule.tree import find_buffer
 
     buffer, _ = find_buffer(s.kernel, name, "set_scope")
@@ -88,7 +95,7 @@ def _place(s: Schedule, name: str) -> None:
     s.set_scope(name, scope)
 
 
-def _partial_vectors(s: Schedule, name: str, lanes: int) -> None:
+def partial_vectors(s: Schedule, name: str, lanes: int) -> None:
     """A reduction loop as vectors of partial results, combined at the end."""
     extent = extents(s.kernel).get(name, 1)
     if extent < 2 * lanes:

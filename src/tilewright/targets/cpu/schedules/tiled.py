@@ -98,18 +98,18 @@ def tiled(
     assert r is not None
     p = plan(kind, machine, exact)
     s = _stage_padding(s, r, p, machine)
-    target, names = _results(s, kind)
+    target, names = results(s, kind)
     outer, inner = _tile(s, p, names, machine, r)
     loops = {d: f"{r.name}.{d.var.name}" for d in (*p.rows, p.vector, *p.reduction)}
     if outer:
         s.compute_at(target, outer[-1], scope="register")
     else:
         s.set_scope(target, "register")
-    _reduce(s, p, target, loops)
+    reduce_in_registers(s, p, target, loops)
     for name in inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
-    _pack(s, p, outer, loops, constants)
+    pack_columns(s, p, outer, loops, constants)
     work = math.prod(max(d.extent, 1) for d in r.dims)
     spread(s, outer, work, PARALLEL_WORK)
     return s
@@ -139,7 +139,7 @@ def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> Sc
     return s
 
 
-def _results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:
+def results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:
     """The accumulator's name, and the loops of the nest that uses it, by the reduction's dims."""
     r, e = kind.reduction, kind.epilogue
     assert r is not None
@@ -199,7 +199,7 @@ def _columns_first(p: Plan, machine: Machine, r: Computation) -> bool:
     return columns_outermost(t, machine.l1, machine.l2)
 
 
-def _reduce(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:
+def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
@@ -214,7 +214,7 @@ def _reduce(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:
     register_vectors(s, column, p.tile.lanes)
 
 
-def _pack(
+def pack_columns(
     s: Schedule,
     p: Plan,
     outer: Sequence[str],

@@ -1,8 +1,7 @@
-"""Idioms that exporters write out become the operator that they mean.
+"""Decomposed layer normalisation as LayerNormalization.
 
-Layer normalisation as `(x - mean) / sqrt(var + eps) * scale + bias` in eight or nine operators is
-one LayerNormalization, which compiles to one kernel. (A decomposed GELU needs no such pass: a chain
-of maps is fused whatever it means.)
+`(x - mean) / sqrt(var + eps) * scale + bias` over the last axis, in eight or nine operators, is one
+kernel as one operator.
 """
 
 from __future__ import annotations

@@ -1,0 +1,134 @@
+"""Written-out attention as one operation: `softmax(pointwise(q @ k^T)) @ v`.
+
+Whatever stands before the first product (a scale on q or k, transposes, reshapes) stays outside;
+scales, masks, caps and guards against NaN between the products go inside, in their order. What is
+inside is the body of the operation, so it means exactly what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.base import events
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.attention import ATTENTION, DOMAIN, POINTWISE
+
+MAX_STEPS = 12  # operators between the two products
+
+
+def recognise_attention(graph: Graph) -> Graph:
+    """Each softmax over rows of scores, with its two products, as one operation.
+
+    Nothing between the products may be read elsewhere or leave the graph.
+    """
+    swap: dict[Operation, Operation] = {}
+    gone: set[Operation] = set()
+    for op in graph.operations:
+        region = _region(graph, op)
+        if region is None or not gone.isdisjoint(region):
+            continue
+        last = region[-1]
+        gone.update(region)
+        swap[last] = _as_one(graph, region)
+        events.emit("idiom", name=ATTENTION, node=last.label)
+    if not swap:
+        return graph
+    kept = [swap.get(op, op) for op in graph.operations if op in swap or op not in gone]
+    return graph.with_operations(kept)
+
+
+def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
+    """All operations of the attention around a softmax, in the graph's order; None if none."""
+    if softmax.op_type != "Softmax" or softmax.domain or not _along_rows(softmax):
+        return None
+    scores, found = softmax.inputs[0], softmax.outputs[0]
+    assert scores is not None and found is not None
+    before = next(_paths(graph, scores, scores), None)
+    after = _forward(graph, found)
+    if before is None or after is None:
+        return None
+    members = {softmax, *before, *after}
+    last = after[-1]
+    inner = {v for op in members if op is not last for v in op.writes}
+    if any(v in graph.outputs or not members.issuperset(graph.users(v)) for v in inner):
+        return None
+    first = before[-1]
+    alike = {*before, softmax, *after[:-1]}
+    if any(v.shape != scores.shape for op in alike for v in op.writes):
+        return None
+    if not all(_is_matrix(v) for op in (first, last) for v in op.inputs):
+        return None
+    if inner.intersection((*first.inputs, *last.inputs[1:])):
+        return None
+    return [op for op in graph.operations if op in members]
+
+
+def _along_rows(softmax: Operation) -> bool:
+    value = softmax.inputs[0]
+    if value is None or not value.static or not value.shape:
+        return False
+    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    return int(axis) in (-1, len(value.shape) - 1)
+
+
+def _paths(graph: Graph, value: Value, scores: Value, steps: int = 0) -> Iterator[list[Operation]]:
+    """Chains of pointwise operations from `value` back to a product, which comes last."""
+    op = graph.producer(value)
+    if op is None or op.domain or steps > MAX_STEPS:
+        return
+    if op.op_type == "MatMul":
+        yield [op]
+    elif op.op_type in POINTWISE:
+        for v in op.inputs:
+            if v is not None and v.shape == scores.shape:
+                for rest in _paths(graph, v, scores, steps + 1):
+                    yield [op, *rest]
+
+
+def _forward(graph: Graph, found: Value) -> list[Operation] | None:
+    """Pointwise operations that read the probabilities, and the product that they end in."""
+    steps: list[Operation] = []
+    product: Operation | None = None
+    reached: set[Value | None] = {found}
+    queue = [found]
+    while queue:
+        for op in graph.users(queue.pop()):
+            if op is product or op in steps:
+                continue
+            if op.op_type == "MatMul" and not op.domain and product is None:
+                product = op
+            elif op.op_type in POINTWISE and not op.domain and len(steps) < MAX_STEPS:
+                steps.append(op)
+                reached.update(op.writes)
+                queue += op.writes
+            else:
+                return None
+    return [*steps, product] if product is not None and product.inputs[0] in reached else None
+
+
+def _is_matrix(value: Value | None) -> bool:
+    return value is not None and value.static and len(value.extents) >= 2
+
+
+def _as_one(graph: Graph, region: Sequence[Operation]) -> Operation:
+    """The operation whose body is the region, on parameters of its own."""
+    last = region[-1]
+    made = {v for op in region for v in op.writes}
+    operands = tuple(dict.fromkeys(v for op in region for v in op.reads if v not in made))
+    out = last.outputs[0]
+    assert out is not None
+    fresh = {v: replace(v, name=f"{v.name}/in") for v in operands}
+    fresh |= {v: replace(v, name=f"{v.name}/of") for v in made}
+    body = [
+        replace(
+            op,
+            inputs=tuple(None if v is None else fresh[v] for v in op.inputs),
+            outputs=tuple(None if v is None else fresh[v] for v in op.outputs),
+        )
+        for op in region
+    ]
+    attributes = {
+        "body": Graph("attention", tuple(fresh[v] for v in operands), (fresh[out],), tuple(body))
+    }
+    return Operation(ATTENTION, operands, (out,), attributes, DOMAIN, 1, last.name)

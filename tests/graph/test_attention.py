@@ -1,0 +1,203 @@
+"""Attention written out becomes one operation and one kernel; what only looks like it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import tilewright as tw
+from tilewright.base import events
+from tilewright.driver import text
+from tilewright.driver.compile import stages
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.interp import evaluate
+from tilewright.graph.pipeline import graph_pipeline
+from tilewright.targets.registry import target
+
+ROWS, KEYS, SIZE = 10, 37, 16
+Q, K, V = (f"float[2,3,{n},{SIZE}] {name}" for name, n in (("q", ROWS), ("k", KEYS), ("v", KEYS)))
+ENDS = f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y)"
+CONSTANTS = "c = Constant<value_float=4.0>() d = Constant<value_float=2.0>() "
+TURN = "kt = Transpose<perm=[0,1,3,2]>(k) "
+TAIL = "p = Softmax<axis=-1>(s) y = MatMul(p, v)"
+
+# What stands between, by name: the inputs and the text of the graph.
+FOUND = {
+    "plain": f"{ENDS} {{ {TURN} s = MatMul(q, kt) {TAIL} }}",
+    "divided": f"{ENDS} {{ {CONSTANTS} {TURN} t = MatMul(q, kt) s = Div(t, c) {TAIL} }}",
+    "scaled q": f"{ENDS} {{ {CONSTANTS} {TURN} r = Div(q, c) s = MatMul(r, kt) {TAIL} }}",
+    "scaled both": f"{ENDS} {{ {CONSTANTS} {TURN} a = Div(q, d) b = Div(kt, d) "
+    f"s = MatMul(a, b) {TAIL} }}",
+    "added mask": f"({Q}, {K}, {V}, float[2,1,1,{KEYS}] m) => (float[2,3,{ROWS},{SIZE}] y) "
+    f"{{ {CONSTANTS} {TURN} t = MatMul(q, kt) u = Div(t, c) s = Add(m, u) {TAIL} }}",
+    "chosen mask": f"({Q}, {K}, {V}, bool[{ROWS},{KEYS}] m) => (float[2,3,{ROWS},{SIZE}] y) "
+    f"{{ {CONSTANTS} {TURN} t = MatMul(q, kt) low = Constant<value_float=-1e9>() "
+    f"u = Mul(t, c) s = Where(m, u, low) {TAIL} }}",
+    "capped": f"{ENDS} {{ {CONSTANTS} {TURN} t = MatMul(q, kt) u = Div(t, c) w = Tanh(u) "
+    f"s = Mul(w, c) {TAIL} }}",
+    "guarded": f"({Q}, {K}, {V}, float[{ROWS},{KEYS}] m) => (float[2,3,{ROWS},{SIZE}] y) "
+    f"{{ {CONSTANTS} {TURN} zero = Constant<value_float=0.0>() t = MatMul(q, kt) s = Add(t, m) "
+    "p = Softmax<axis=-1>(s) n = IsNaN(p) o = Where(n, zero, p) y = MatMul(o, v) }",
+    "three axes": f"(float[6,{ROWS},{SIZE}] q, float[6,{KEYS},{SIZE}] k, float[6,{KEYS},{SIZE}] v)"
+    f" => (float[6,{ROWS},{SIZE}] y) {{ kt = Transpose<perm=[0,2,1]>(k) "
+    f"s = MatMul(q, kt) {TAIL} }}",
+    "heads behind": f"(float[2,{ROWS},3,{SIZE}] q, float[2,{KEYS},3,{SIZE}] k, "
+    f"float[2,{KEYS},3,{SIZE}] v) => (float[2,{ROWS},3,{SIZE}] y) {{ {CONSTANTS} "
+    "qh = Transpose<perm=[0,2,1,3]>(q) kh = Transpose<perm=[0,2,3,1]>(k) "
+    "vh = Transpose<perm=[0,2,1,3]>(v) t = MatMul(qh, kh) s = Div(t, c) "
+    "p = Softmax<axis=-1>(s) o = MatMul(p, vh) y = Transpose<perm=[0,2,1,3]>(o) }",
+    "one head of keys": f"({Q}, float[2,1,{SIZE},{KEYS}] k, float[2,1,{KEYS},{SIZE}] v) => "
+    f"(float[2,3,{ROWS},{SIZE}] y) {{ s = MatMul(q, k) {TAIL} }}",
+}
+
+NOT_FOUND = {
+    "wrong axis": f"{ENDS} {{ {TURN} s = MatMul(q, kt) p = Softmax<axis=-2>(s) y = MatMul(p, v) }}",
+    "scores are read": f"({Q}, {K}, {V}) => "
+    f"(float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{KEYS}] z) "
+    f"{{ {TURN} s = MatMul(q, kt) z = Neg(s) {TAIL} }}",
+    "scores are a result": f"({Q}, {K}, {V}) => "
+    f"(float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{KEYS}] p) "
+    f"{{ {TURN} s = MatMul(q, kt) {TAIL} }}",
+    "probabilities on the right": f"(float[3,{ROWS},{SIZE}] q, float[3,{SIZE},{KEYS}] k, "
+    f"float[3,5,{ROWS}] v) => (float[3,5,{KEYS}] y) "
+    "{ s = MatMul(q, k) p = Softmax<axis=-1>(s) y = MatMul(v, p) }",
+    "two products": f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{SIZE}] z)"
+    f" {{ {TURN} s = MatMul(q, kt) p = Softmax<axis=-1>(s) y = MatMul(p, v) w = Neg(v) "
+    "z = MatMul(p, w) }",
+    "no first product": f"(float[2,3,{ROWS},{KEYS}] s, {V}) => (float[2,3,{ROWS},{SIZE}] y) "
+    f"{{ {TAIL} }}",
+}
+
+
+def bytes_of(body: str) -> bytes:
+    header = '<ir_version: 9, opset_import: ["" : 21]> g '
+    found: bytes = parser.parse_model(header + body).SerializeToString()
+    return found
+
+
+def inputs_of(graph: Any, seed: int = 1) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for v in graph.inputs:
+        noise = rng.standard_normal(v.extents).astype(np.float32)
+        arrays[v.name] = noise > 0 if v.dtype.name == "bool" else noise
+    return arrays
+
+
+def agree(body: str, change: Callable[[dict[str, Any]], None] | None = None) -> list[Any]:
+    """Compiles, compares with the float64 reference of the graph as written; the events."""
+    model = bytes_of(body)
+    graph = load(model)
+    arrays = inputs_of(graph)
+    if change is not None:
+        change(arrays)
+    with events.record() as log:
+        exe = tw.compile(model, threads=1, cache=False, strict=True)
+    got = exe(**arrays)
+    with np.errstate(invalid="ignore"):
+        want = evaluate(graph, arrays, float64=True)
+    results = got if isinstance(got, tuple | list) else [got]
+    for a, v in zip(results, graph.outputs, strict=True):
+        np.testing.assert_allclose(a, want[v.name], rtol=2e-5, atol=2e-5)
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    return [e.fields["name"] for e in log if e.kind == "idiom"]
+
+
+def kernels_of(body: str) -> list[list[str]]:
+    lowered = stages(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
+    return [[c.name for c in s.computations] for s in lowered.steps]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_written_out_attention_is_one_operation(name: str) -> None:
+    assert agree(FOUND[name]) == ["Attention"]
+
+
+@pytest.mark.parametrize("name", [n for n in FOUND if not n.startswith("scaled")])
+def test_it_is_one_kernel(name: str) -> None:
+    assert len(kernels_of(FOUND[name])) == 1
+
+
+@pytest.mark.parametrize("name", NOT_FOUND)
+def test_what_only_looks_like_it_stays(name: str) -> None:
+    assert agree(NOT_FOUND[name]) == []
+
+
+def test_exact_mathematics_keeps_what_is_written() -> None:
+    with events.record() as log:
+        tw.compile(bytes_of(FOUND["divided"]), cache=False, math="exact")
+    assert not [e for e in log if e.kind == "idiom"]
+
+
+def test_it_prints_with_its_body(golden: Any) -> None:
+    golden("attention_graph", text(bytes_of(FOUND["added mask"]), "graph"))
+
+
+def test_its_kernel(golden: Any) -> None:
+    golden("attention_kernel", text(bytes_of(FOUND["added mask"]), "kernel", mcpu="x86-64-v3"))
+
+
+def test_fully_masked_rows_are_nan_unless_guarded() -> None:
+    def mask(arrays: dict[str, Any]) -> None:
+        arrays["m"][..., 4, :] = -np.inf
+        arrays["m"][..., 5, 1:] = -np.inf
+
+    agree(FOUND["guarded"], mask)
+    unguarded = FOUND["guarded"].replace("Where(n, zero, p)", "Where(n, p, p)")
+    agree(unguarded, mask)
+
+
+def test_infinite_and_nan_operands_reach_only_their_rows() -> None:
+    def spoil(arrays: dict[str, Any]) -> None:
+        arrays["q"][0, 0, 3, 0] = np.nan
+        arrays["q"][1, 2, 4, 5] = np.inf
+
+    agree(FOUND["divided"], spoil)
+
+
+@pytest.mark.parametrize("rows,keys", [(1, 37), (37, 1), (5, 64), (197, 33), (130, 130)])
+def test_shapes(rows: int, keys: int) -> None:
+    body = FOUND["added mask"].replace(f",{KEYS}", f",{keys}").replace(f",{ROWS},", f",{rows},")
+    assert agree(body) == ["Attention"]
+
+
+def test_rows_too_long_for_the_cache_fall_apart() -> None:
+    body = "(float[64,8] q, float[8,200000] k, float[200000,8] v) => (float[64,8] y) { "
+    parts = kernels_of(body + "s = MatMul(q, k) " + TAIL + " }")
+    assert len(parts) == 3
+    assert [len(p) for p in parts] == [1, 4, 1]
+
+
+def test_one_query_is_not_one_kernel() -> None:
+    body = FOUND["plain"].replace(f",{ROWS},", ",1,")
+    covers = target("cpu").covers
+    lowered = stages(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
+    assert all(covers(s.computations) for s in lowered.steps)
+    assert len(lowered.steps) == 3
+
+
+def test_float16() -> None:
+    model = bytes_of(
+        FOUND["added mask"]
+        .replace("float[", "float16[")
+        .replace(CONSTANTS, "e = Constant<value_float=4.0>() c = Cast<to=10>(e) ")
+    )
+    graph = load(model)
+    arrays = {k: a.astype(np.float16) for k, a in inputs_of(graph).items()}
+    exe = tw.compile(model, threads=1, cache=False, strict=True)
+    assert len(exe.model.kernels) == 1
+    want = evaluate(graph, arrays)["y"]
+    np.testing.assert_allclose(exe(**arrays).astype(float), want.astype(float), atol=4e-3)
+
+
+def test_the_operation_runs_in_the_interpreter() -> None:
+    graph = load(bytes_of(FOUND["added mask"]))
+    arrays = inputs_of(graph)
+    one = graph_pipeline("strict", None).run(graph, check=True)
+    assert any(op.domain == "tilewright" for op in one.operations)
+    want = evaluate(graph, arrays, float64=True)["y"]
+    np.testing.assert_allclose(evaluate(one, arrays, float64=True)["y"], want, 1e-12, 1e-12)
