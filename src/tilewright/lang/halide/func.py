@@ -75,7 +75,7 @@ class Func(Scheduled):
                     "it has no data", where=f"image {image.name()}", hint="set(buffer) first"
                 )
         outputs = [np.zeros(b.shape, b.dtype.numpy) for b in function.kernel.outputs]
-        function(*(np.ascontiguousarray(i.data) for i in images), *outputs)
+        function(*(np.asarray(i.data, order="C") for i in images), *outputs)
         results = tuple(Buffer(o) for o in outputs)
         return results[0] if len(results) == 1 else results
 

@@ -31,7 +31,7 @@ from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import Lowered, kernel
 from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
-from tilewright.schedule.primitives.slide import live_window
+from tilewright.schedule.primitives.storage import live_window
 
 # What fits here, inside a loop, goes to the stack.
 STACK_BYTES = 1 << 15

@@ -57,7 +57,7 @@ def mirror_image(source: Any, bounds: Any = None, func: type[Any] = Func) -> Any
 
     def fold(x: Expr, low: int, n: int) -> Expr:
         at = remainder(x - low, 2 * n)
-        return min(at, as_expr(2 * n - 1) - at) + low
+        return clamp(min(at, 2 * n - 1 - at), 0, n - 1) + low
 
     return _folded(source, bounds, fold, "mirror_image", func)
 
@@ -69,7 +69,7 @@ def mirror_interior(source: Any, bounds: Any = None, func: type[Any] = Func) -> 
         if n == 1:
             return as_expr(low)
         at = remainder(x - low, 2 * n - 2)
-        return min(at, as_expr(2 * n - 2) - at) + low
+        return clamp(min(at, 2 * n - 2 - at), 0, n - 1) + low
 
     return _folded(source, bounds, fold, "mirror_interior", func)
 

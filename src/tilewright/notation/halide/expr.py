@@ -176,11 +176,12 @@ class RVar(Expr):
 _AXES = "xyzw"
 
 
-class RDom:
+class RDom(Expr):
     """A box to reduce over, in the order of its dimensions, the first innermost.
 
     ranges: a list of (min, extent) of constants, or something with `dimensions()` and `dim(n)`
-    (an image or Buffer of a known size). `where(condition)` leaves points out.
+    (an image or Buffer of a known size). `where(condition)` leaves points out. An RDom of one
+    dimension may stand for its variable.
     """
 
     def __init__(self, ranges: Any, name: str | None = None) -> None:
@@ -192,9 +193,19 @@ class RDom:
             RVar(f"{self.name}.{_axis(n)}", low, extent) for n, (low, extent) in enumerate(pairs)
         )
         self.conditions: tuple[Expr, ...] = ()
+        self._type = dtypes.int32
         for v in self.vars:
             assert isinstance(v.node, nodes.Var)
             _DOMAINS[v.node] = self
+
+    @property
+    def node(self) -> nodes.Expr:
+        """The variable of an RDom of one dimension. Raises InputError for more."""
+        if len(self.vars) > 1:
+            raise InputError(
+                f"it has {len(self.vars)} dimensions", where=f"RDom {self.name}", hint="r.x, r.y"
+            )
+        return self.vars[0].node
 
     def where(self, condition: Expr) -> None:
         """Only the points where `condition` holds; several conditions all must."""
@@ -245,11 +256,9 @@ def constant(value: Any) -> int:
 
 
 def as_expr(value: Any) -> Expr:
-    """An Expr of a number or of something that stands for one (an RDom of one Var)."""
+    """An Expr of a number or of something that stands for one."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, RDom) and len(value.vars) == 1:
-        return value.vars[0]
     if isinstance(value, bool):
         return Expr(nodes.const(value, dtypes.bool_))
     if hasattr(value, "__index__"):

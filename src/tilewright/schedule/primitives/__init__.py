@@ -18,6 +18,7 @@ from tilewright.schedule.primitives import (
     reverse,
     reverse_inline,
     slide,
+    storage,
     tile,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "reverse",
     "reverse_inline",
     "slide",
+    "storage",
     "tile",
 ]

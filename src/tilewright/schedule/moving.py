@@ -1,0 +1,208 @@
+"""What the primitives that move rows of a buffer share: where and by which loops it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.loops.access import reads, writes
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, block
+from tilewright.schedule import tree
+from tilewright.schedule.legality import carried, show_pair
+from tilewright.schedule.region import Span, inside
+
+
+def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
+    """The error of a primitive that would change what a buffer holds."""
+    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
+class Home(NamedTuple):
+    """Where a buffer is computed before a consumer's loop.
+
+    stmt: the sequence of both; made: the statements that write the buffer; between: the others
+    after the first of these, up to the loop and with what contains it.
+    """
+
+    place: tree.Place
+    made: tuple[Stmt, ...]
+    between: tuple[Stmt, ...]
+    child: Stmt
+
+
+def allocated(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+    """The buffer and its Alloc. Raises ScheduleError for a parameter."""
+    buffer, alloc = tree.find_buffer(kernel, name, verb)
+    if alloc is None:
+        raise refused(
+            verb, name, "it is a parameter, whose memory is the caller's", "cache_write it first"
+        )
+    return buffer, alloc
+
+
+def home_of(buffer: Buffer, alloc: tree.Place, consumer: tree.Place, verb: str) -> Home:
+    """The innermost sequence around the consumer's loop that computes the buffer before it."""
+    path = (*consumer.above, consumer.stmt)
+    name = buffer.name
+    if alloc.stmt not in path:
+        raise refused(
+            verb, name, "it is not allocated around that loop", "name a loop in its scope"
+        )
+    for depth in reversed(range(path.index(alloc.stmt) + 1, len(path) - 1)):
+        home = path[depth]
+        if not isinstance(home, Block):
+            continue
+        child = home.stmts.index(path[depth + 1])
+        made = tuple(s for s in home.stmts[:child] if buffer in writes(s))
+        if made:
+            first = home.stmts.index(made[0])
+            between = tuple(s for s in home.stmts[first : child + 1] if s not in made)
+            found = Home(tree.Place(home, path[:depth]), made, between, path[depth + 1])
+            _check_movable(buffer, found, verb)
+            return found
+    raise refused(
+        verb, name, "no statement before that loop computes it", "name a loop of its consumer"
+    )
+
+
+def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
+    """The nests may run later: what they use is not written until the consumer's loop has ended."""
+    private: set[Buffer] = {buffer}
+    for s in home.made:
+        private |= tree.allocated(s)
+    changed = {b for s in home.made for b in writes(s)} - private
+    if changed:
+        raise refused(
+            verb,
+            buffer.name,
+            f"the nest that computes it also writes {sorted(b.name for b in changed)}",
+            "fission the nest first",
+        )
+    used = {b for s in home.made for b in reads(s)}
+    for s in home.between:
+        lost = writes(s) & used
+        if lost:
+            raise refused(
+                verb,
+                buffer.name,
+                f"{sorted(b.name for b in lost)}, which it needs or is, changes before it is used",
+                "place it earlier",
+            )
+
+
+def with_parts(
+    kernel: Kernel, home: Home, place: tree.Place, first: Sequence[Stmt], inner: Stmt
+) -> Kernel:
+    """`kernel` with `first` in the place of the nests, and `inner` in that of the loop."""
+    within = tree.Place(place.stmt, place.above[len(home.place.above) :])
+    sequence = home.place.stmt
+    assert isinstance(sequence, Block)
+    kept: list[Stmt] = []
+    for s in sequence.stmts:
+        if s is home.made[0]:
+            kept += first
+        if s is home.child:
+            below = tree.Place(within.stmt, within.above[1:])
+            s = inner if s is place.stmt else tree.put(Kernel("", (), (), s), below, inner).body
+        if s not in home.made:
+            kept.append(s)
+    return tree.put(kernel, home.place, block(*kept))
+
+
+def row_loop(
+    buffer: Buffer, made: Sequence[Stmt], dim: int, env: tree.Env, verb: str
+) -> tuple[Affine, int]:
+    """The offset and number of the rows that the nests compute, one in each iteration of a loop."""
+    found: set[tuple[Affine, int]] = set()
+    for s in made:
+        for a in tree.accesses(s):
+            if a.buffer is buffer:
+                f = loop_of_row(a, dim, verb)
+                offset = affine(a.index[dim]) - affine(f.var)
+                found.add((offset, tree.trips(f, verb)))
+                pair = next(carried(f.body, f.var, env, updates=False, overlap=False), None)
+                if pair is not None:
+                    raise refused(
+                        verb,
+                        buffer.name,
+                        f"its rows depend on one another: one {show_pair(*pair)}",
+                        "keep it whole",
+                    )
+    if len(found) != 1:
+        raise refused(
+            verb,
+            buffer.name,
+            f"its nests compute different parts of dimension {dim}",
+            "keep it whole",
+        )
+    return found.pop()
+
+
+def loop_of_row(a: tree.Access, dim: int, verb: str) -> For:
+    """The loop whose iterations index a dimension; ScheduleError where it is not exactly one."""
+    form = affine(a.index[dim])
+    own = [f for f in a.loops if form.coefficient(f.var)]
+    elsewhere = [i for d, i in enumerate(a.index) if d != dim]
+    if (
+        len(own) != 1
+        or form.coefficient(own[0].var) != 1
+        or any(own[0].var in tree.variables(i) for i in elsewhere)
+    ):
+        raise refused(
+            verb,
+            a.buffer.name,
+            f"dimension {dim} of {a} is not one loop of its nest",
+            "do it before the loops of the nest are split",
+        )
+    return own[0]
+
+
+def restricted(
+    nest: Stmt,
+    buffer: Buffer,
+    dim: int,
+    part: tuple[Expr, int, int | None],
+    env: tree.Env,
+) -> Stmt:
+    """`nest` for `count` rows from `start` on, guarded where they may reach `limit`."""
+    start, count, limit = part
+    own = {loop_of_row(a, dim, "restrict") for a in tree.accesses(nest) if a.buffer is buffer}
+    env = env | {f.var: (0, count - 1) for f in own}
+    values: dict[Any, Any] = {f.var: to_expr(affine(start) + affine(f.var)) for f in own}
+    fors: dict[Var, Callable[[For], Stmt]] = {}
+    for f in own:
+        guard = None if limit is None else inside(values[f.var], limit, env)
+        fors[f.var] = _shrunk(count, guard)
+    result: Stmt = tree.rewrite(nest, env, values, fors=fors)
+    return result
+
+
+def _shrunk(count: int, guard: Expr | None) -> Callable[[For], Stmt]:
+    def change(f: For) -> Stmt:
+        body = f.body if guard is None else If(guard, f.body, None)
+        return For(f.var, const(count), f.kind, body)
+
+    return change
+
+
+def reads_in(buffer: Buffer, f: For, verb: str) -> list[tree.Access]:
+    """The reads of the buffer in a loop. Raises ScheduleError if it has none, or writes there."""
+    found = [a for a in tree.accesses(f.body) if a.buffer is buffer]
+    if not found or any(a.writes for a in found):
+        problem = "also writes" if found else "does not read"
+        raise refused(verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer")
+    return found
+
+
+def relative(s: Span | None, offset: Affine, var: Var) -> tuple[int, int, int] | None:
+    """A span as (step, first, last) of the row `step*v + first ..`; None if it is no such."""
+    if s is None:
+        return None
+    form = s.base - offset
+    step = form.coefficient(var)
+    if any(atom is not var for atom, _ in form.terms):
+        return None
+    return step, form.const + s.lo, form.const + s.hi

@@ -1,0 +1,224 @@
+"""store_at, fold_storage: memory further out than the computation, and only what is alive.
+
+Halide's `store_at(outer).compute_at(inner)` is, in these primitives: `compute_at(buffer, outer)`;
+then `slide(buffer, inner)` where the windows of neighbouring iterations overlap, else
+`store_at(buffer, outer, inner)`; then `fold_storage`, since only a window is live at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Buffer, Expr, Mod, const
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.schedule import tree
+from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.moving import (
+    Home,
+    allocated,
+    home_of,
+    reads_in,
+    refused,
+    relative,
+    restricted,
+    row_loop,
+    with_parts,
+)
+from tilewright.schedule.primitives.place import compute_at
+from tilewright.schedule.region import region, span, uncovered
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple[Kernel, None]:
+    """Compute a buffer inside a consumer's loop, its memory allocated further out.
+
+    args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
+        loop, inside of that one, to compute it in.
+    requires: as compute_at, of the outer loop; then: all reads besides its own computation are in
+        the inner loop, and one run of the nests initialises all that they update. Iterations may
+        compute elements again, so that loops in between which run at once are refused.
+    before: for i in n + 2: T[i] = f(i)
+            for o: for v: D[o*8 + v] = g(T[o*8 + v])
+    after:  for o: alloc T: for v: { T[v] = f(o*8 + v); D[o*8 + v] = g(T[v]) }
+    """
+    if loop is not None:
+        kernel, _ = compute_at(kernel, name, loop)
+    f, place = tree.find_loop(kernel, compute, "store_at")
+    buffer, alloc = allocated(kernel, name, "store_at")
+    home = home_of(buffer, alloc, place, "store_at")
+    env = tree.environment(kernel.body)
+    _check_uses(kernel, buffer, f, home)
+    late = uncovered(block(*home.made), buffer, env)
+    if late is not None:
+        raise refused(
+            "store_at", name, f"computing it again would find {late} changed", "use compute_at"
+        )
+    box = region(buffer, reads_in(buffer, f, "store_at"), env, "store_at")
+    steps = list(home.made)
+    for d, (base, size) in enumerate(zip(box.base, box.shape, strict=True)):
+        if all(_computes_within(s, buffer, d, (base, size), env) for s in steps):
+            continue
+        offset, rows = row_loop(buffer, steps, d, env, "store_at")
+        start = to_expr(affine(base) - offset)
+        steps = [restricted(s, buffer, d, (start, size, rows), env) for s in steps]
+        env = env | {v: r for s in steps for v, r in tree.environment(s).items()}
+    inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
+    result = with_parts(kernel, home, place, (), inner)
+    around = [x.var.name for x in (*place.loops, f)]
+    check_kinds(result, around, "store_at", "compute_at gives each iteration memory of its own")
+    return result, None
+
+
+def _computes_within(
+    nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: tree.Env
+) -> bool:
+    """Whether all that a nest computes in a dimension is in the part `base .. base + size - 1`."""
+    base, size = part
+    for a in tree.accesses(nest):
+        if a.buffer is not buffer:
+            continue
+        found = span(a.index[dim], {f.var for f in a.loops}, env)
+        first = None if found is None else found.base - affine(base)
+        if found is None or first is None or not first.is_const:
+            return False
+        if first.const + found.lo < 0 or first.const + found.hi >= size:
+            return False
+    return True
+
+
+def _check_uses(kernel: Kernel, buffer: Buffer, f: For, home: Home) -> None:
+    """All reads are in the loop, besides those of the nests themselves."""
+
+    def read(stmts: Iterable[Stmt]) -> int:
+        found = (a for s in stmts for a in tree.accesses(s))
+        return sum(a.buffer is buffer and a.kind == "load" for a in found)
+
+    inner = read([f.body])
+    if inner == 0 or read([kernel.body]) != inner + read(home.made):
+        raise refused(
+            "store_at",
+            buffer.name,
+            f"it is also used outside loop {f.var.name}, or not inside",
+            "name a loop around all of its uses",
+        )
+
+
+class _Phase(NamedTuple):
+    """What one statement, or iteration v of a loop, touches: rows from `first` on, writing up to
+    `newest`; both move by `step` per iteration, `times` times."""
+
+    stmt: Stmt
+    step: int
+    times: int
+    first: int
+    newest: int | None
+
+
+@primitive
+def fold_storage(kernel: Kernel, name: str, dim: int, factor: int) -> tuple[Kernel, None]:
+    """Keep only `factor` rows of a buffer, one dimension used as a ring: index mod factor.
+
+    args: the buffer; the dimension (0 the outermost); the size of the ring.
+    requires: at each step all rows touched lie among the `factor` newest: with M(t) the largest row
+        written up to and including step t, every row e touched in step t has e > M(t) - factor.
+        Then two rows of one place in the ring are never alive at once. A step is an iteration of a
+        serial loop directly in the buffer's scope through which rows move forward by a constant,
+        or any other statement there as a whole.
+    before: alloc T[n + 2]: for v in n: { T[v + 2] = f(v + 2); D[v] = T[v] + T[v + 2] }
+    after:  alloc T[4]: for v in n: { T[(v + 2) % 4] = f(v + 2); D[v] = T[v % 4] + T[(v+2) % 4] }
+    """
+    buffer, alloc = allocated(kernel, name, "fold_storage")
+    if not 0 <= dim < len(buffer.shape):
+        raise refused("fold_storage", name, f"it has no dimension {dim}", "0 is the outermost")
+    if not 1 <= factor < buffer.shape[dim]:
+        extent = buffer.shape[dim]
+        raise refused(
+            "fold_storage",
+            name,
+            f"{factor} is not in 1..{extent - 1}, the sizes below that of dimension {dim}",
+            "there is nothing to fold",
+        )
+    least, stmt = live_window(kernel, name, dim)
+    if factor < least:
+        loop = f"loop {stmt.var.name}" if isinstance(stmt, For) else "a statement before the loop"
+        raise refused(
+            "fold_storage",
+            name,
+            f"{least} rows are alive at once in {loop}, more than {factor}",
+            f"fold by at least {least}",
+        )
+    shape = tuple(factor if d == dim else n for d, n in enumerate(buffer.shape))
+    new = Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
+
+    def move(index: tree.Index) -> tuple[Buffer, tree.Index]:
+        ring = Mod(index[dim], const(factor))
+        return new, tuple(ring if d == dim else i for d, i in enumerate(index))
+
+    env = tree.environment(kernel.body)
+    body = tree.rewrite(alloc.stmt, env, moves={buffer: move})
+    result = tree.put(kernel, alloc, tree.with_allocs(body, {buffer: new}))
+    kinds = [f.var.name for f in tree.loops_of(alloc.stmt) if f.kind != "serial"]
+    check_kinds(result, kinds, "fold_storage", "fold before kinds are set")
+    return result, None
+
+
+def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
+    """The least factor that `fold_storage` accepts, and the statement that needs it."""
+    buffer, alloc = allocated(kernel, name, "fold_storage")
+    env = tree.environment(kernel.body)
+    newest: int | None = None
+    least: tuple[int, Stmt] = (1, alloc.stmt)
+    for s in _in_order(tree.below(alloc.stmt)):
+        phase = _phase(s, buffer, dim, env)
+        if phase is None:
+            continue
+        written = [m for m in (newest, phase.newest) if m is not None]
+        if written and max(written) - phase.first + 1 > least[0]:
+            least = (max(written) - phase.first + 1, s)
+        if phase.newest is not None:
+            last = phase.newest + phase.step * (phase.times - 1)
+            newest = last if newest is None else max(newest, last)
+    return least
+
+
+def _in_order(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
+    """The statements that run one after the other, those in sequences and scopes included."""
+    for s in stmts:
+        if isinstance(s, Block | Alloc):
+            yield from _in_order(tree.below(s))
+        else:
+            yield s
+
+
+def _phase(s: Stmt, buffer: Buffer, dim: int, env: tree.Env) -> _Phase | None:
+    found = [a for a in tree.accesses(s) if a.buffer is buffer]
+    if not found:
+        return None
+    moving = _moving(s, found, dim, env) if isinstance(s, For) and s.kind == "serial" else None
+    if moving is not None:
+        return moving
+    ends = [bounds(a.index[dim], env) for a in found]
+    if any(lo is None or hi is None for lo, hi in ends):
+        raise refused("fold_storage", buffer.name, f"dimension {dim} has no bounds", "clamp it")
+    written = [hi for (_, hi), a in zip(ends, found, strict=True) if a.writes and hi is not None]
+    first = min(lo for lo, _ in ends if lo is not None)
+    return _Phase(s, 0, 1, first, max(written, default=None))
+
+
+def _moving(f: For, found: Sequence[tree.Access], dim: int, env: tree.Env) -> _Phase | None:
+    """The phase of a loop whose accesses all move forward by one step; None if they do not."""
+    ends = []
+    for a in found:
+        inner = {x.var for x in a.loops} - {f.var}
+        ends.append(relative(span(a.index[dim], inner, env), Affine((), 0), f.var))
+    steps = {e[0] for e in ends if e is not None}
+    if None in ends or len(steps) != 1 or min(steps) < 1 or f.trips is None:
+        return None
+    pairs = [(e, a) for e, a in zip(ends, found, strict=True) if e is not None]
+    written = [e[2] for e, a in pairs if a.writes]
+    first = min(e[1] for e, _ in pairs)
+    return _Phase(f, steps.pop(), f.trips, first, max(written, default=None))
