@@ -12,7 +12,7 @@ from tilewright.lang.te.stage import Handle, Line, Stage
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.te.naming import assigned, caller_line
 from tilewright.notation.te.nodes import Compute, Op, Placeholder, Tensor
-from tilewright.notation.te.program import Program, Sizes, lower, order, sizes_of
+from tilewright.notation.te.program import Program, Sizes, check_static, lower, order, sizes_of
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
 
@@ -170,7 +170,7 @@ class Schedule:
 def create_schedule(ops: Any) -> Schedule:
     """The schedule of some tensors (or their `.op`s) with nothing said: the plain nests.
 
-    Raises InputError for what no `compute` made.
+    Raises InputError for what no `compute` made, and for accesses that leave a tensor.
     """
     given = ops if isinstance(ops, list | tuple) else (ops,)
     outputs: dict[Tensor, None] = {}
@@ -181,6 +181,9 @@ def create_schedule(ops: Any) -> Schedule:
     for t in outputs:
         if isinstance(t.op, Placeholder):
             raise InputError(f"{t.name} is given by the caller", where="create_schedule")
+    for op in order(outputs):
+        if isinstance(op, Compute):
+            check_static(op)
     return Schedule(list(outputs))
 
 

@@ -96,8 +96,8 @@ class _Words:
     def __init__(self, c: Computation) -> None:
         taken = {*scope(), *keyword.kwlist}
         buffers = dict.fromkeys((*c.inputs, *(o.tensor for o in c.outputs)))
-        self.buffers = {b: fresh(taken, _word(b.name)) for b in buffers}
-        self.vars: dict[Node, str] = {d.var: fresh(taken, _word(d.var.name)) for d in c.dims}
+        self.buffers = {b: fresh(taken, _word(b.name, taken)) for b in buffers}
+        self.vars: dict[Node, str] = {d.var: fresh(taken, _word(d.var.name, taken)) for d in c.dims}
         self._renamed = {b: Buffer(w, b.shape, b.dtype) for b, w in self.buffers.items()}
 
     def text(self, e: Expr) -> str:
@@ -107,9 +107,10 @@ class _Words:
         return Load(self._renamed[node.buffer], node.index) if isinstance(node, Load) else node
 
 
-def _word(name: str) -> str:
+def _word(name: str, taken: set[str]) -> str:
     word = re.sub(r"\W", "_", name)
-    return word if word[:1].isalpha() else f"x{word}"
+    word = word if word[:1].isalpha() else f"x{word}"
+    return word[0].upper() if word in taken else word
 
 
 def _reducer(op: Reducer) -> tuple[str, list[str]]:
