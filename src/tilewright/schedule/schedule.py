@@ -62,6 +62,10 @@ class Schedule(Record):
         """Give each iteration of a loop to a block or thread of a GPU, or to a virtual thread."""
         self._do("bind", loop, axis)
 
+    def vthread(self, loop: str) -> tuple[str, ...]:
+        """Interleave the iterations of a loop as virtual threads; the loops that it becomes."""
+        return self._do("vthread", loop)  # type: ignore[no-any-return]
+
     def annotate(self, loop: str, key: str, value: int | float | str | None) -> None:
         """Note something about a loop (None: no longer)."""
         self._do("annotate", loop, key, value)

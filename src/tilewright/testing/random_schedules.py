@@ -76,6 +76,7 @@ REQUESTS: tuple[Request, ...] = (
     _fuse,
     _kind,
     lambda r, at: Step("bind", (at.loop, "vthread")),
+    lambda r, at: Step("vthread", (at.loop,)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
     lambda r, at: Step("partition_loop", (at.loop,)),

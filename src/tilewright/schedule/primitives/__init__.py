@@ -19,6 +19,7 @@ from tilewright.schedule.primitives import (
     reverse_inline,
     slide,
     storage,
+    threads,
     tile,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "reverse_inline",
     "slide",
     "storage",
+    "threads",
     "tile",
 ]

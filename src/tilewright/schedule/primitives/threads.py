@@ -1,0 +1,134 @@
+"""vthread: the iterations of a loop as virtual threads, interleaved statement by statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update, block
+from tilewright.loops.nodes import loop as for_
+from tilewright.schedule import tree
+from tilewright.schedule.legality import check_kinds, refuse
+from tilewright.schedule.primitives.notes import check_unmarked
+from tilewright.schedule.table import primitive
+
+_FEW = 16
+
+
+@primitive
+def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
+    """Interleave the iterations of a loop: the loop goes as deep as it can; the loops it becomes.
+
+    args: a loop, serial, parallel or bound to vthread.
+    requires: a constant extent; no two iterations meet in memory (one of them writing), except as
+        steps of one commutative reduction.
+    What depends on the loop gets a loop of its own around each innermost statement (the first keeps
+    the name, the others are `<loop>.s`): unrolled where that is short and has no loop inside. What
+    does not depend on it runs once for all. A buffer allocated inside gets a leading dimension for
+    the loop where its contents depend on it, else the threads share it (TVM's
+    inject_virtual_thread).
+    before: for v in 2: alloc a[4], b[4]: { for k: { a[..] = X[k]; b[..] = Y[v, k]; C[v] += a*b } }
+    after:  alloc a[4], b[2, 4]: for k: { a[..] = X[k]; for v in 2: b[v, ..] = Y[v, k]
+                                          for v.s in 2: C[v.s] += a * b[v.s, ..] }
+    """
+    f, place = tree.find_loop(kernel, name, "vthread")
+    n = tree.trips(f, "vthread")
+    check_unmarked(kernel, (name,), "vthread")
+    if f.kind not in ("serial", "parallel", "vthread"):
+        raise refuse("vthread", name, f"the loop is {f.kind} already", "vthread it before")
+    hint = "take a loop of a cc dimension, or rfactor first"
+    together = tree.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
+    check_kinds(together, (name,), "vthread", hint)
+    threads = _Threads(f, n, tree.names(kernel), tree.environment(kernel.body))
+    new = threads.inject(f.body)
+    result = tree.put(kernel, place, new)
+    inner = [x.var.name for x in tree.loops_of(new) if x.kind != "serial"]
+    check_kinds(result, inner, "vthread", "vthread before the loops inside get their kinds")
+    return result, tuple(threads.made)
+
+
+class _Threads:
+    """One loop on its way into its body; `touched` is all that differs between its iterations."""
+
+    def __init__(self, f: For, trips: int, taken: set[str], env: tree.Env) -> None:
+        self.loop, self.trips, self.taken, self.env = f, trips, taken, env
+        self.private = tree.allocated(f.body)
+        self.touched: set[Any] = {f.var}
+        self.moves: dict[Buffer, Buffer] = {}
+        self.made: list[str] = []
+        while self._spread(f.body, False):
+            pass
+
+    def _spread(self, s: Stmt, under: bool) -> bool:
+        """Add the buffers whose contents differ; whether there was a new one.
+
+        under: whether something around decides differently per iteration whether `s` runs.
+        """
+        under = under or self._depends(s)
+        grown = False
+        if under and isinstance(s, Store | Update):
+            written = {s.buffer} if isinstance(s, Store) else set(s.buffers)
+            grown = not written <= self.touched
+            self.touched |= written
+        for inner in tree.below(s):
+            grown = self._spread(inner, under) or grown
+        return grown
+
+    def _depends(self, s: Stmt) -> bool:
+        """Whether the statement itself, without those in it, differs between iterations."""
+        own = (e for e in s.children() if isinstance(e, Expr))
+        return any(
+            v in self.touched or (isinstance(v, Load) and v.buffer in self.touched)
+            for e in own
+            for v in tree.variables(e)
+        )
+
+    def _acts(self, s: Stmt) -> bool:
+        """Whether `s` or a statement in it must run once per iteration."""
+        if self._depends(s):
+            return True
+        if isinstance(s, Store) and (s.buffer in self.touched or s.buffer not in self.private):
+            return True
+        if isinstance(s, Update) and any(
+            b in self.touched or b not in self.private for b in s.buffers
+        ):
+            return True
+        return any(map(self._acts, tree.below(s)))
+
+    def inject(self, s: Stmt) -> Stmt:
+        """`s` for all iterations of the loop."""
+        if not self._acts(s):
+            return s
+        if isinstance(s, Block):
+            return block(*map(self.inject, s.stmts))
+        if isinstance(s, Alloc):
+            return self._alloc(s)
+        if isinstance(s, For) and not self._depends(s):
+            return For(s.var, s.extent, s.kind, self.inject(s.body))
+        if isinstance(s, If) and not self._depends(s):
+            other = None if s.otherwise is None else self.inject(s.otherwise)
+            return If(s.condition, self.inject(s.then), other)
+        return self._around(s)
+
+    def _alloc(self, s: Alloc) -> Stmt:
+        b = s.buffer
+        if b not in self.touched:
+            return Alloc(b, self.inject(s.body))
+        new = self.moves[b] = Buffer(b.name, (self.trips, *b.shape), b.dtype, b.scope)
+        return Alloc(new, self.inject(s.body))
+
+    def _around(self, s: Stmt) -> Stmt:
+        """A loop over the threads around one statement."""
+        var = self.loop.var
+        if self.made:
+            var = Var(tree.fresh(self.taken, f"{self.loop.var.name}.s"), INDEX)
+        self.made.append(var.name)
+        env = {**self.env, var: (0, max(self.trips - 1, 0))}
+        moves = {old: _leading(new, var) for old, new in self.moves.items()}
+        body = tree.rewrite(s, env, {self.loop.var: var}, moves)
+        plain = not tree.loops_of(body) and not isinstance(body, Unit)
+        return for_(var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial")
+
+
+def _leading(buffer: Buffer, var: Var) -> tree.Move:
+    return lambda index: (buffer, (var, *index))

@@ -1,0 +1,77 @@
+"""vthread: virtual threads, interleaved; what does not depend on them is shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule.test_matmul import matmul
+from tests.schedule.test_rows import softmax
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule import Schedule
+from tilewright.schedule.tree import find_buffer
+
+
+def product() -> Kernel:
+    return matmul(8, 16, 6, epilogue=False)
+
+
+def staged() -> Schedule:
+    """Two halves of the rows, each with its own accumulators; both read the columns of B."""
+    s = Schedule(product())
+    o, _ = s.split("mm.i", 4)
+    s.cache_write("C", o)
+    s.cache_read("A", o)
+    s.cache_read("B", "mm.k")
+    return s
+
+
+def test_threads_share_what_does_not_depend_on_them(check_same, golden):
+    s = staged()
+    made = s.vthread("mm.i.o")
+    assert made == ("mm.i.o", "mm.i.o.s", "mm.i.o.s_2", "mm.i.o.s_3")
+    check_same(product(), s, exact=True)
+    shapes = {b: find_buffer(s.kernel, b, "test")[0].shape for b in ("A.local", "C.acc", "B.local")}
+    assert shapes == {"A.local": (2, 4, 6), "C.acc": (2, 4, 16), "B.local": (1, 1)}
+    golden("schedule_vthread", repr(s.kernel))
+
+
+def test_two_virtual_threads_in_each_direction(check_same):
+    s = Schedule(product())
+    io, jo, ii, _ = s.tile("mm.i", "mm.j", 4, 8)
+    s.bind(io, "vthread")
+    s.bind(jo, "vthread")
+    s.cache_write("C", jo)
+    s.vthread(jo)
+    s.vthread(io)
+    check_same(product(), s, exact=True)
+    assert find_buffer(s.kernel, "C.acc", "test")[0].shape == (2, 2, 4, 8)
+    assert s.loops[0] == ii
+
+
+def test_rows_of_a_softmax(check_same):
+    kernel = softmax(4, 19)
+    s = Schedule(kernel)
+    s.split("div.i", 2)
+    for buffer in ("S", "E", "M"):
+        s.compute_at(buffer, "div.i.i", "stack")
+    s.vthread("div.i.i")
+    check_same(kernel, s)
+
+
+def test_reductions_may_meet_but_nothing_else():
+    s = Schedule(product())
+    s.decompose_reduction("C", "mm.i")
+    s.vthread("mm.k")
+    s = Schedule(softmax(4, 6))
+    s.vectorize("div.j")
+    with pytest.raises(ScheduleError, match=r"loop div.j: vthread: the loop is vector already"):
+        s.vthread("div.j")
+
+
+def test_a_carried_dependence_is_refused():
+    from tests.schedule.test_refusals import prefix
+
+    s = Schedule(prefix())
+    with pytest.raises(ScheduleError, match=r"loop scan.j: vthread: different iterations"):
+        s.vthread("scan.j")
