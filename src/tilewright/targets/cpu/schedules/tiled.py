@@ -34,6 +34,7 @@ from tilewright.targets.cpu.schedules.nest import (
 from tilewright.targets.cpu.schedules.tiles import Tile, Traffic, choose, columns_outermost
 
 PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
+PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,9 @@ def pack_columns(
         candidates += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
         names = _indexing(s, a.buffer.name, existing(s, candidates))
         if names:
-            s.pack(a.buffer.name, *names)
+            new = s.pack(a.buffer.name, *names)
+            if a.buffer not in constants:
+                spread(s, [f"{new}.r0", f"{new}.r1"], a.buffer.size, PARALLEL_COPY)
 
 
 def _indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
