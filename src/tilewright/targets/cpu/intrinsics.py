@@ -23,10 +23,9 @@ from tilewright.loops.intrinsic import (
 
 LANES = 16
 
-# Both round products to float32 as one sum of two, treat denormal inputs as 0 and flush denormal
-# results, whatever the mode of the processor.
+# One step's error, of a sum of magnitudes: two roundings to float32 at most.
 _BF16 = 2.0**-23
-_ROUNDING = "denormals count as 0; sums of two products round once, to nearest even"
+_ROUNDING = "denormals count as 0; rounds to nearest even, in an order of its own"
 
 Call = tuple[HardwareCall | None, HardwareCall | None, HardwareCall | None]
 
