@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import dis
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+_STORES: Final = ("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF")
+_SILENT: Final = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "NOP")
+_JUMPS: Final = {*dis.hasjrel, *dis.hasjabs}
 _OURS: Final = ("tilewright.notation.te", "tilewright.lang.te")
 
 
@@ -30,34 +35,58 @@ def caller_line() -> str:
 
 
 def assigned() -> list[str]:
-    """The variables that the call into this package is assigned to; empty where to none."""
+    """The variables that the call into this package is assigned to; empty where to none.
+
+    Follows the place of the call's result on the stack: `A, B = f(), g()` stores it later.
+    """
     frame = _caller()
     if frame is None:
         return []
     later = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti)
-    first = next(later, None)
-    if first is None:
-        return []
-    if first.opname != "UNPACK_SEQUENCE":
-        return _stored(first)[:1]
-    names: list[str] = []
-    for instruction in later:
-        found = _stored(instruction)
-        if not found:
-            break
-        names += found
-    return names[: first.arg]
+    depth = 0  # values above the result
+    for i in later:
+        stored = _stored(i)
+        if depth < len(stored):
+            return _words([stored[depth]])
+        if i.opname == "UNPACK_SEQUENCE" and depth == 0:
+            names = [name for store in islice(later, i.arg) for name in _stored(store)]
+            return _words(names[: i.arg])
+        moved = _moved(i, depth, later)
+        if moved is None:
+            return []
+        depth = moved
+    return []
 
 
-def _stored(instruction: dis.Instruction) -> list[str]:
-    """What one instruction stores; some versions of Python fuse two of them."""
-    if not instruction.opname.startswith("STORE_") or instruction.opname == "STORE_SUBSCR":
+def _moved(i: dis.Instruction, depth: int, later: Iterator[dis.Instruction]) -> int | None:
+    """The values above the result after an instruction; None where it uses the result up."""
+    if i.opname in _SILENT:
+        return depth
+    if i.opcode in _JUMPS:
+        return None
+    count = i.arg or 0
+    if i.opname == "SWAP":
+        return {0: count - 1, count - 1: 0}.get(depth, depth)
+    if i.opname == "BUILD_TUPLE" and depth < count:
+        unpacks = next(later, i).opname == "UNPACK_SEQUENCE"
+        return count - 1 - depth if unpacks else None
+    takes = i.opcode >= dis.HAVE_ARGUMENT
+    left = depth + dis.stack_effect(i.opcode, count if takes else None)
+    return left if left > 0 or _stored(i) else None  # what is no store leaves a value on top
+
+
+def _stored(i: dis.Instruction) -> list[str]:
+    """The variables that an instruction stores into, the top of the stack first."""
+    if not i.opname.startswith(_STORES):
         return []
-    value = instruction.argval
-    names = list(value) if isinstance(value, tuple) else [value]
-    if instruction.opname == "STORE_FAST_LOAD_FAST":
-        names = names[:1]
-    return [n for n in names if isinstance(n, str) and not n.startswith("_")]
+    if not isinstance(i.argval, tuple):
+        return [i.argval]
+    return list(i.argval) if i.opname == "STORE_FAST_STORE_FAST" else [i.argval[0]]
+
+
+def _words(names: list[str]) -> list[str]:
+    """The names, if all of them are meant to be seen."""
+    return names if all(n.isidentifier() and n[0] != "_" for n in names) else []
 
 
 def fresh(taken: set[str], name: str) -> str:

@@ -1,0 +1,254 @@
+"""Every verb of a te schedule: the program it makes is right, whatever the sizes."""
+
+# ruff: noqa: RUF059 (tile and split are written out as users write them)
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.notation.te.operators import Case, conv2d, layer_norm, matmul, softmax
+from tilewright import te as t
+from tilewright.base.errors import InputError
+from tilewright.loops.verify import verify
+from tilewright.schedule import Trace, replay
+
+Say = Callable[[t.Schedule, Case], None]
+
+
+def _split(s: t.Schedule, c: Case) -> None:
+    y, x = s[c.outputs[0]].op.axis
+    s[c.outputs[0]].split(y, 4)
+    s[c.outputs[0]].split(x, factor=5)
+
+
+def _nparts(s: t.Schedule, c: Case) -> None:
+    y, _ = s[c.outputs[0]].op.axis
+    outer, inner = s[c.outputs[0]].split(y, nparts=3)
+    s[c.outputs[0]].split(inner, 2)
+    s[c.outputs[0]].split(outer, 64)  # larger than it is: one tile
+
+
+def _tile(s: t.Schedule, c: Case) -> None:
+    s[c.outputs[0]].tile(*s[c.outputs[0]].op.axis, 4, 8)
+
+
+def _tile_reduction(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    stage.tile(*stage.op.axis, *stage.op.reduce_axis, 4, 8, 6)
+
+
+def _fuse(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    y, x = stage.op.axis
+    both = stage.fuse(y, x)
+    stage.split(both, 7)
+
+
+def _fuse_inner(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    y, x = stage.op.axis
+    yo, xo, yi, xi = stage.tile(y, x, 4, 8)
+    stage.fuse(yi, xi)
+    stage.fuse(yo, xo)
+
+
+def _reorder(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    (y, x), (k,) = stage.op.axis, stage.op.reduce_axis
+    ko, ki = stage.split(k, 4)
+    stage.reorder(x, ko, y, ki)
+
+
+def _kinds(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    (y, x), (k,) = stage.op.axis, stage.op.reduce_axis
+    xo, xi = stage.split(x, 8, tail="overlap" if c.outputs[0].shape[1] > 8 else None)
+    yo, yi = stage.split(y, 2)
+    stage.reorder(yo, xo, k, yi, xi)
+    stage.vectorize(xi)
+    stage.unroll(yi)
+    stage.parallel(yo)
+
+
+def _cache_write(s: t.Schedule, c: Case) -> None:
+    C = c.outputs[0]
+    CC = s.cache_write(C, "stack")
+    y, x = s[C].op.axis
+    yo, xo, yi, xi = s[C].tile(y, x, 4, 8)
+    s[CC].compute_at(s[C], xo)
+    (cy, cx), (k,) = s[CC].op.axis, s[CC].op.reduce_axis
+    s[CC].reorder(k, cy, cx)
+    s[CC].vectorize(cx)
+
+
+def _cache_write_late(s: t.Schedule, c: Case) -> None:
+    """What was said about the loops stays with the computation."""
+    C = c.outputs[0]
+    (y, x), (k,) = s[C].op.axis, s[C].op.reduce_axis
+    yo, xo, ko, yi, xi, ki = s[C].tile(y, x, k, 4, 8, 8)
+    CC = s.cache_write(C, "stack")
+    s[CC].unroll(yi)
+    s[CC].compute_at(s[C], s[C].op.axis[0])
+
+
+def _cache_read(s: t.Schedule, c: Case) -> None:
+    (A, B), C = c.inputs, c.outputs[0]
+    AL, BL = s.cache_read(A, "stack", [C]), s.cache_read(B, "stack")
+    y, x = s[C].op.axis
+    yo, yi = s[C].split(y, 4)
+    s[AL].compute_at(s[C], yo)
+    s[BL].compute_at(s[C], yo)
+    s[BL].vectorize(s[BL].split(s[BL].op.axis[1], 4)[1])
+
+
+def _rfactor(s: t.Schedule, c: Case) -> None:
+    C = c.outputs[0]
+    ko, ki = s[C].split(s[C].op.reduce_axis[0], 4)
+    CF = s.rfactor(C, ki)
+    s[CF].parallel(s[CF].op.axis[0])
+    s[CF].vectorize(s[CF].op.axis[2])
+    s[C].unroll(s[C].op.reduce_axis[0])
+
+
+def _rfactor_outer(s: t.Schedule, c: Case) -> None:
+    C = c.outputs[0]
+    ko, ki = s[C].split(s[C].op.reduce_axis[0], nparts=3)
+    CF = s.rfactor(C, ko)
+    s[CF].compute_at(s[C], s[C].op.axis[1])
+
+
+def _set_scope(s: t.Schedule, c: Case) -> None:
+    C = c.outputs[0]
+    CC = s.cache_write(C, "global")
+    s[CC].compute_at(s[C], s[C].op.axis[1])
+    s[CC].set_scope("register")
+
+
+def _notes(s: t.Schedule, c: Case) -> None:
+    stage = s[c.outputs[0]]
+    stage.pragma(stage.op.axis[0], "auto_unroll_max_step", 16)
+    stage.annotate(stage.op.axis[1], "tuned", "no")
+
+
+VERBS: dict[str, Say] = {
+    f.__name__.strip("_"): f
+    for f in (
+        _split,
+        _nparts,
+        _tile,
+        _tile_reduction,
+        _fuse,
+        _fuse_inner,
+        _reorder,
+        _kinds,
+        _cache_write,
+        _cache_write_late,
+        _cache_read,
+        _rfactor,
+        _rfactor_outer,
+        _set_scope,
+        _notes,
+    )
+}
+SIZES = {"odd": (13, 19, 17), "exact": (16, 32, 24), "small": (1, 3, 5), "ones": (1, 1, 1)}
+
+
+def check(s: t.Schedule, case: Case) -> None:
+    """Right, verified, and what its trace replays to."""
+    verify(s.kernel)
+    again = replay(s.program().kernel, Trace.from_json(s.trace.to_json()))
+    assert repr(again) == repr(s.kernel)
+    case.check(t.build(s, case.args))
+    case.check(t.build(s, case.args, target="interp"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_matmul(verb: str, size: str) -> None:
+    case = matmul(*SIZES[size])
+    s = t.create_schedule(case.outputs[0].op)
+    VERBS[verb](s, case)
+    check(s, case)
+
+
+def test_inline_and_compute_at() -> None:
+    case = softmax()
+    s = t.create_schedule(case.outputs[0].op)
+    (Y,) = case.outputs
+    top, e, total = (stage.tensors[0] for stage in s.stages[:3])
+    s[e].compute_inline()
+    s[top].compute_at(s[Y], s[Y].op.axis[0])
+    s[total].compute_at(s[Y], s[Y].op.axis[0])
+    s[Y].parallel(s[Y].op.axis[0])
+    check(s, case)
+    assert "alloc e" not in str(s)
+    s[e].compute_at(s[Y], s[Y].op.axis[0])
+    check(s, case)
+    assert "alloc e: float32[1, 11]" in str(s)
+    for stage in (s[top], s[e], s[total]):
+        stage.compute_root()
+    check(s, case)
+    assert "alloc e: float32[5, 11]" in str(s)
+
+
+def test_padding_inline_or_at_a_row() -> None:
+    for place in ("inline", "row"):
+        case = conv2d()
+        s = t.create_schedule(case.outputs[0].op)
+        (Y,), pad = case.outputs, s.stages[0].tensors[0]
+        n, f, y, x = s[Y].op.axis
+        s[Y].reorder(y, f, x)
+        if place == "inline":
+            s[pad].compute_inline()
+        else:
+            s[pad].compute_at(s[Y], y)
+            s[pad].vectorize(s[pad].op.axis[3])
+        check(s, case)
+
+
+def test_rows_at_once() -> None:
+    case = layer_norm()
+    s = t.create_schedule(case.outputs[0].op)
+    (Y,) = case.outputs
+    for stage in s.stages[:-1]:
+        stage.compute_at(s[Y], s[Y].op.axis[0])
+    s[Y].vectorize(s[Y].split(s[Y].op.axis[1], 4)[1])
+    check(s, case)
+
+
+def test_bind() -> None:
+    case = matmul(16, 32, 24)
+    s = t.create_schedule(case.outputs[0].op)
+    (C,) = case.outputs
+    yo, xo, yi, xi = s[C].tile(*s[C].op.axis, 4, 8)
+    s[C].bind(yo, t.thread_axis("blockIdx.y"))
+    s[C].bind(xo, "blockIdx.x")
+    s[C].bind(xi, t.thread_axis((0, 8), "threadIdx.x"))
+    s[C].vthread(yi)
+    case.check(t.build(s, case.args, target="interp"))
+    for axis in ("blockIdx.y", "blockIdx.x", "threadIdx.x", "vthread"):
+        assert axis in str(s)
+
+
+def test_symbolic_sizes() -> None:
+    n, m = t.var("n"), t.var("m")
+    X, k = t.placeholder((n, m)), t.reduce_axis((0, m))
+    R = t.compute((n,), lambda i: t.sum(X[i, k], axis=k))
+    Y = t.compute((n, m), lambda i, j: X[i, j] * R[i])
+    s = t.create_schedule(Y.op)
+    io, ii = s[Y].split(s[Y].op.axis[0], 4)
+    s[R].compute_at(s[Y], ii)
+    assert str(s).startswith("# n = 64, for example\n# m = 64, for example\nkernel Y(")
+    f = t.build(s, [X, Y])
+    for shape in ((4, 6), (7, 3), (4, 6)):
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        y = np.zeros_like(x)
+        f(x, y)
+        np.testing.assert_allclose(y, x * x.sum(1, keepdims=True), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match=r"expected shape \(4, 6\) where n = 4, m = 6"):
+        f(x, np.zeros((4, 7), np.float32))
+    with pytest.raises(InputError, match="the size n is not known"):
+        t.lower(s, [X, Y])
+    assert "X: float32[5, 9]" in repr(t.lower(s, [X, Y], sizes={n: 5, m: 9}))
