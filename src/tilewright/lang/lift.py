@@ -21,12 +21,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from tilewright.base.errors import InputError
+from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Var
 from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.lift import codegen
+from tilewright.notation.lift import codegen, express
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.infer import Typing, infer
 from tilewright.notation.lift.interp import interpret
@@ -34,7 +35,7 @@ from tilewright.notation.lift.nodes import apply
 from tilewright.notation.lift.normalise import Normal
 from tilewright.notation.lift.normalise import normalise as _normalise
 from tilewright.notation.lift.patterns import SCOPE, parse
-from tilewright.notation.lift.printer import show_lines as show
+from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
 from tilewright.notation.lift.types import array, length
 from tilewright.schedule import Schedule
@@ -132,6 +133,22 @@ class Symbolic:
         function(*arrays)
 
 
+def show(what: n.Part | Computation, width: int = 100) -> str:
+    """A program, term or function as text that `parse` reads; a Computation as a program.
+
+    Raises UnsupportedError for a Computation that has no form in Lift.
+    """
+    return express.show(what) if isinstance(what, Computation) else show_lines(what, width)
+
+
+def computation(what: str | n.Lambda) -> Computation:
+    """The one Computation of a program without length variables, or of its text.
+
+    Raises UnsupportedError for a program that is several.
+    """
+    return express.parse(what if isinstance(what, str) else show_lines(what))
+
+
 def _plain(normal: Normal) -> Kernel:
     params = (*normal.inputs, *normal.outputs)
     return plain_nests(normal.name, list(normal.computations), params, normal.outputs)
@@ -145,6 +162,7 @@ __all__ = [
     "apply",
     "array",
     "build",
+    "computation",
     "infer",
     "interpret",
     "is_low_level",

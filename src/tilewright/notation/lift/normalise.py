@@ -144,15 +144,11 @@ class _Work:
         if x.rows is None:
             k = self.stages.fresh(x.length, "k")
             return (Dim(k, x.length, PW),), x.at(k)
-        if x.rows.length == 1:
-            return self.elements(x.rows.at(const(0)))
-        k = self.stages.fresh(x.rows.length, "k")
-        row = x.rows.at(k)
-        outer = Dim(k, x.rows.length, PW)
+        outer, row = self.elements(x.rows)
         if row.length == 1:
-            return (outer,), row.at(const(0))
+            return outer, row.at(const(0))
         inner, element = self.elements(row)
-        return (outer, *inner), element
+        return ((*outer, *inner) if x.rows.length > 1 else inner), element
 
     def combined(
         self, f: Callable[..., View], init: View, dims: tuple[Dim, ...], element: View

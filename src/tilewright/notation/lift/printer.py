@@ -5,7 +5,10 @@ A | Map(lambda row: Zip(row, v) | Map(mul) | Reduce(add, 0.0)) | Join
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -16,10 +19,31 @@ from tilewright.expr.printer import short
 from tilewright.expr.printer import show as show_expr
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.layout import Call, Chain, Doc, Scoped, Text
+from tilewright.notation.lift.patterns import SCOPE
+from tilewright.notation.lift.sizes import length_variables
 from tilewright.notation.lift.types import show_type
 
-# A parameter's name in the text: unique among those it is visible with.
-Scope = Mapping[n.Param, str]
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Names of the parameters in sight, each once, none of them a word or a length."""
+
+    names: Mapping[n.Param, str]
+    taken: frozenset[str]
+
+    def inner(self, params: tuple[n.Param, ...]) -> Scope:
+        """With more parameters, renamed where their names are taken."""
+        names = dict(self.names)
+        for p in params:
+            plain = name = re.sub(r"\W", "_", p.name)
+            count = 1
+            while name in names.values() or name in self.taken or not name.isidentifier():
+                count += 1
+                name = f"{plain}{count}" if plain.isidentifier() else f"x{plain}"
+            names[p] = name
+        return Scope(names, self.taken)
+
+
 # Patterns whose word is not the name of their class.
 _WORDS: Mapping[type[n.Part], str] = {
     n.PadConstant: "Pad",
@@ -29,27 +53,29 @@ _WORDS: Mapping[type[n.Part], str] = {
 _INFIX: Mapping[str, str] = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
-def show_part(part: n.Part, scope: Scope | None = None) -> str:
+def show_part(part: n.Part) -> str:
     """A term or a function on one line."""
-    return _doc(part, _names(part) if scope is None else scope).flat()
+    return _doc(part, _outermost(part)).flat()
 
 
 def show_lines(part: n.Part, width: int = 100) -> str:
     """A term or a function in lines of at most `width` columns, where that can be."""
-    doc = _doc(part, _names(part))
+    doc = _doc(part, _outermost(part))
     if isinstance(doc, Chain) and len(doc.flat()) > width:
         doc = Call("", (doc,))
     return "\n".join(doc.lines(width))
 
 
-def _names(part: n.Part) -> dict[n.Param, str]:
-    return _bound(tuple(sorted(n.free_params(part), key=lambda p: p.name)), {})
+def _outermost(part: n.Part) -> Scope:
+    taken = {*SCOPE, *keyword.kwlist, *(v.name for v in length_variables(part))}
+    free = tuple(sorted(n.free_params(part), key=lambda p: p.name))
+    return Scope({}, frozenset(taken)).inner(free)
 
 
 def _doc(part: n.Part, scope: Scope) -> Doc:
     match part:
         case n.Param():
-            return Text(scope[part])
+            return Text(scope.names[part])
         case n.Literal():
             return Text(_literal(part))
         case n.Apply():
@@ -96,8 +122,8 @@ def _apply(term: n.Apply, scope: Scope) -> Doc:
 
 
 def _lambda(f: n.Lambda, scope: Scope) -> Doc:
-    inner = _bound(f.params, scope)
-    names = ", ".join(inner[p] for p in f.params)
+    inner = scope.inner(f.params)
+    names = ", ".join(inner.names[p] for p in f.params)
     return Scoped(f"lambda {names}:" if names else "lambda:", _doc(f.body, inner))
 
 
@@ -119,7 +145,7 @@ def _operand(part: n.Part, scope: Scope) -> str:
     """In parentheses where it is an operation itself."""
     match part:
         case n.Apply(n.Builtin(name), (_, _)) if name in _INFIX:
-            return f"({show_part(part, scope)})"
+            return f"({_doc(part, scope).flat()})"
     return _tight(part, scope)
 
 
@@ -133,15 +159,3 @@ def _field(value: Any, scope: Scope) -> Doc:
     if isinstance(value, n.Part):
         return _doc(value, scope)
     return Text(show_expr(value) if isinstance(value, Expr) else repr(value))
-
-
-def _bound(params: tuple[n.Param, ...], scope: Scope) -> dict[n.Param, str]:
-    """`scope` with more parameters, renamed where a name is taken."""
-    inner = dict(scope)
-    for p in params:
-        name, count = p.name, 1
-        while name in inner.values():
-            count += 1
-            name = f"{p.name}{count}"
-        inner[p] = name
-    return inner

@@ -28,5 +28,10 @@ def _select(x: Select, env: Env) -> Expr:
     if isinstance(condition, Const):
         return x.then if condition.value else x.otherwise
     if isinstance(x.then, Select) and x.then.otherwise is x.otherwise:
-        return Select(And(condition, x.then.condition), x.then.then, x.otherwise)
+        return Select(_both(condition, x.then.condition), x.then.then, x.otherwise)
     return Select(condition, x.then, x.otherwise)
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    """`a & b` as it is written without parentheses."""
+    return And(_both(a, b.lhs), b.rhs) if isinstance(b, And) else And(a, b)
