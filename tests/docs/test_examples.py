@@ -15,11 +15,13 @@ SAYS = {
     "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
     "compile_torch": ["agrees with PyTorch"],
     "custom_operator": ["agrees with its reference", "matmul+swish"],
+    "halide_blur": ["sliding_window", "tiled_parallel", "MB moved"],
     "mdh_bert_subgraph": ["are equal: True", "agrees with NumPy: True", "one kernel"],
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
 }
 # Small sizes, and nothing that only another compiler makes slow.
 ARGUMENTS = {
+    "halide_blur": ["512", "256"],
     "mdh_bert_subgraph": ["2", "32", "3", "--without-compile"],
     "schedule_by_hand": ["64"],
 }

@@ -33,7 +33,7 @@ def blur_3x3():
     blur_y[x, y] = (blur_x[x, y - 1] + blur_x[x, y] + blur_x[x, y + 1]) / 3
     rng = np.random.default_rng(0)
     source = hl.Buffer(rng.integers(0, 20000, (HEIGHT + 2, WIDTH + 2)).astype(np.uint16))
-    source.set_min(-1, -1)
+    source.set_min([-1, -1])
     image.set(source)
     return blur_x, blur_y, np.asarray(source)
 

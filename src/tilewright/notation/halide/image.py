@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class Image:
         """Extent of dimension 2."""
         return self.dim(2).extent()
 
-    def set_min(self, *mins: int) -> None:
+    def set_min(self, mins: Sequence[int]) -> None:
         """The coordinates of the first element, dimension 0 first; the extents stay."""
         for n, low in enumerate(mins):
             self.bounds[n] = (int(low), self.dim(n).extent())
