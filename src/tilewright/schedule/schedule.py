@@ -62,6 +62,14 @@ class Schedule(Record):
         """Give each iteration of a loop to a block or thread of a GPU, or to a virtual thread."""
         self._do("bind", loop, axis)
 
+    def pipeline(self, loop: str, *stages: int) -> None:
+        """Run each statement of a loop's body some iterations late, so that iterations overlap."""
+        self._do("pipeline", loop, *stages)
+
+    def double_buffer(self, buffer: str, loop: str | None = None) -> None:
+        """Fill a staged buffer for the next iteration before this one uses it, in two copies."""
+        self._do("double_buffer", buffer, loop)
+
     def vthread(self, loop: str) -> tuple[str, ...]:
         """Interleave the iterations of a loop as virtual threads; the loops that it becomes."""
         return self._do("vthread", loop)  # type: ignore[no-any-return]

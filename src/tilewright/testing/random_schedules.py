@@ -77,6 +77,8 @@ REQUESTS: tuple[Request, ...] = (
     _kind,
     lambda r, at: Step("bind", (at.loop, "vthread")),
     lambda r, at: Step("vthread", (at.loop,)),
+    lambda r, at: Step("pipeline", (at.loop, *(r.randint(0, 2) for _ in range(r.randint(2, 4))))),
+    lambda r, at: Step("double_buffer", (at.buffer, None)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
     lambda r, at: Step("partition_loop", (at.loop,)),

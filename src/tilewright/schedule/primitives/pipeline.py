@@ -1,0 +1,258 @@
+"""pipeline, double_buffer: the next iteration's first statements before this one's last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer, Expr, Mod, Var, const
+from tilewright.loops import dependence
+from tilewright.loops.access import reads, writes
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
+from tilewright.loops.places import Access, accesses, places
+from tilewright.schedule import tree
+from tilewright.schedule.legality import because, commute, meeting, refuse, show_pair
+from tilewright.schedule.narrow import narrowed
+from tilewright.schedule.primitives.notes import check_unmarked
+from tilewright.schedule.table import primitive
+
+
+class _Body(NamedTuple):
+    """What a loop runs: the statements in a sequence, and the buffers allocated around them."""
+
+    buffers: tuple[Buffer, ...]
+    stmts: tuple[Stmt, ...]
+
+
+def _flat(s: Stmt) -> _Body:
+    """The sequence of a loop's body, its allocations moved around all of it."""
+    if isinstance(s, Alloc):
+        inner = _flat(s.body)
+        return _Body((s.buffer, *inner.buffers), inner.stmts)
+    if isinstance(s, Block):
+        parts = [_flat(x) for x in s.stmts]
+        return _Body(sum((p.buffers for p in parts), ()), sum((p.stmts for p in parts), ()))
+    return _Body((), (s,))
+
+
+@primitive
+def pipeline(kernel: Kernel, name: str, *stages: int) -> tuple[Kernel, None]:
+    """Run each statement of a loop's body some iterations late, so that iterations overlap.
+
+    args: the loop; for each statement of its body, in order, by how many iterations it lags
+        (allocations do not count, and are moved around the sequence).
+    requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
+        the least of them 0; whatever two statements meet in, outside of the buffers allocated in
+        the body, they meet in the same order as before (lemma, else isl); within an iteration, a
+        statement does not lag behind one that uses what it writes.
+    The loop keeps its name and runs the steady state; what it lacks at both ends is written out
+    before and after it (suffix `.pro<k>` and `.epi<k>`). A buffer of the body that is used at
+    different lags has as many alternating copies as iterations use it at a time.
+    before: for i in n: alloc b: { b = load(i); use(i, b) }                   pipeline('i', 0, 1)
+    after:  alloc b[2]: { b[0] = load(0)
+                          for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
+                          use(n-1, b[(n-1) % 2]) }
+    """
+    f, place = tree.find_loop(kernel, name, "pipeline")
+    return _pipelined(kernel, f, place, stages, "pipeline"), None
+
+
+@primitive
+def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple[Kernel, None]:
+    """Fill a staged buffer for the next iteration before this one uses it, in two copies.
+
+    args: a buffer allocated in the body of a loop; the loop (None: the innermost one around).
+    requires: what pipeline requires, with the statements that write the buffer at lag 0 and all
+        others at lag 1.
+    before: for i in n: alloc b: { b = load(i); use(i, b) }
+    after:  alloc b[2]: { b[0] = load(0)
+                          for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
+                          use(n-1, b[(n-1) % 2]) }
+    """
+    old, alloc = tree.find_buffer(kernel, buffer, "double_buffer")
+    around = alloc.loops if alloc is not None else ()
+    if not around or (name is not None and around[-1].var.name != name):
+        inner = around[-1].var.name if around else None
+        raise ScheduleError(
+            "double_buffer: it is not allocated in the body of "
+            + (f"loop {name}" if name is not None else "a loop"),
+            where=f"buffer {buffer}",
+            hint=f"double_buffer it by {inner}" if inner else "stage it in a loop with cache_read",
+        )
+    f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
+    stmts = _flat(f.body).stmts
+    stages = [int(old not in writes(s)) for s in stmts]
+    if old not in {b for s in stmts for b in writes(s)} or len(set(stages)) != 2:
+        raise ScheduleError(
+            f"double_buffer: no statement of loop {f.var.name} fills it for the others",
+            where=f"buffer {buffer}",
+            hint="stage it directly in the loop, with cache_read or compute_at",
+        )
+    return _pipelined(kernel, f, place, stages, "double_buffer"), None
+
+
+def _pipelined(
+    kernel: Kernel, f: For, place: tree.Place, stages: Sequence[int], verb: str
+) -> Kernel:
+    n, body = tree.trips(f, verb), _flat(f.body)
+    check_unmarked(kernel, (f.var.name,), verb)
+    _check_stages(f, n, body, stages, verb)
+    _check_order(kernel, f, body, stages, verb)
+    copies = {b: _copies(b, body, stages) for b in body.buffers}
+    parts = _Parts(kernel, f, body, stages, copies)
+    depth = max(stages)
+    sequence = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
+    sequence.append(parts.steady(depth, n - depth))
+    sequence += [parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)]
+    new: Stmt = block(*sequence)
+    for b in reversed(body.buffers):
+        if copies[b] > 1:
+            new = Alloc(parts.versions[b], new)
+    return tree.put(kernel, place, new)
+
+
+def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str) -> None:
+    if f.kind != "serial":
+        raise refuse(verb, f.var.name, f"the loop is {f.kind}", f"{verb} a serial loop")
+    given = ", ".join(map(str, stages))
+    if len(stages) != len(body.stmts) or min(stages) != 0 or max(stages) >= n:
+        lines = "; ".join(f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts))
+        raise refuse(
+            verb,
+            f.var.name,
+            f"the lags {given} are not one per statement from 0 on, at most {n - 1}",
+            f"its {len(body.stmts)} statements are: {lines}",
+        )
+
+
+def _copies(b: Buffer, body: _Body, stages: Sequence[int]) -> int:
+    """How many iterations use a buffer of the body at a time."""
+    used = [q for q, s in zip(stages, body.stmts, strict=True) if b in reads(s) | writes(s)]
+    return max(used) - min(used) + 1 if used else 1
+
+
+def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], verb: str) -> None:
+    """Statement a of iteration i and b of j keep their order where they meet, for i <= j.
+
+    a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
+    i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
+    """
+    env = tree.environment(kernel.body)
+    found = [tree.accesses(s) for s in body.stmts]
+    for a, first in enumerate(body.stmts):
+        for b, second in enumerate(body.stmts):
+            lag = stages[a] - stages[b]
+            if lag <= 0:
+                continue
+            least, most = int(a > b), lag - int(a < b)
+            proven: set[Buffer] = set()
+            for x, y in _meeting(found[a], found[b], f.var, env, set(body.buffers)):
+                same = x.buffer in body.buffers
+                if x.buffer in proven or (same and a > b):
+                    continue
+                reason = "" if same else _reason(kernel, f, first, second, x, least, most)
+                if reason is None:
+                    proven.add(x.buffer)
+                    continue
+                raise refuse(
+                    verb,
+                    f.var.name,
+                    f"statement {a} would run {lag} iterations behind statement {b}, which it must "
+                    f"precede: one {show_pair(x, y)}{reason}",
+                    f"let statement {b} lag by {stages[a]} at least",
+                )
+
+
+def _meeting(
+    first: Sequence[tree.Access],
+    second: Sequence[tree.Access],
+    var: Var,
+    env: tree.Env,
+    private: set[Buffer],
+) -> Iterator[tuple[tree.Access, tree.Access]]:
+    """The pairs of accesses that the lemma lets meet, one of them a write."""
+    for x in first:
+        for y in second:
+            if x.buffer is not y.buffer or not (x.writes or y.writes) or commute(x, y):
+                continue
+            if x.buffer in private or meeting(x, y, (var,), env) is not None:
+                yield x, y
+
+
+def _reason(
+    kernel: Kernel, f: For, first: Stmt, second: Stmt, x: tree.Access, least: int, most: int
+) -> str | None:
+    """How the two statements meet through a buffer in the wrong order; None where they do not."""
+
+    def late(p: Sequence[str], q: Sequence[str]) -> str:
+        return f"{least} <= {q[0]} - {p[0]} and {q[0]} - {p[0]} <= {most}"
+
+    for a in _accesses(kernel, first, x.buffer):
+        for b in _accesses(kernel, second, x.buffer):
+            if (a.writes or b.writes) and not dependence.commute(a, b):
+                verdict = dependence.ask_isl(a, b, [f], late)
+                if verdict is not None:
+                    return because(verdict)
+    return None
+
+
+def _accesses(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> list[Access]:
+    inside = (at for at in places(kernel.body) if at.stmt is stmt or stmt in at.path)
+    return [a for at in inside for a in accesses(at) if a.buffer is buffer]
+
+
+class _Parts:
+    """The statements at chosen iterations, in the alternating copies of the body's buffers."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        f: For,
+        body: _Body,
+        stages: Sequence[int],
+        copies: Mapping[Buffer, int],
+    ) -> None:
+        self.loop, self.body, self.stages = f, body, stages
+        self.env, self.taken = tree.environment(kernel.body), tree.names(kernel)
+        self.versions = {
+            b: Buffer(b.name, (n, *b.shape), b.dtype, b.scope) for b, n in copies.items() if n > 1
+        }
+
+    def _at(self, iteration: Expr, stmt: Stmt, env: tree.Env) -> Stmt:
+        moves = {old: _version(new, iteration) for old, new in self.versions.items()}
+        values: dict[Any, Any] = {self.loop.var: iteration}
+        new: Stmt = tree.rewrite(stmt, env, values, moves)
+        return narrowed(new, env)
+
+    def _with_buffers(self, stmts: Sequence[Stmt]) -> Stmt:
+        """The statements, with the buffers that need no copies allocated around them."""
+        new = block(*stmts)
+        used = reads(new) | writes(new)
+        for b in reversed(self.body.buffers):
+            if b in used:
+                new = Alloc(b, new)
+        return new
+
+    def steady(self, depth: int, trips: int) -> Stmt:
+        """The loop over the iterations in which every statement runs."""
+        var = self.loop.var
+        env = {**self.env, var: (0, trips - 1)}
+        stmts = [
+            self._at(var + (depth - q) if depth > q else var, s, env)
+            for q, s in zip(self.stages, self.body.stmts, strict=True)
+        ]
+        return loop(var, trips, self._with_buffers(stmts))
+
+    def end(self, time: int, suffix: str, lags: range) -> Stmt:
+        """The statements of some lags at one time, in a copy with names of its own."""
+        stmts = [
+            self._at(const(time - q), s, self.env)
+            for q, s in zip(self.stages, self.body.stmts, strict=True)
+            if q in lags
+        ]
+        return tree.renamed(self._with_buffers(stmts), self.taken, suffix)[0]
+
+
+def _version(buffer: Buffer, iteration: Expr) -> tree.Move:
+    return lambda index: (buffer, (Mod(iteration, const(buffer.shape[0])), *index))
