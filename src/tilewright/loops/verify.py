@@ -12,8 +12,9 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
-from tilewright.loops.match import Mismatch, match
+from tilewright.loops.match import match
 from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Unit, Update, While
+from tilewright.loops.operands import Mismatch
 from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
 

@@ -8,8 +8,9 @@ one is no longer what its intrinsic computes, the primitive is refused.
 from __future__ import annotations
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.match import Mismatch, match
+from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
+from tilewright.loops.operands import Mismatch
 from tilewright.schedule import tree
 
 

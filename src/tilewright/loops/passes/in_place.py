@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from tilewright.expr.nodes import Buffer, Load, Min
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel, Store, Update
+from tilewright.loops.nodes import Kernel, Store, Unit, Update
 
 
 def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     """Inputs that may share the memory of the only output.
 
-    That is so where the kernel is one Store, each point of the output is written once (no
-    overlapping tiles, whose starts are a `min`), and the input, of the same size in bytes, is read
-    at the point that is written and nowhere else.
+    That is so where the kernel is one Store, done element by element (by no intrinsic), each point
+    of the output is written once (no overlapping tiles, whose starts are a `min`), and the input, of
+    the same size in bytes, is read at the point that is written and nowhere else.
     """
-    stores = [s for s in postorder(kernel.body) if isinstance(s, Store | Update)]
+    nodes = list(postorder(kernel.body))
+    if any(isinstance(s, Unit) and s.intrinsic is not None for s in nodes):
+        return ()
+    stores = [s for s in nodes if isinstance(s, Store | Update)]
     if len(stores) != 1 or not isinstance(stores[0], Store) or len(kernel.outputs) != 1:
         return ()
     store = stores[0]

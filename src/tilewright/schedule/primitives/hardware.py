@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.intrinsic import TensorIntrinsic, intrinsic
-from tilewright.loops.match import Match, Mismatch, match
+from tilewright.loops.match import Match, match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit
+from tilewright.loops.operands import Mismatch
 from tilewright.schedule import tree
 from tilewright.schedule.primitives.fission import decompose_reduction
 from tilewright.schedule.table import primitive
