@@ -117,7 +117,7 @@ def test_written_out_attention_is_one_operation(name: str) -> None:
     assert agree(FOUND[name]) == ["Attention"]
 
 
-@pytest.mark.parametrize("name", [n for n in FOUND if not n.startswith("scaled")])
+@pytest.mark.parametrize("name", FOUND)
 def test_it_is_one_kernel(name: str) -> None:
     assert len(kernels_of(FOUND[name])) == 1
 
@@ -125,6 +125,20 @@ def test_it_is_one_kernel(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_FOUND)
 def test_what_only_looks_like_it_stays(name: str) -> None:
     assert agree(NOT_FOUND[name]) == []
+
+
+def test_scales_of_the_operands_become_one_factor_of_the_scores() -> None:
+    graph = graph_pipeline("strict", None).run(load(bytes_of(FOUND["scaled both"])))
+    (op,) = (op for op in graph.operations if op.domain == "tilewright")
+    kinds = [o.op_type for o in op.attributes["body"].operations]
+    assert kinds == ["MatMul", "Mul", "Softmax", "MatMul"]
+    assert [float(graph.constants[v]) for v in op.reads if v in graph.constants] == [0.25]
+
+
+def test_a_scale_that_others_read_is_still_computed() -> None:
+    body = f"({Q}, {K}, {V}) => (float[2,3,{ROWS},{SIZE}] y, float[2,3,{ROWS},{SIZE}] r) "
+    inner = f"{{ {CONSTANTS} {TURN} r = Div(q, c) s = MatMul(r, kt) {TAIL} }}"
+    assert agree(body + inner) == ["Attention"]
 
 
 def test_exact_mathematics_keeps_what_is_written() -> None:

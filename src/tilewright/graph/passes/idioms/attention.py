@@ -1,17 +1,21 @@
 """Written-out attention as one operation: `softmax(pointwise(q @ k^T)) @ v`.
 
-Whatever stands before the first product (a scale on q or k, transposes, reshapes) stays outside;
-scales, masks, caps and guards against NaN between the products go inside, in their order. What is
-inside is the body of the operation, so it means exactly what was written.
+What stands before the first product (transposes, reshapes) stays outside; scales, masks, caps and
+guards against NaN between the products go inside, in their order. What is inside is the body of the
+operation, so it means what was written. Only scales of q and k move: behind the product, where they
+cost nothing, as one factor (not in float16, where they keep the scores from overflowing).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from tilewright.base import events
-from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.attention import ATTENTION, DOMAIN, POINTWISE
 
 MAX_STEPS = 12  # operators between the two products
@@ -24,18 +28,19 @@ def recognise_attention(graph: Graph) -> Graph:
     """
     swap: dict[Operation, Operation] = {}
     gone: set[Operation] = set()
+    constants = dict(graph.constants)
     for op in graph.operations:
         region = _region(graph, op)
         if region is None or not gone.isdisjoint(region):
             continue
         last = region[-1]
         gone.update(region)
-        swap[last] = _as_one(graph, region)
+        swap[last] = _as_one([*_scaled_after(region[0], constants, graph), *region[1:]])
         events.emit("idiom", name=ATTENTION, node=last.label)
     if not swap:
         return graph
     kept = [swap.get(op, op) for op in graph.operations if op in swap or op not in gone]
-    return graph.with_operations(kept)
+    return graph.with_operations(kept, constants)
 
 
 def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
@@ -111,7 +116,45 @@ def _is_matrix(value: Value | None) -> bool:
     return value is not None and value.static and len(value.extents) >= 2
 
 
-def _as_one(graph: Graph, region: Sequence[Operation]) -> Operation:
+def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph) -> list[Operation]:
+    """The product of operands without their scales, and their scales as one factor of it."""
+    out = product.outputs[0]
+    assert out is not None and out.dtype is not None
+    operands, factor = [], 1.0
+    for v in product.inputs:
+        assert v is not None
+        source, scale = _unscaled(graph, v)
+        operands.append(source)
+        factor *= scale
+    if factor == 1.0 or out.dtype.bits < 32 or not np.isfinite(factor):
+        return [product]
+    array = np.array(factor, out.dtype.numpy)
+    scale_value = constant(f"{out.name}/scale", array)
+    constants[scale_value] = array
+    plain = replace(out, name=f"{out.name}/unscaled")
+    return [
+        replace(product, inputs=tuple(operands), outputs=(plain,)),
+        Operation("Mul", (plain, scale_value), (out,), {}, "", 14, f"{product.label}/scale"),
+    ]
+
+
+def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
+    """What `value` is a constant multiple of, and the factor."""
+    op = graph.producer(value)
+    if op is None or op.domain or op.op_type not in ("Mul", "Div"):
+        return value, 1.0
+    pairs = [op.inputs] if op.op_type == "Div" else [op.inputs, op.inputs[::-1]]
+    for source, other in pairs:
+        array = None if other is None else graph.constants.get(other)
+        if source is None or array is None or array.size != 1 or source.shape != value.shape:
+            continue
+        scalar = float(array.reshape(()))
+        if scalar != 0.0:
+            return source, 1.0 / scalar if op.op_type == "Div" else scalar
+    return value, 1.0
+
+
+def _as_one(region: Sequence[Operation]) -> Operation:
     """The operation whose body is the region, on parameters of its own."""
     last = region[-1]
     made = {v for op in region for v in op.writes}
