@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.base.dtypes import DType, float32, int8, int32
 from tilewright.base.errors import ScheduleError
@@ -388,3 +390,31 @@ def test_other_operators_are_described_too(check_same) -> None:  # type: ignore[
     s.decompose_reduction("b", "top.i")
     s.tensorize("top.i", declared)
     check_same(plain, s)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    tiles=st.tuples(*[st.integers(1, 2)] * 3),
+    order=st.permutations(["mm.i.i", "mm.j.i", "mm.k.i"]),
+    swapped=st.booleans(),
+    stage=st.sets(st.sampled_from("abc")),
+    first=st.booleans(),
+)
+def test_any_tiling_any_order_any_staging(
+    tiles: tuple[int, int, int], order: list[str], swapped: bool, stage: set[str], first: bool
+) -> None:
+    """Before or after the operands are staged: the same program as the plain nest."""
+    m, n, k = (8 * t for t in tiles)
+    s = _tiled(m, n, k, value=lambda a, b: b * a if swapped else a * b)
+    s.reorder(*order) if order != ["mm.i.i", "mm.j.i", "mm.k.i"] else None
+    if first:
+        s.tensorize(order[0], ROWS)
+    for name in sorted(stage - {"c"}):
+        s.cache_read(name, "mm.k.o")
+    if "c" in stage:
+        s.cache_write("c", "mm.j.o")
+    if not first:
+        s.tensorize(order[0], ROWS)
+    verify(s.kernel)
+    assert {"gemm_rows", "zero_rows"} == {unit.name for unit in _units(s)}
+    s.verify()

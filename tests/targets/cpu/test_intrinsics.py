@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.targets.cpu import tiles
 from tests.targets.cpu.native import run_native
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.compute.build import cast
+from tilewright.compute.quantised import s8_as_u8
 from tilewright.loops.intrinsic import decl_tensor_intrinsic, hardware_intrinsic
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, map_, reduce_
+from tilewright.runtime.abi import STATUS_TILES
 from tilewright.runtime.elf import parse
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
@@ -143,6 +146,28 @@ def test_a_product_of_512_by_the_inner_loop_it_should_have() -> None:
     assert sum("vmovdqu64" in x for x in loop) == 4
 
 
+@needs("avx512vnni")
+def test_signed_bytes_by_the_law_are_exact() -> None:
+    """s8_as_u8, then the product of unsigned by signed bytes by the instruction."""
+    x, w, y = Buffer("x", (8, 64), int8), Buffer("w", (64, 128), int8), Buffer("y", (8, 128), int32)
+    signed = reduce_(
+        "mm", y, (64,), "add", lambda i, j, k: cast(x[i, k], int32) * cast(w[k, j], int32)
+    )
+    kernel = lower("mm", s8_as_u8(signed), params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    io, ii, jo, ji = (*s.split("mm.i", 4), *s.split("mm.j", 64))
+    s.reorder(io, jo, ii, ji)
+    s.decompose_reduction("y.raw", ii)
+    ko, ki = s.split("mm.k", 4)
+    vector, lane = s.split(ji, 16)
+    s.reorder(ko, ii, vector, lane, ki)
+    s.pack("w", jo, ko, vector, lane, ki)
+    s.tensorize(lane, "cpu.vpdpbusd")
+    verify(s.kernel)
+    a, b, c = _run(s.kernel)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
+
+
 TILES: list[tuple[str, DType, DType, DType, int]] = [
     ("tdpbusd", uint8, int8, int32, 4),
     ("tdpbssd", int8, int8, int32, 4),
@@ -173,7 +198,28 @@ def test_tiles_assemble(row: tuple[str, DType, DType, DType, int], side: int) ->
 
 @pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
 def test_tiles_mean_the_product(row: tuple[str, DType, DType, DType, int]) -> None:
-    _tiled(row, 16, 64 * row[4]).verify()
+    _tiled(row, 16, 16 * row[4]).verify()
+
+
+@pytest.mark.parametrize("side", [16, 32])
+@pytest.mark.parametrize("row", TILES, ids=_TILE_IDS)
+def test_tiles_agree_with_numpy_where_they_are_simulated(
+    row: tuple[str, DType, DType, DType, int], side: int
+) -> None:
+    s = _tiled(row, side, 256)
+    s.parallel("mm.j.o")
+    arrays = list(_integers(s.kernel).values())
+    assert tiles.run(s.kernel, AMX, arrays, refuse=False) == 0
+    a, b, c = (x.astype(np.float64) for x in arrays)
+    bound = 256 * INTRINSICS[f"cpu.{row[0]}.{side}"].tolerance * (np.abs(a) @ np.abs(b))
+    assert np.all(np.abs(c - a @ b) <= bound)
+
+
+def test_a_system_that_refuses_tiles_is_a_status() -> None:
+    s = _tiled(TILES[0], 16, 64)
+    arrays = list(_integers(s.kernel).values())
+    assert tiles.run(s.kernel, AMX, arrays, refuse=True) == 1 << 8 | STATUS_TILES
+    assert np.all(arrays[-1] == 77)
 
 
 @needs("amx-tile", "amx-int8", "amx-bf16")

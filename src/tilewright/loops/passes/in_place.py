@@ -11,8 +11,8 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     """Inputs that may share the memory of the only output.
 
     That is so where the kernel is one Store, done element by element (by no intrinsic), each point
-    of the output is written once (no overlapping tiles, whose starts are a `min`), and the input, of
-    the same size in bytes, is read at the point that is written and nowhere else.
+    of the output is written once (no overlapping tiles, whose starts are a `min`), and the input,
+    of the same size in bytes, is read at the point that is written and nowhere else.
     """
     nodes = list(postorder(kernel.body))
     if any(isinstance(s, Unit) and s.intrinsic is not None for s in nodes):
