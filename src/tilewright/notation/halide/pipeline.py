@@ -23,6 +23,9 @@ from tilewright.notation.halide.image import Image, Symbol
 Box = tuple[tuple[int, int], ...]
 Ranges = dict[Any, tuple[int | None, int | None]]
 
+# A region larger than this is known by its dtype only (a UInt(16) as an index is still a bound).
+_FARTHEST = (1 << 31) - 1
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pipeline:
@@ -188,7 +191,7 @@ def _extend(region: list[list[int]], load: nodes.Load, env: Ranges, f: Func) -> 
     found = []
     for d, i in enumerate(load.index):
         lo, hi = bounds(i, env)
-        if lo is None or hi is None:
+        if lo is None or hi is None or hi - lo > _FARTHEST:
             raise InputError(
                 f"{load.buffer.name} is read at {i!r} in dimension {len(load.index) - 1 - d}, "
                 "which has no bounds",
