@@ -301,6 +301,18 @@ def test_an_output_that_is_an_input_is_refused() -> None:
         s.tensorize("shift.i", COPY)
 
 
+def test_rows_that_coincide_are_no_tile() -> None:
+    """c[j] += a[i, k] * b[j, k]: rows i would all be the same row of c."""
+    a, b, c = Buffer("a", (8, 8), float32), Buffer("b", (8, 8), float32), Buffer("c", (8,), float32)
+    mm = reduce_("mm", c, (8, 8), "add", lambda j, i, k: a[i, k] * b[j, k])
+    s = Schedule(lower("f", [mm], params=[a, b, c], outputs=[c]))
+    s.decompose_reduction("c", "mm.j")
+    with pytest.raises(
+        ScheduleError, match=r"elements of y are apart, found strides \(0, 1\) in c, where they"
+    ):
+        s.tensorize("mm.j", ROWS)
+
+
 def test_an_unknown_intrinsic_is_named_with_the_known_ones() -> None:
     with pytest.raises(ScheduleError, match=r"there is no intrinsic 'nothing'.*test\.gemm8x8"):
         _product(8, 8, 8).tensorize("mm.i", "nothing")

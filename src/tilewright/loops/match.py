@@ -176,7 +176,9 @@ def _bound(
     instance = Instance(intrinsic, nest.part, tuple(sizes[d.var] for d in description.dims))
     made = (Load(output.tensor, output.index), _written(intrinsic, nest))
     if nest.step is None:
-        return instance, (operand(instance, output.tensor, [made], names, inner),)
+        start = (operand(instance, output.tensor, [made], names, inner),)
+        check_apart(instance, start)
+        return instance, start
     value = nest.step.value if isinstance(nest.step, Store) else nest.step.values[0]
     worst: Mismatch | None = None
     for pairs in _unified(output.value, value, names):
@@ -185,7 +187,7 @@ def _bound(
                 operand(instance, t, [p for p in (*pairs, made) if p[0].buffer is t], names, inner)
                 for t in intrinsic.tensors
             )
-            check_apart(operands)
+            check_apart(instance, operands)
             check_scopes(instance, operands)
             return instance, operands
         except Mismatch as error:

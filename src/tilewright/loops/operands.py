@@ -159,8 +159,22 @@ def _check_alignment(
         )
 
 
-def check_apart(operands: Sequence[Operand]) -> None:
-    """Raise Mismatch where the output may share memory with an input."""
+def check_apart(instance: Instance, operands: Sequence[Operand]) -> None:
+    """Raise Mismatch where elements of the output may share memory, with an input or each other."""
+    intrinsic, out = instance.intrinsic, operands[-1]
+    dims = intrinsic.description.dims
+    sizes: dict[Expr, int] = {d.var: n for d, n in zip(dims, instance.sizes, strict=True)}
+    reach = 0
+    axes = zip(out.strides, intrinsic.description.outputs[0].index, strict=True)
+    for stride, i in sorted(axes, key=lambda axis: axis[0]):
+        last = sum(c * (sizes[atom] - 1) for atom, c in affine(i).terms)
+        if last and stride <= reach:
+            raise Mismatch(
+                MACHINE,
+                f"the elements of {intrinsic.tensors[-1].name} are apart, found strides "
+                f"{out.strides} in {out.buffer.name}, where they coincide",
+            )
+        reach += last * stride
     if any(o.buffer is operands[-1].buffer for o in operands[:-1]):
         name = operands[-1].buffer.name
         raise Mismatch(MACHINE, f"its output is apart from its inputs, found {name} as both")

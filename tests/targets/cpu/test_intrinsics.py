@@ -256,6 +256,13 @@ def test_a_processor_without_the_feature_is_named() -> None:
     assert caught.value.code == "TW-INTRINSIC"
 
 
+def test_exact_code_refuses_what_rounds_its_own_way() -> None:
+    s = dot_schedule(product(4, 64, 2, bfloat16, bfloat16, float32), "cpu.vdpbf16ps", 2, 4, 4)
+    with pytest.raises(CompileError, match=r"cpu\.vdpbf16ps rounds its own way: denormals count"):
+        compile_kernel(s.kernel, AMX, contract=False)
+    assert compile_kernel(_small().kernel, AMX, contract=False).object_bytes
+
+
 def test_a_unit_in_a_vector_loop_is_refused() -> None:
     s = _small()
     s.serial("mm.j.i.o")

@@ -26,7 +26,8 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
     """The instructions of a Unit.
 
     Raises CompileError for an intrinsic of another machine, one whose features the processor lacks,
-    an address that depends on data, or a Unit in a vector loop.
+    an address that depends on data, one that rounds where exact code is asked for, or a Unit in a
+    vector loop.
     """
     assert s.intrinsic is not None
     call, of = s.intrinsic.call, s.intrinsic.intrinsic
@@ -37,6 +38,8 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
     elif missing:
         reason = f"{of.name} needs {', '.join(missing)}, which this processor does not have"
         hint = "compile for another processor, or schedule without it"
+    elif of.tolerance and not x.ops.flags:
+        reason, hint = f"{of.name} rounds its own way: {of.rounding}", "compile without exact"
     elif x.vector is not None:
         reason, hint = "it is inside of a vector loop", "unroll the loop instead"
     elif any(reads_memory(i) for o in s.operands for i in o.index):
