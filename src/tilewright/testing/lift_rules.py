@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import TilewrightError
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.ir.node import postorder
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.conditions import SideCondition
@@ -56,14 +56,13 @@ def check(rule: Rule, rng: Random) -> None:
         made = instance(rule, rng)
         if made is None:
             continue
-        place = site(made.program, made.path)
         try:
-            new = rule.apply(place, made.sizes)
+            after = rule.apply(site(made.program, made.path), made.sizes)
         except RuleError as error:
             # An operator that is not associative, say; or the left side was reduced when filled.
             refusals.add(error.message)
             continue
-        _compare(rule, made.program, place.replaced(new), rng)
+        _compare(rule, made.program, after, rng)
         return
     raise AssertionError(f"{rule}: no instance meets the conditions: {sorted(refusals)[:3]}")
 
@@ -110,20 +109,20 @@ def instance(rule: Rule, rng: Random, against: SideCondition | None = None) -> I
     found = Bindings()
     holes = [h for h in postorder(rule.left) if isinstance(h, TermHole | FunHole)]
     kind = "" if against is None else against.kind
-    plain = kind in _BREAKING
     # An operator may be associative and not commutative, on pairs at least.
     pairs = kind == "commutative" and len(rule.when) > 1
     for hole in type_holes(_sorts(holes)):
-        scalar = plain or hole.kind == "scalar"
-        found.types[hole] = PAIR if pairs else INT if scalar else rng.choice(_types(rng))
+        found.types[hole] = _type(hole, kind, pairs, rng)
     sizes = draw_sizes(rule, rng, against)
     if sizes is None:
         return None
     found.sizes |= {v: const(size) for v, size in sizes.items()}
+    if kind == "number" and against is not None:
+        found.sizes[against.args[0]] = Var("unknown", INDEX)
     if pairs:
         found.parts |= {h: _AFFINE for h in holes if isinstance(h, FunHole)}
         found.parts |= {h: UNIT for h in holes if isinstance(getattr(h, "type", None), TypeHole)}
-    elif plain and against is not None:
+    elif kind in _BREAKING and against is not None:
         found.parts |= _BREAKING[kind](against, sizes)
     params = [_filled(hole, found, rng) for hole in holes]
     inputs = tuple(p for p in params if p is not None)
@@ -134,7 +133,22 @@ def instance(rule: Rule, rng: Random, against: SideCondition | None = None) -> I
     except TilewrightError:
         return None
     given = {v.name: sizes[v] for v in rule.parameters}
-    return _nested(rule, Instance(program, (len(inputs),), given), sizes, against)
+    made = Instance(program, (len(inputs),), given)
+    if kind == "result" or any(c.kind == "read" and c is not against for c in rule.when):
+        if not isinstance(infer(program).result, Array):
+            return None
+        made = _read(made, rng)
+    return _nested(rule, made, sizes, against)
+
+
+def _read(made: Instance, rng: Random) -> Instance:
+    """The instance with its result, an array, read by a reduction."""
+    t = infer(made.program).result
+    assert isinstance(t, Array)
+    acc, x = Param("acc", None), Param("x", None)
+    sums = n.Reduce(Lambda((acc, x), acc + _digest(x, t.item, rng)), n.Literal(0, int64))
+    program = Lambda(made.program.params, made.program.body | sums)
+    return Instance(program, (*made.path[:1], 1, *made.path[1:]), made.sizes)
 
 
 def _filled(hole: TermHole | FunHole, found: Bindings, rng: Random) -> Param | None:
@@ -184,6 +198,14 @@ def _unnamed(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     return {c.args[0]: Lambda(params, params[0] * params[-1] + 1)}
 
 
+def _no_instruction(c: SideCondition, sizes: Any) -> dict[Part, Part]:
+    f = c.args[0]
+    if len(f.args) == 1:
+        return {f: n.Map(n.Builtin("neg"))}
+    folds = f.args[0] is f.result
+    return {f: as_fun(lambda x, y: n.Zip()(x, y) | n.Map(n.Builtin("sub"))) if folds else n.Zip()}
+
+
 def _flat(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     return {c.args[0]: n.Builtin("neg")}
 
@@ -206,6 +228,7 @@ _BREAKING: Mapping[str, Callable[[SideCondition, Mapping[Var, int]], dict[Part, 
     "neutral": _not_neutral,
     "computes": _identity,
     "scalar": _unnamed,
+    "instruction": _no_instruction,
     "holds": _flat,
     "holds no": _holding,
 }
@@ -328,8 +351,15 @@ def _sorts(holes: Iterable[Any]) -> list[Type]:
     return found
 
 
-def _types(rng: Random) -> list[Type]:
-    return [INT, INT, TupleType((INT, INT)), Array(INT, const(rng.randint(1, 3)))]
+def _type(hole: TypeHole, breaking: str, pairs: bool, rng: Random) -> Type:
+    """A type for a hole, one on which the condition `breaking` can fail."""
+    if breaking in ("instruction", "fits"):
+        return Array(INT, const(LARGEST))
+    if pairs:
+        return PAIR
+    if breaking in _BREAKING or hole.kind == "scalar":
+        return INT
+    return rng.choice([INT, INT, PAIR, Array(INT, const(rng.randint(1, 3)))])
 
 
 # -- functions and values

@@ -18,12 +18,8 @@ from tilewright.notation.lift.match import (
     fill,
     fill_type,
 )
-from tilewright.notation.lift.nodes import (
-    Fun,
-    Part,
-    ScalarFun,
-    Term,
-)
+from tilewright.notation.lift.memory import is_result, resident
+from tilewright.notation.lift.nodes import Apply, DeviceOp, Fun, Part, ScalarFun, Term, To
 from tilewright.notation.lift.sites import Site
 from tilewright.notation.lift.types import Type
 
@@ -65,7 +61,9 @@ def _text(arg: Any) -> str:
         return arg.name
     if isinstance(arg, tuple):
         return ", ".join(map(_text, arg))
-    return arg.__name__ if isinstance(arg, type) else repr(arg)
+    if isinstance(arg, type):
+        return arg.__name__
+    return arg if isinstance(arg, str) else repr(arg)
 
 
 def _make(kind: str) -> Callable[..., SideCondition]:
@@ -213,6 +211,32 @@ def _inside(at: Place, kinds: tuple[type[Fun], ...], dim: Expr | None = None) ->
     return None if _around(at, kinds, d) else f"the place is not inside a {_names(kinds, d)}"
 
 
+# -- memory
+
+
+def _read(at: Place, spaces: str) -> str | None:
+    if is_result(at.site):
+        return f"the result of the program must not stay in {spaces} memory"
+    return None
+
+
+def _result(at: Place) -> str | None:
+    return None if is_result(at.site) else "the value is read by other parts of the program"
+
+
+def _fits(at: Place, space: str, limit: int) -> str | None:
+    """The capacity of a memory, with the value at the place in it as well."""
+    node = at.site.node
+    assert isinstance(node, Apply)
+    needed = resident(at.site.replaced(Apply(To(space, node.fun), node.args)), space)
+    return f"{needed} bytes are needed in {space}, it has {limit}" if needed > limit else None
+
+
+def _instruction(at: Place, f: FunHole) -> str | None:
+    op = fill(f, at.found)
+    return None if isinstance(op, DeviceOp) else f"{op!r} is no instruction of a device"
+
+
 KINDS: Mapping[str, Kind] = {
     "divides": Kind("{0} | {1}", _divides),
     "at most": Kind("{0} <= {1}", _at_most),
@@ -228,6 +252,10 @@ KINDS: Mapping[str, Kind] = {
     "scalar": Kind("{0} a scalar function", _scalar_fun),
     "holds": Kind("{0} holds a {1}", _holds),
     "holds no": Kind("{0} holds no {1}", _holds_no),
+    "read": Kind("read by others, so that it may be {0}", _read),
+    "result": Kind("the program's result", _result),
+    "fits": Kind("fits into the {1} bytes of {0}", _fits),
+    "instruction": Kind("{0} an instruction", _instruction),
     "outside": Kind("not inside {0}", _outside),
     "inside": Kind("inside {0}", _inside),
 }
@@ -237,3 +265,4 @@ number, among, scalar_fun = map(_make, ("number", "among", "scalar"))
 associative, commutative, neutral = map(_make, ("associative", "commutative", "neutral"))
 neutral_of, computes = map(_make, ("neutral of", "computes"))
 holds, holds_no, outside, inside = map(_make, ("holds", "holds no", "outside", "inside"))
+read, result, fits, instruction = map(_make, ("read", "result", "fits", "instruction"))

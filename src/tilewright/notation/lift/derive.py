@@ -72,11 +72,9 @@ class Derivation:
 
     def at(self, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation:
         """After `rule` at a site of the program. Raises RuleError if it is refused."""
-        part = self._rule(rule).apply(place, sizes, self.given)
+        after = self._rule(rule).apply(place, sizes, self.given)
         step = Step(rule, place.path, tuple(sizes.items()))
-        return replace(
-            self, programs=(*self.programs, place.replaced(part)), steps=(*self.steps, step)
-        )
+        return replace(self, programs=(*self.programs, after), steps=(*self.steps, step))
 
     def _rule(self, name: str) -> Rule:
         if name not in self.rules:

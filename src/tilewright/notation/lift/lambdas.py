@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.node import postorder, substitute
+from tilewright.notation.lift.infer import arity
 from tilewright.notation.lift.nodes import (
+    AnyMap,
     AnyReduce,
     AnyScan,
     Apply,
@@ -26,24 +28,28 @@ from tilewright.notation.lift.nodes import (
     Term,
     To,
     Tuple,
+    Zip,
     apply,
     free_params,
 )
 
 
-def opened(fun: Fun, arity: int = 1) -> tuple[tuple[Param, ...], Term]:
-    """Parameters and body of `fun` as a function of `arity` arguments.
+def opened(fun: Fun, count: int = 1) -> tuple[tuple[Param, ...], Term]:
+    """Parameters and body of `fun` as a function of `count` arguments.
 
     A function of several arguments also takes one tuple, and the other way round.
     """
-    if isinstance(fun, Lambda) and len(fun.params) == arity:
+    if isinstance(fun, Lambda) and len(fun.params) == count:
         return fun.params, fun.body
-    params = tuple(Param(f"x{n}" if n else "x", None) for n in range(arity))
     if not isinstance(fun, Lambda):
+        params = tuple(Param(f"x{n}" if n else "x", None) for n in range(count))
         return params, apply(fun, *params)
-    if arity == 1:
+    if count == 1:
+        params = (Param("_".join(p.name for p in fun.params), None),)
         parts: tuple[Term, ...] = tuple(Get(n)(params[0]) for n in range(len(fun.params)))
         return params, put(fun.body, dict(zip(fun.params, parts, strict=True)))
+    name = fun.params[0].name
+    params = tuple(Param(f"{name}_{n}", None) for n in range(count))
     return params, put(fun.body, {fun.params[0]: Tuple(params)})
 
 
@@ -60,7 +66,24 @@ def _component(node: Any) -> Any:
     match node:
         case Apply(Get(position), (Tuple(items),)):
             return items[position]
+        case Apply(f, (Tuple(items),)) if not isinstance(f, Lambda) and arity(f) == len(items) > 1:
+            return Apply(f, items)
     return node
+
+
+def spread(term: Term) -> Term:
+    """A map over a Zip, its function with one argument per array where it uses each alone."""
+    match term:
+        case Apply(AnyMap(Lambda((pair,), body)), (Apply(Zip(), args),)) if len(args) > 1:
+            names = pair.name.split("_")
+            if len(names) != len(args):
+                names = [f"{pair.name}{n}" for n in range(len(args))]
+            params = tuple(Param(name, None) for name in names)
+            whole = Tuple(params)
+            opened_body = put(body, {pair: whole})
+            if whole not in set(postorder(opened_body)):
+                return Apply(term.fun.replace(f=abstraction(params, opened_body)), term.args)
+    return term
 
 
 def beta(fun: Fun, args: tuple[Term, ...]) -> Term:
@@ -156,18 +179,18 @@ def abstraction(params: tuple[Param, ...], body: Term) -> Fun:
     return Lambda(params, body)
 
 
-def applied(part: Any, arity: int = 1) -> Any:
-    """`part` with every composition as a function (of `arity` arguments) that applies its parts."""
+def applied(part: Any, count: int = 1) -> Any:
+    """`part` with every composition as a function (of `count` arguments) that applies its parts."""
     match part:
         case Compose():
-            params, body = opened(part, arity)
+            params, body = opened(part, count)
             return abstraction(params, applied(body))
         case Lambda(params, body):
             return abstraction(params, applied(body))
         case AnyReduce(f, init) | AnyScan(f, init) | PartRed(f, init):
             return part.replace(f=applied(f, 2), init=applied(init))
         case To(_, f):
-            return part.replace(f=applied(f, arity))
+            return part.replace(f=applied(f, count))
     return part.map(applied) if isinstance(part, Part) else part
 
 

@@ -17,7 +17,16 @@ from tilewright.base.errors import TilewrightError
 from tilewright.expr.nodes import INDEX, Const, Expr, Var, as_expr, const
 from tilewright.ir.node import Node, postorder, substitute
 from tilewright.notation.lift import lengths
-from tilewright.notation.lift.lambdas import abstraction, beta, opened, put, refreshed, same
+from tilewright.notation.lift.lambdas import (
+    abstraction,
+    beta,
+    key,
+    opened,
+    put,
+    refreshed,
+    same,
+    spread,
+)
 from tilewright.notation.lift.nodes import (
     Apply,
     Builtin,
@@ -70,6 +79,8 @@ class Bindings:
     parts: dict[Part, Part] = field(default_factory=dict)
     types: dict[TypeHole, Type] = field(default_factory=dict)
     sizes: dict[Expr, Expr] = field(default_factory=dict)
+    # How the program calls what the pattern's lambdas bind.
+    names: dict[str, str] = field(default_factory=dict)
 
     def size(self, e: Expr) -> Expr:
         """A length over size holes as one of the program; Mismatch if a hole is not bound."""
@@ -149,6 +160,7 @@ class _Matcher:
                 own, inner = opened(part, len(params))
                 outer = dict(self.scope)
                 self.scope |= dict(zip(params, own, strict=True))
+                self.found.names |= {p.name: o.name for p, o in zip(params, own, strict=True)}
                 self.part(body, inner)
                 self.scope = outer
             case Apply(FunHole() as hole, args) if self._bound(args):
@@ -305,12 +317,14 @@ class _Filler:
             case Apply(FunHole() as hole, args):
                 return beta(self._taken(hole), tuple(self.part(a, scope) for a in args))
             case Lambda(params, body):
-                fresh = {p: Param(p.name, self._type(p.type)) for p in params}
+                names = self.found.names
+                fresh = {p: Param(names.get(p.name, p.name), self._type(p.type)) for p in params}
                 return abstraction(tuple(fresh.values()), self.part(body, {**scope, **fresh}))
             case DeviceOp(name, sizes, meaning):
                 numbers = tuple(self._one(n, "int", scope) for n in sizes)
-                return DeviceOp(device_name(name, numbers), numbers, self.part(meaning, {}))
-        return type(t)(*(self._value(t, name, scope) for name in t._fields))
+                return DeviceOp(device_name(name, numbers), numbers, key(self.part(meaning, {})))
+        made = type(t)(*(self._value(t, name, scope) for name in t._fields))
+        return spread(made) if isinstance(made, Term) else made
 
     def _type(self, t: Type | None) -> Type | None:
         return None if t is None else fill_type(t, self.found)

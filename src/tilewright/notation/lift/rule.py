@@ -19,7 +19,7 @@ from tilewright.expr.nodes import Expr, Var, const
 from tilewright.ir.node import postorder
 from tilewright.notation.lift import lengths
 from tilewright.notation.lift.conditions import Place, SideCondition
-from tilewright.notation.lift.lambdas import abstraction, opened, same
+from tilewright.notation.lift.lambdas import same
 from tilewright.notation.lift.match import Bindings, Mismatch, fill, match, match_types, show
 from tilewright.notation.lift.nodes import Fun, IndexFun, Part, Term
 from tilewright.notation.lift.sites import Site, show_path
@@ -65,25 +65,18 @@ class Rule:
         name, left, right, when = self.cells
         return f"{name}: {left} => {right}{f'  when {when}' if when else ''}"
 
-    def apply(self, site: Site, sizes: Sizes | None = None, given: Given = ()) -> Part:
-        """What stands at the site after the rule.
+    def apply(self, site: Site, sizes: Sizes | None = None, given: Given = ()) -> Fun:
+        """The site's program after the rule.
 
         sizes: a number or length per parameter. given: conditions on lengths taken as known.
         Raises RuleError naming what does not match, or the side condition that fails.
         """
+        at = site.opened()
+        assert isinstance(at.node, Term)
         try:
-            if isinstance(site.node, Term):
-                return self._rewrite(site, site.node, sizes or {}, given)
-            return self._at_function(site, sizes or {}, given)
+            return at.replaced(self._rewrite(at, at.node, sizes or {}, given))
         except Mismatch as error:
             raise self._error(site, str(error), matched=False) from None
-
-    def _at_function(self, site: Site, sizes: Sizes, given: Given) -> Fun:
-        """A function is rewritten as what it does to fresh arguments."""
-        assert isinstance(site.node, Fun) and site.args is not None
-        params, body = opened(site.node, len(site.args))
-        inner = Site(site.root, site.path, body, site.above, site.scope.inner(params, site.args))
-        return abstraction(params, self._rewrite(inner, body, sizes, given))
 
     def _rewrite(self, site: Site, term: Term, sizes: Sizes, given: Given) -> Term:
         found = Bindings()

@@ -13,9 +13,9 @@ from typing import Any
 
 from tilewright.base.errors import InputError
 from tilewright.notation.lift import infer
+from tilewright.notation.lift.lambdas import abstraction, opened
 from tilewright.notation.lift.nodes import (
     Apply,
-    DeviceOp,
     Fun,
     Iterate,
     Lambda,
@@ -23,6 +23,7 @@ from tilewright.notation.lift.nodes import (
     Part,
     ScalarFun,
     Term,
+    To,
     free_params,
 )
 from tilewright.notation.lift.types import Type
@@ -35,7 +36,8 @@ class Site:
     """The part of `root` at `path`.
 
     above: the parts around it, outermost first. scope: the types in sight. args: the types that a
-    function is applied to; None for a term.
+    function is applied to; None for a term. params: set where the node is the body of a function
+    that stands at the path, see `opened`.
     """
 
     root: Fun
@@ -44,6 +46,7 @@ class Site:
     above: tuple[Part, ...]
     scope: infer.Scope
     args: tuple[Type, ...] | None = None
+    params: tuple[Param, ...] | None = None
 
     @cached_property
     def children(self) -> tuple[Site, ...]:
@@ -76,18 +79,29 @@ class Site:
         """The type of a function's result."""
         return infer.result(f, args, self.scope)
 
-    def replaced(self, part: Part) -> Fun:
+    def replaced(self, part: Any) -> Fun:
         """The root with `part` at this place."""
+        if self.params is not None:
+            part = abstraction(self.params, part)
         return _put(self.root, self.path, part)  # type: ignore[no-any-return]
+
+    def opened(self) -> Site:
+        """The site of a function as that of what it does to fresh arguments; a term's as it is."""
+        if self.args is None:
+            return self
+        assert isinstance(self.node, Fun)
+        params, body = opened(self.node, len(self.args))
+        scope = self.scope.inner(params, self.args)
+        return Site(self.root, self.path, body, self.above, scope, None, params)
 
     @property
     def is_place(self) -> bool:
         """Whether rules apply here: a term, or a function that a pattern is given."""
         if isinstance(self.node, Term):
             return not isinstance(self.node, Param)
-        if not self.above or isinstance(self.node, Lambda | ScalarFun | DeviceOp):
+        if not self.above or isinstance(self.node, Lambda | ScalarFun):
             return False
-        return not isinstance(self.above[-1], Apply)
+        return not isinstance(self.above[-1], Apply | To)
 
     def _is_bound(self, part: Part) -> bool:
         return isinstance(self.node, Lambda) and part is not self.node.body
@@ -149,4 +163,9 @@ def _put(node: Any, path: Path, part: Part) -> Any:
     children = list(node.children())
     children[path[0]] = _put(children[path[0]], path[1:], part)
     following = iter(children)
-    return node.map(lambda _: next(following))
+    return node.map(lambda _: _contracted(next(following)))
+
+
+def _contracted(part: Any) -> Any:
+    """A function inside the program without needless variables."""
+    return abstraction(part.params, part.body) if isinstance(part, Lambda) else part

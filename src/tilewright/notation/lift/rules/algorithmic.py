@@ -52,9 +52,12 @@ from tilewright.notation.lift.types import TupleType
 
 xs, ys, zs = term("xs", arr(a, n)), term("ys", arr(b, n)), term("zs", arr(c, n))
 xss, bs, ym = term("xss", arr(a, n, m)), term("xs", arr(b, n)), term("ys", arr(b, m))
+xs2 = term("ys", arr(a, n))
+one = term("yss", arr(b, n, const(1)))
 x, y, z, w, v = term("x", a), term("y", a), term("z", b), term("w", b), term("w", c)
 f, g, h = fun("f", a, b), fun("g", b, c), fun("h", a, c)
 e, f_bc, f_ac = fun("e", a, b, c), fun("e", b, c, d), fun("e", a, c, d)
+left, g_bc = fun("e", TupleType((a, b)), c, d), fun("e", b, c, d)
 row, pair, swap = fun("r", a, arr(b, m)), fun("e", a, TupleType((b, c)), d), fun("e", a, a, b)
 op, fold, same = fun("f", b, b, b), fun("f", b, a, b), fun("f", a, a)
 fold_c = fun("g", c, b, c)
@@ -72,6 +75,9 @@ _MAPS = (
          Zip()(xs | Map(f), xs | Map(h)) | Map(f_bc)),
     Rule("map-fission-capture", xs | Map(fn(lambda x: row(x) | Map(fn(lambda y: e(x, y))))),
          Zip()(xs, xs | Map(row)) | Map(fn(lambda x, r: r | Map(fn(lambda y: e(x, y)))))),
+    Rule("map-join-one",
+         Zip()(xs, one) | Map(fn(lambda x, r: r | Map(fn(lambda y: e(x, y))))) | Join(),
+         Zip()(xs, one | Join()) | Map(e)),
     Rule("map-identity", xs | Map(fn(lambda x: x)), xs),
     Rule("interchange", xs | Map(fn(lambda x: ym | Map(fn(lambda y: e(x, y))))),
          ym | Map(fn(lambda y: xs | Map(fn(lambda x: e(x, y))))) | Transpose()),
@@ -86,11 +92,17 @@ _ZIPS = (
          Zip()(zs, xs) | Map(fn(lambda x, y: Tuple((x, f(y))))), (computes(f),)),
     Rule("zip-swap", Zip()(xs, ys) | Map(fn(lambda x, y: e(x, y))),
          Zip()(ys, xs) | Map(fn(lambda y, x: e(x, y)))),
+    Rule("zip-commute", Zip()(xs, xs2) | Map(swap), Zip()(xs2, xs) | Map(swap),
+         (commutative(swap, a),)),
     Rule("zip-same", Zip()(xs, xs) | Map(swap), xs | Map(fn(lambda x: swap(x, x)))),
     Rule("zip-first", Zip()(xs, zs) | Map(fn(lambda x, y: f(x))), xs | Map(f)),
     Rule("zip-second", Zip()(zs, xs) | Map(fn(lambda x, y: f(y))), xs | Map(f)),
     Rule("zip-flatten", Zip()(xs, Zip()(ys, zs)) | Map(fn(lambda x, p: pair(x, p))),
          Zip()(xs, ys, zs) | Map(fn(lambda x, y, z: pair(x, Tuple((y, z)))))),
+    Rule("zip-flatten-left", Zip()(Zip()(xs, ys), zs) | Map(fn(lambda p, z: left(p, z))),
+         Zip()(xs, ys, zs) | Map(fn(lambda x, y, z: left(Tuple((x, y)), z)))),
+    Rule("zip-drop-first", Zip()(xs, ys, zs) | Map(fn(lambda x, y, z: g_bc(y, z))),
+         Zip()(ys, zs) | Map(g_bc)),
     Rule("zip-drop-second", Zip()(xs, ys, zs) | Map(fn(lambda x, y, z: f_ac(x, z))),
          Zip()(xs, zs) | Map(f_ac)),
     Rule("zip-drop-third", Zip()(xs, ys, zs) | Map(fn(lambda x, y, z: e(x, y))),

@@ -13,6 +13,7 @@ from tilewright.notation.lift.conditions import (
     holds_no,
     inside,
     outside,
+    read,
     scalar_fun,
 )
 from tilewright.notation.lift.match import size_holes
@@ -70,11 +71,11 @@ RULES = (
     Rule("scan-seq", xs | Scan(fold, z), xs | ScanSeq(fold, z)),
     Rule("to-global", xs | MapSeq(f), xs | To("global", MapSeq(f))),
     Rule("to-local", xs | MapLcl(f, axis), xs | To("local", MapLcl(f, axis)),
-         (inside((MapWrg,)),)),
+         (inside((MapWrg,)), read("local"))),
     Rule("to-private", xs | MapSeq(f), xs | To("private", MapSeq(f)),
-         (inside((MapSeq, MapPar, MapGlb, MapLcl)),)),
+         (inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private"))),
     Rule("to-private-reduce", xs | ReduceSeq(fold, z), xs | To("private", ReduceSeq(fold, z)),
-         (inside((MapSeq, MapPar, MapGlb, MapLcl)),)),
+         (inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private"))),
     Rule("vectorize", x | Map(one), x | AsVector(lanes) | Map(Vectorize(lanes, one)) | AsScalar(),
          (among(k, WIDTHS), divides(k, n), scalar_fun(one))),
     Rule("vectorize-zip", Zip()(x, y) | Map(two),

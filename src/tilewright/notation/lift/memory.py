@@ -1,0 +1,117 @@
+"""What is in an accelerator's own memory while a program runs, and which values leave it."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import InputError
+from tilewright.notation.lift.lengths import evaluate
+from tilewright.notation.lift.nodes import (
+    AnyMap,
+    Apply,
+    AsScalar,
+    AsVector,
+    Compose,
+    Concat,
+    DeviceOp,
+    Drop,
+    Fun,
+    Gather,
+    Get,
+    Join,
+    Lambda,
+    Scatter,
+    Slide,
+    Split,
+    Take,
+    Term,
+    To,
+    Transpose,
+    Tuple,
+    Unzip,
+    Zip,
+)
+from tilewright.notation.lift.sites import Site, root_site
+from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, Vector
+
+# Patterns that say where values are read, and compute nothing.
+MOVES: tuple[type[Fun], ...] = (
+    AsScalar, AsVector, Concat, Drop, Gather, Get, Join, Scatter, Slide, Split, Take, Transpose,
+    Unzip, Zip,
+)  # fmt: skip
+
+
+def nbytes(t: Type) -> int:
+    """The size of a value. Raises InputError if its lengths are not numbers."""
+    match t:
+        case Scalar(dtype):
+            return dtype.bits // 8
+        case Vector(dtype, width):
+            return dtype.bits // 8 * width
+        case TupleType(items):
+            return sum(map(nbytes, items))
+        case Array(item, n):
+            return evaluate(n, {}) * nbytes(item)
+    raise InputError(f"{t!r} has no size")
+
+
+def resident(program: Fun, space: str = "chip") -> int:
+    """The most bytes that are in the space at once: every value until it has been used.
+
+    A function that is applied again and again uses the same memory each time.
+    """
+    return _peak(root_site(program), space)[0]
+
+
+def _peak(at: Site, space: str) -> tuple[int, int]:
+    """The most bytes while the part is evaluated, and those that its result keeps."""
+    node, below = at.node, at.children
+    if not isinstance(node, Apply | Tuple):
+        found = [_peak(child, space) for child in below]
+        kept = found[-1][1] if found and isinstance(node, Lambda) else 0
+        return max((peak for peak, _ in found), default=0), kept
+    most = held = 0
+    for arg in below if isinstance(node, Tuple) else below[1:]:
+        peak, kept = _peak(arg, space)
+        most, held = max(most, held + peak), held + kept
+    if isinstance(node, Tuple):
+        return most, held
+    inner, kept = _peak(below[0], space)
+    own = nbytes(at.type_of(node)) if isinstance(node.fun, To) and node.fun.space == space else 0
+    most = max(most, held + inner + own)
+    # What an instruction reads is free once it is done; everything else is a view of its operands.
+    done = isinstance(node.fun, To | DeviceOp)
+    return most, own if done else held + kept
+
+
+def moves_only(f: Fun) -> bool:
+    """Whether a function only says where values are read."""
+    match f:
+        case AnyMap(g):
+            return moves_only(g)
+        case Compose(funs):
+            return all(map(moves_only, funs))
+        case Lambda(params, body):
+            return _moved(body, frozenset(params))
+    return isinstance(f, MOVES)
+
+
+def _moved(term: Term, params: frozenset[Term]) -> bool:
+    match term:
+        case Apply(f, args):
+            return moves_only(f) and all(_moved(a, params) for a in args)
+        case Tuple(items):
+            return all(_moved(i, params) for i in items)
+    return term in params
+
+
+def is_result(at: Site) -> bool:
+    """Whether the value at a site is the program's result, or a part of it."""
+    for n in range(len(at.above) - 1, -1, -1):
+        node, step = at.above[n], at.path[n]
+        match node:
+            case Apply(f, _) if step > 0 and not moves_only(f):
+                return False
+            case Apply() | Lambda() | AnyMap() | To() | Tuple() | Compose():
+                continue
+            case _:
+                return False
+    return True
