@@ -20,11 +20,11 @@ a program is translated with its destination in hand, as in Atkey, Steuwer, Lind
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.base.errors import InputError
-from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, const
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel, Stmt, Store, Unit, Update
 from tilewright.notation.lift import nodes as n
@@ -38,7 +38,7 @@ from tilewright.notation.lift.sizes import specialised
 from tilewright.notation.lift.stages import leaf_buffers
 from tilewright.notation.lift.types import Array as ArrayType
 from tilewright.notation.lift.types import Scalar, Type
-from tilewright.notation.lift.views import LAYOUT, Array, View, number, of_buffers, scalar
+from tilewright.notation.lift.views import LAYOUT, Array, Reads, View, number, of_buffers, scalar
 
 # Where an address space of Lift is on a processor, and on a device that has them all.
 PROCESSOR: Mapping[str, str] = {
@@ -56,8 +56,6 @@ _LOOPS: Mapping[type[n.Fun], str] = {
     n.MapLcl: "threadIdx",
 }
 
-# Stands for an index where only the kind of an element is asked for.
-_ANY = Var("i", INDEX)
 # A value and its type.
 Typed = tuple[View, Type]
 
@@ -130,9 +128,10 @@ class _Translator:
                 return tuple(self.value(i, scope)[0] for i in items)
             case n.Fill(value, length):
                 filled = self.value(value, scope)[0]
-                return Array(number(length), lambda i: filled)
+                reads = Reads.MEMORY if _in_memory(filled) else Reads.EXPRESSION
+                return Array(number(length), lambda i: filled, reads=reads)
             case n.Iota(length):
-                return Array(number(length), lambda i: i)
+                return Array(number(length), lambda i: i, reads=Reads.MEMORY)
         raise TypeError(type(term).__name__)
 
     def call(self, f: n.Fun, args: Sequence[Typed], scope: _Scope) -> View:
@@ -166,10 +165,16 @@ class _Translator:
     def named(self, view: View, t: Type) -> View:
         """In memory, unless it only moves what is there already."""
         if isinstance(view, Produced):
-            return view.stored()
+            return view.place()
         if isinstance(t, Scalar) or _in_memory(view):
             return view
-        return self.produced(t, lambda to: self.code.into(view, t, to)).stored()
+        return self.produced(t, lambda to: self.code.into(view, t, to)).place()
+
+    def guarded(self, view: View, t: Type) -> View:
+        """A view that may be read under a condition: no statement is needed for it there."""
+        if isinstance(view, Array | Produced) and view.reads is Reads.STATEMENTS:
+            return self.named(view, t)
+        return view
 
     def _moved(self, f: n.Fun, arg: Typed, scope: _Scope) -> View | None:
         """A pattern that only moves data: the destination moves instead of the value."""
@@ -196,10 +201,24 @@ def _in_memory(view: View) -> bool:
     if isinstance(view, tuple):
         return all(map(_in_memory, view))
     if isinstance(view, Array):
-        return _in_memory(view.at(_ANY))
+        return view.reads is Reads.MEMORY
     if not isinstance(view, Expr):
         return False
     return isinstance(view, Load | Const) or not any(isinstance(x, Load) for x in postorder(view))
+
+
+_STATEMENTS = (
+    *(n.AnyReduce, n.AnyScan, n.PartRed, n.MapSeqSlide, n.To, n.DeviceOp),
+    *(n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl),
+)
+
+
+def _makes(f: n.Fun) -> bool:
+    """Whether the function may take statements: it reduces, loops or names a value."""
+    return any(
+        isinstance(p, _STATEMENTS) or (isinstance(p, n.Apply) and isinstance(p.fun, n.Lambda))
+        for p in postorder(f)
+    )
 
 
 # -- functions: (translator, pattern, scope, values with types) -> view
@@ -227,7 +246,8 @@ def _scalar(w: _Translator, f: n.ScalarFun, s: _Scope, *args: Typed) -> View:
 def _map(w: _Translator, f: n.Map, s: _Scope, x: Typed) -> View:
     (item,) = w.body(f, [x], s)
     t = w.result(f, [x], s)
-    lazy = views.mapped(lambda e: w.call(f.f, [(e, item)], s), x[0])
+    reads = Reads.STATEMENTS if _makes(f.f) else min(x[0].reads, Reads.EXPRESSION)
+    lazy = replace(views.mapped(lambda e: w.call(f.f, [(e, item)], s), x[0]), reads=reads)
     made = w.produced(t, lambda to: w.code.into(lazy, t, to))
     made.lazy = lazy
     return made
@@ -377,7 +397,7 @@ def _iterate(w: _Translator, f: n.Iterate, s: _Scope, x: Typed) -> View:
 
 def _concat(w: _Translator, f: n.Concat, s: _Scope, *xs: Typed) -> View:
     if not any(isinstance(v, Produced) for v, _ in xs):
-        return views.concat(*(v for v, _ in xs))
+        return views.concat(*(w.guarded(v, t) for v, t in xs))
 
     def write(to: View) -> None:
         start = 0
@@ -389,7 +409,8 @@ def _concat(w: _Translator, f: n.Concat, s: _Scope, *xs: Typed) -> View:
 
 
 def _pad_constant(w: _Translator, f: n.PadConstant, s: _Scope, x: Typed) -> View:
-    return views.pad_constant(x[0], number(f.left), number(f.right), w.here(f.value, s)[0])
+    inside, outside = w.guarded(*x), w.guarded(*w.here(f.value, s))
+    return views.pad_constant(inside, number(f.left), number(f.right), outside)
 
 
 def _vectorize(w: _Translator, f: n.Vectorize, s: _Scope, *args: Typed) -> View:

@@ -144,11 +144,15 @@ class _Work:
         if x.rows is None:
             k = self.stages.fresh(x.length, "k")
             return (Dim(k, x.length, PW),), x.at(k)
-        outer, row = self.elements(x.rows)
+        outer: tuple[Dim, ...] = ()
+        if x.rows.length == 1:
+            row = x.rows.at(const(0))
+        else:
+            outer, row = self.elements(x.rows)
         if row.length == 1:
             return outer, row.at(const(0))
         inner, element = self.elements(row)
-        return ((*outer, *inner) if x.rows.length > 1 else inner), element
+        return (*outer, *inner), element
 
     def combined(
         self, f: Callable[..., View], init: View, dims: tuple[Dim, ...], element: View

@@ -107,8 +107,12 @@ def _literal(part: n.Literal) -> str:
 
 def _apply(term: n.Apply, scope: Scope) -> Doc:
     f, args = term.fun, term.args
+    if isinstance(f, n.Compose):
+        return _doc(n.apply(f, *args), scope)
     if isinstance(f, n.Get):
-        return Text(f"{_tight(args[0], scope)}[{f.position}]")
+        operand = _doc(args[0], scope)
+        if not isinstance(operand, Chain):
+            return Text(f"{operand.flat()}[{f.position}]")
     if isinstance(f, n.Builtin) and f.name in _INFIX and len(args) == 2:
         if not all(isinstance(a, n.Literal) for a in args):
             return Text(f" {_INFIX[f.name]} ".join(_operand(a, scope) for a in args))

@@ -17,7 +17,7 @@ from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift import views
 from tilewright.notation.lift.types import Array as ArrayType
 from tilewright.notation.lift.types import Type
-from tilewright.notation.lift.views import Array, View, number, scalar
+from tilewright.notation.lift.views import Array, Reads, View, number, scalar
 
 
 @dataclass(eq=False, slots=True)
@@ -60,9 +60,9 @@ class Produced:
 
     def read(self) -> View:
         """The elements: where they are needed, or in memory."""
-        return self.stored() if self.lazy is None else self.lazy
+        return self.place() if self.lazy is None else self.lazy
 
-    def stored(self) -> View:
+    def place(self) -> View:
         """The value in memory."""
         if self.made is None:
             self.made = self.memory.materialise(self)
@@ -89,6 +89,11 @@ class Produced:
     def rows(self) -> None:
         """As `Array.rows`: unknown."""
         return None
+
+    @property
+    def reads(self) -> Reads:
+        """As `Array.reads`; memory of its own is written in its own block."""
+        return Reads.EXPRESSION if self.lazy is None else self.lazy.reads
 
     @property
     def parts(self) -> tuple[Array, ...]:

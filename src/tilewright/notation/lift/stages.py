@@ -70,8 +70,8 @@ class Stages:
 
     def force(self, core: Reduction) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
         """A Computation of its own for a reduction: parallel over its free variables."""
-        bound = {d.var for d in core.dims if d.combine == PW}
-        free = self.free(core.values, bound)
+        scanned = [d.var for d in core.dims if d.combine == PS]
+        free = self.free([*core.values, *scanned], _reduced(Pending(core, {})))
         stage = f"{self.name}.{len(self.done)}"
         shape = tuple(self.extents[v] for v in free)
         count = len(core.reducer.dtypes)
@@ -96,9 +96,8 @@ class Stages:
         entries = self._entries(value, t, leaf_buffers(name, t))
         if all(isinstance(x.view, Load | Const) or _is_index(x.view) for x in entries):
             return value
-        free = self.free(
-            [r for x in entries for r in _roots(x)], {v for x in entries for v in x.dims}
-        )
+        bound = {v for x in entries for v in (*x.dims, *_reduced(x.view))}
+        free = self.free([r for x in entries for r in _roots(x)], bound)
         shape = tuple(self.extents[v] for v in free)
         buffers = {
             x.buffer: Buffer(x.buffer.name, (*shape, *x.buffer.shape), x.buffer.dtype)
@@ -212,6 +211,12 @@ class Stages:
         )
         name = f"{self.name}.{len(self.done)}"
         self.done.append(Computation(name, new, outputs, reducer))
+
+
+def _reduced(view: View) -> set[Var]:
+    """The variables that a pending reduction binds."""
+    dims = view.core.dims if isinstance(view, Pending) else ()
+    return {d.var for d in dims if d.combine == PW}
 
 
 def _roots(x: _Entry) -> tuple[Expr, ...]:

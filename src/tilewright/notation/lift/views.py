@@ -12,7 +12,8 @@ Programs are specialised here: every length is a number. A vector is an array of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 from tilewright.expr.affine import affine, to_expr
@@ -27,6 +28,14 @@ from tilewright.notation.lift.types import Length, Scalar, TupleType, Type, Vect
 View: TypeAlias = Any
 
 
+class Reads(IntEnum):
+    """What reading an element takes: statements before it, an expression, nothing but a load."""
+
+    STATEMENTS = 0
+    EXPRESSION = 1
+    MEMORY = 2
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Array:
     """`length` elements. rows: the array of arrays of which this is the Join, where it is one;
@@ -37,11 +46,19 @@ class Array:
     at: Callable[[Expr], View]
     rows: Array | None = None
     parts: tuple[Array, ...] = ()
+    reads: Reads = Reads.EXPRESSION
 
 
 def number(length: Length) -> int:
     """A length of a specialised program."""
     return evaluate(length, {})
+
+
+def settled(view: View) -> View:
+    """A view that is an expression, a tuple or an Array, where it can be read as one."""
+    while hasattr(view, "read"):
+        view = view.read()
+    return view
 
 
 def scalar(view: View) -> Expr:
@@ -55,9 +72,11 @@ def of_buffers(t: Type, buffers: Sequence[Buffer], index: tuple[Expr, ...] = ())
         case Scalar():
             return Load(buffers[0], index)
         case Vector(_, width):
-            return Array(width, lambda i: Load(buffers[0], (*index, i)))
+            return Array(width, lambda i: Load(buffers[0], (*index, i)), reads=Reads.MEMORY)
         case ArrayType(item, length):
-            return Array(number(length), lambda i: of_buffers(item, buffers, (*index, i)))
+            return Array(
+                number(length), lambda i: of_buffers(item, buffers, (*index, i)), reads=Reads.MEMORY
+            )
         case TupleType(items):
             rest = iter(buffers)
             return tuple(of_buffers(i, [next(rest) for _ in leaves(i)], index) for i in items)
@@ -89,26 +108,37 @@ def zipped(*xs: Array) -> Array:
     joined = None
     if len(rows) == len(xs) and len({r.length for r in rows}) == 1:
         joined = Array(rows[0].length, lambda i: zipped(*(r.at(i) for r in rows)))
-    return Array(xs[0].length, lambda i: tuple(x.at(i) for x in xs), joined)
+    reads = min(x.reads for x in xs)
+    return Array(xs[0].length, lambda i: tuple(x.at(i) for x in xs), joined, reads=reads)
 
 
 def component(x: View, position: int) -> View:
     """Component `position` of a tuple, or of every tuple of an array."""
-    return mapped(lambda e: e[position], x) if isinstance(x, Array) else x[position]
+    x = settled(x)
+    if not isinstance(x, Array):
+        return x[position]
+    found = mapped(lambda e: component(e, position), x)
+    return replace(found, reads=x.reads)
 
 
 def split(x: Array, size: int) -> Array:
     """Rows of `size` elements."""
-    return Array(x.length // size, lambda i: Array(size, lambda j: x.at(plain(i * size + j))))
+
+    def row(i: Expr) -> Array:
+        return Array(size, lambda j: x.at(plain(i * size + j)), reads=x.reads)
+
+    return Array(x.length // size, row, reads=x.reads)
 
 
 def join(x: Array) -> Array:
     """The rows one after the other."""
     width = length_of_rows(x)
+    at = const(width)
     return Array(
         x.length * width,
-        lambda i: x.at(FloorDiv(i, const(width))).at(Mod(i, const(width))),
+        lambda i: x.at(FloorDiv(i, at)).at(Mod(i, at)),
         rows=x,
+        reads=x.reads,
     )
 
 
@@ -119,26 +149,37 @@ def length_of_rows(x: Array) -> int:
 
 def slide(x: Array, size: int, step: int) -> Array:
     """Windows of `size`, each `step` after the one before."""
-    count = (x.length - size + step) // step
-    return Array(count, lambda i: Array(size, lambda j: x.at(plain(i * step + j))))
+
+    def window(i: Expr) -> Array:
+        return Array(size, lambda j: x.at(plain(i * step + j)), reads=x.reads)
+
+    return Array((x.length - size + step) // step, window, reads=x.reads)
 
 
 def transpose(x: Array) -> Array:
     """Columns."""
-    return Array(length_of_rows(x), lambda i: Array(x.length, lambda j: x.at(j).at(i)))
+
+    def column(i: Expr) -> Array:
+        return Array(x.length, lambda j: x.at(j).at(i), reads=x.reads)
+
+    return Array(length_of_rows(x), column, reads=x.reads)
 
 
 def shifted(x: Array, first: int, length: int) -> Array:
-    """`length` elements from `first` on; `first` may be negative where a guard stands around."""
-    return Array(length, lambda i: x.at(plain(i + first)))
+    """`length` elements from `first` on."""
+    return Array(length, lambda i: x.at(plain(i + first)), reads=x.reads)
 
 
 def choose(condition: Expr, then: View, otherwise: View) -> View:
     """`then` where the condition holds, leaf by leaf."""
+    then, otherwise = settled(then), settled(otherwise)
     if isinstance(then, tuple):
         return tuple(choose(condition, a, b) for a, b in zip(then, otherwise, strict=True))
     if isinstance(then, Array):
-        return Array(then.length, lambda i: choose(condition, then.at(i), otherwise.at(i)))
+        reads = min(then.reads, otherwise.reads, Reads.EXPRESSION)
+        return Array(
+            then.length, lambda i: choose(condition, then.at(i), otherwise.at(i)), reads=reads
+        )
     return Select(condition, scalar(then), scalar(otherwise))
 
 
@@ -168,19 +209,19 @@ def pad_constant(x: Array, left: int, right: int, outside: View) -> Array:
 def _pad(f: n.Pad, x: Array) -> Array:
     left, extent, at = number(f.left), const(x.length), indices.BOUNDARY[f.boundary]
     length = left + x.length + number(f.right)
-    return Array(length, lambda i: x.at(at(plain(i - left), extent)))
+    return Array(length, lambda i: x.at(at(plain(i - left), extent)), reads=x.reads)
 
 
 def permuted(x: Array, index: n.IndexFun, inverse: bool) -> Array:
     """Element `index(i)` at i; with `inverse`, element i at `index(i)`."""
     found, extent = indices.row(index), const(x.length)
     at = found.inverse if inverse else found.at
-    return Array(x.length, lambda i: x.at(at(i, extent, *index.args)))
+    return Array(x.length, lambda i: x.at(at(i, extent, *index.args)), reads=x.reads)
 
 
 LAYOUT: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Zip: lambda f, *xs: zipped(*xs),
-    n.Unzip: lambda f, x: tuple(component(x, k) for k in range(len(x.at(const(0))))),
+    n.Unzip: lambda f, x: tuple(component(x, k) for k in range(len(settled(x.at(const(0)))))),
     n.Get: lambda f, x: component(x, f.position),
     n.At: lambda f, x: x.at(f.index),
     n.Split: lambda f, x: split(x, number(f.size)),

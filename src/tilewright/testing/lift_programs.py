@@ -1,0 +1,285 @@
+"""Random well-typed Lift programs on small integer arrays, for differential tests.
+
+A function is grown from the type it is applied to: each step is a pattern that the type allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tilewright.base.dtypes import int64
+from tilewright.notation.lift import nodes as n
+from tilewright.notation.lift.infer import Scope, result
+from tilewright.notation.lift.lengths import evaluate
+from tilewright.notation.lift.patterns import (
+    At,
+    Concat,
+    Drop,
+    Fill,
+    Gather,
+    Iota,
+    Iterate,
+    Join,
+    Map,
+    Pad,
+    PartRed,
+    Reduce,
+    Scan,
+    Scatter,
+    Slide,
+    Split,
+    Take,
+    To,
+    Transpose,
+    Tuple,
+    Unzip,
+    Vectorize,
+    Zip,
+    asScalar,
+    asVector,
+    let,
+    userfun,
+)
+from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, array
+
+_INT = Scalar(int64)
+_NEUTRAL = {"add": 0, "max": int(int64.min), "min": int(int64.max)}
+
+
+def random_program(rng: Random, steps: int = 3) -> n.Lambda:
+    """A program without low-level patterns, of one or two parameters."""
+    types = [array(_INT, *(rng.randint(1, 6) for _ in range(rng.randint(1, 2)))) for _ in range(2)]
+    x, y = (n.Param(name, t) for name, t in zip("xy", types, strict=True))
+    term, t = x, types[0]
+    grower = _Grower(rng, {y: types[1]})
+    f = grower.function(t, steps)
+    body = n.apply(f, term)
+    return n.Lambda((x, y), n.Tuple((body, y)) if rng.random() < 0.2 else body)
+
+
+class _Grower:
+    """Functions of a type; `others` are the parameters that they may use as well."""
+
+    def __init__(self, rng: Random, others: dict[n.Param, Type]) -> None:
+        self.rng = rng
+        self.others = others
+
+    def function(self, t: Type, steps: int) -> n.Fun:
+        """A composition of `steps` patterns, from `t` on."""
+        funs: list[n.Fun] = []
+        for _ in range(steps):
+            f = self.step(t, steps - 1)
+            found = self.type(f, t)
+            if _size(found) > 400:
+                continue
+            funs.append(f)
+            t = found
+        return n.compose(*funs) if funs else n.as_fun(lambda x: x)
+
+    def type(self, f: n.Fun, t: Type) -> Type:
+        return result(f, (t,), Scope(dict(self.others)))
+
+    def step(self, t: Type, depth: int) -> n.Fun:
+        if isinstance(t, TupleType):
+            return self.on_tuple(t)
+        if not isinstance(t, Array):
+            return self.on_scalar()
+        kinds: list[Callable[[Array, int], n.Fun]] = [self.map, self.map, self.move, self.fold]
+        if isinstance(t.item, Scalar):
+            kinds += [self.vectors, self.zipped, self.zipped, self.named]
+        elif isinstance(t.item, Array):
+            kinds += [self.rows, self.rows]
+        elif isinstance(t.item, TupleType) and all(isinstance(i, Scalar) for i in t.item.items):
+            together = Map(self.on_tuple(t.item))
+            return self.rng.choice((together, Unzip >> n.Get(self.rng.randrange(2))))
+        return self.rng.choice(kinds)(t, depth)
+
+    # -- scalars and tuples
+
+    def on_scalar(self) -> n.Fun:
+        c = self.rng.randint(-3, 3)
+        return self.rng.choice(
+            (
+                n.as_fun(lambda x: x + c),
+                n.as_fun(lambda x: x * x - c),
+                n.Builtin("neg"),
+                n.Builtin("relu"),
+                userfun("affine", lambda a: a * c + 1, "int64"),
+            )
+        )
+
+    def on_tuple(self, t: TupleType) -> n.Fun:
+        if all(isinstance(i, Scalar) for i in t.items) and self.rng.random() < 0.7:
+            return (
+                n.Builtin(self.rng.choice(("add", "max", "sub"))) if len(t.items) == 2 else n.Get(0)
+            )
+        return n.Get(self.rng.randrange(len(t.items)))
+
+    # -- arrays
+
+    def map(self, t: Array, depth: int) -> n.Fun:
+        return Map(self.function(t.item, max(1, depth - 1)))
+
+    def move(self, t: Array, depth: int) -> n.Fun:
+        length = evaluate(t.length, {})
+        divisor = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
+        size = self.rng.randint(1, length)
+        step = self.rng.choice([s for s in range(1, length + 1) if (length - size) % s == 0])
+        part = self.rng.randint(1, length)
+        left, right = self.rng.randint(0, 2), self.rng.randint(0, 2)
+        return self.rng.choice(
+            (
+                Split(divisor),
+                Slide(size, step),
+                Take(part),
+                Drop(length - part),
+                Gather("reverse"),
+                Gather("stride", divisor),
+                Scatter("stride", divisor),
+                Gather("rotate", part),
+                Pad(left, right, self.rng.choice(n.BOUNDARIES)),
+                Pad(left, right, _filled(t.item, self.rng.randint(-2, 2))),
+                n.as_fun(lambda x: Concat(x | Take(part), x)),
+                n.as_fun(lambda x: Concat(x | Drop(length - part) | Map(_each(t.item)), x)),
+            )
+        )
+
+    def rows(self, t: Array, depth: int) -> n.Fun:
+        op = self.rng.choice(("add", "max"))
+        assert isinstance(t.item, Array)
+        return self.rng.choice(
+            (
+                Join,
+                Transpose,
+                Join >> Reduce(n.Builtin(op), _NEUTRAL[op]) if _flat(t) else Join,
+                Map(Join) if isinstance(t.item.item, Array) else Transpose,
+                Reduce(_elementwise(op, t.item), _filled(t.item, _NEUTRAL[op])),
+            )
+        )
+
+    def fold(self, t: Array, depth: int) -> n.Fun:
+        if not isinstance(t.item, Scalar):
+            return self.map(t, depth)
+        op = self.rng.choice(("add", "max", "min"))
+        length = evaluate(t.length, {})
+        count = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
+        f, zero = n.Builtin(op), _NEUTRAL[op]
+        scaled = n.as_fun(lambda a, x: a + x * 2)
+        return self.rng.choice(
+            (
+                Reduce(f, zero),
+                Reduce(f, self.rng.randint(-2, 2)),
+                Reduce(scaled, 0),
+                Scan(f, zero),
+                PartRed(f, zero, count),
+                Iterate(2, Map(n.Builtin("neg"))),
+            )
+        )
+
+    def vectors(self, t: Array, depth: int) -> n.Fun:
+        length = evaluate(t.length, {})
+        width = self.rng.choice([d for d in range(1, length + 1) if length % d == 0])
+        return asVector(width) >> Map(Vectorize(width, self.on_scalar())) >> asScalar
+
+    def zipped(self, t: Array, depth: int) -> n.Fun:
+        f = self.function(t, 1)
+        other = self.type(f, t)
+        same = isinstance(other, Array) and other.length is t.length
+        y, found = self.rng.choice([*self.others.items()])
+        if isinstance(found, Array) and found.length is t.length and self.rng.random() < 0.5:
+            return n.as_fun(lambda x: Zip(x, y))
+        if not same:
+            return n.as_fun(lambda x: Zip(x, Iota(t.length)))
+        return n.as_fun(lambda x: Zip(x, n.apply(f, x)))
+
+    def named(self, t: Array, depth: int) -> n.Fun:
+        total = Reduce(n.Builtin("add"), 0) >> At(0)
+        mapped = Map(self.on_scalar())
+        return self.rng.choice(
+            (
+                n.as_fun(lambda x: let(mapped(x), lambda e: Zip(e, e))),
+                n.as_fun(lambda x: let(total(x), lambda s: x | Map(lambda v: v - s))),
+                n.as_fun(lambda x: x | Map(lambda v: v * total(x))),
+                n.as_fun(lambda x: x | Map(lambda v: Tuple(v, v + 1))),
+            )
+        )
+
+
+def _flat(t: Array) -> bool:
+    return isinstance(t.item, Array) and isinstance(t.item.item, Scalar)
+
+
+def _size(t: Type) -> int:
+    match t:
+        case Array(item, length):
+            return evaluate(length, {}) * _size(item)
+        case TupleType(items):
+            return sum(map(_size, items))
+    return 1
+
+
+def _filled(t: Type, value: int) -> n.Term:
+    """A value of the type `t` that holds `value` everywhere."""
+    match t:
+        case Array(item, length):
+            return Fill(_filled(item, value), length)
+        case TupleType(items):
+            return Tuple(*(_filled(i, value) for i in items))
+    return n.Literal(value, int64)
+
+
+def _each(t: Type) -> n.Fun:
+    """neg of every scalar; components swap places."""
+    match t:
+        case Array(item, _):
+            return Map(_each(item))
+        case TupleType():
+            return n.as_fun(lambda x: x)
+    return n.Builtin("neg")
+
+
+def _elementwise(op: str, t: Type) -> n.Fun:
+    if isinstance(t, Array):
+        return n.as_fun(lambda a, x: Zip(a, x) | Map(_elementwise(op, t.item)))
+    if isinstance(t, TupleType):
+        return n.as_fun(
+            lambda a, x: Tuple(*(_elementwise(op, i)(a[k], x[k]) for k, i in enumerate(t.items)))
+        )
+    return n.Builtin(op)
+
+
+# -- low-level programs
+
+
+def lowered(program: n.Lambda, rng: Random) -> n.Lambda:
+    """The program with low-level patterns in place of some: the same meaning, other loops."""
+
+    def body(part: n.Part, inside: bool) -> n.Part:
+        if isinstance(part, n.Map):
+            f = body(part.f, True)
+            assert isinstance(f, n.Fun)
+            return _loop(n.Map(f), rng, inside)
+        new = part.map(lambda x: body(x, inside) if isinstance(x, n.Part) else x)
+        match new:
+            case n.Reduce(f, init):
+                return rng.choice((n.Reduce, n.ReduceSeq, n.ReduceSeqUnroll))(f, init)
+            case n.Scan(f, init):
+                return rng.choice((n.Scan, n.ScanSeq))(f, init)
+        return new
+
+    found = body(program.body, False)
+    assert isinstance(found, n.Term)
+    return n.Lambda(program.params, found)
+
+
+def _loop(f: n.Map, rng: Random, inside: bool) -> n.Fun:
+    kinds: list[type[n.AnyMap]] = [n.Map, n.MapSeq]
+    if isinstance(f.f, n.ScalarFun):
+        kinds.append(n.MapVec)
+    if not inside:
+        kinds.append(n.MapPar)
+    new: n.Fun = rng.choice(kinds)(f.f)
+    if rng.random() < 0.3:
+        new = To(rng.choice(("private", "local", "global")))(new)
+    return new
