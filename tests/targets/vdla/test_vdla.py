@@ -86,6 +86,27 @@ def test_the_interpreter_agrees_with_the_lowering() -> None:
     _mapped(16, 8, 16).verify()
 
 
+LATER: dict[str, tuple[Callable[[Schedule], object], int]] = {
+    "double_buffer": (lambda s: s.double_buffer("AL"), 8192),
+    "vthread": (lambda s: s.vthread("C.x.o"), 6144),  # the part of A is loaded once for both
+    "partition_loop": (lambda s: s.partition_loop("C.k.o", 1), 8192),
+    "split": (lambda s: s.split("C.k.o", 2), 8192),
+    "unroll": (lambda s: s.unroll("C.k.o"), 8192),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_steps_around_instructions_keep_the_result(name: str) -> None:
+    step, loaded = LATER[name]
+    s = _mapped(16, 16, 32)
+    step(s)
+    verify(s.kernel)
+    a, b, c = _arrays(16, 16, 32)
+    counts = registry.simulator("vdla").load(s.kernel)([a, b, c])
+    np.testing.assert_allclose(c, a.T @ b, rtol=1e-4, atol=1e-4)
+    assert (counts.macs, counts.bytes_loaded) == (8192, loaded)
+
+
 def test_a_whole_product_is_one_instruction() -> None:
     s = _plain(8, 8, 8)
     s.cache_write("C", None, vdla.acc_buffer, name="CL")
