@@ -215,3 +215,24 @@ def test_the_operation_runs_in_the_interpreter() -> None:
     assert any(op.domain == "tilewright" for op in one.operations)
     want = evaluate(graph, arrays, float64=True)["y"]
     np.testing.assert_allclose(evaluate(one, arrays, float64=True)["y"], want, 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "causal"])
+def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Attention(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            if masked:
+                return sdpa(q, k, v, attn_mask=mask)
+            return sdpa(q, k, v, is_causal=True) + mask[0, 0]
+
+    torch.manual_seed(3)
+    tensors = [torch.randn(2, 4, ROWS, SIZE) for _ in range(3)]
+    tensors.append(torch.randn(ROWS, ROWS) + 0.5)
+    exe = tw.compile(Attention().eval(), tuple(tensors), cache=False, strict=True)
+    with torch.no_grad():
+        want = Attention()(*tensors).numpy()
+    np.testing.assert_allclose(exe(*(t.numpy() for t in tensors)), want, rtol=2e-5, atol=2e-5)
+    assert len(exe.model.kernels) == 1
