@@ -181,6 +181,18 @@ _ALLOWED = (
     *(ast.Lt, ast.LtE, ast.Gt, ast.GtE),
 )
 
+_APPLIED = (type(None), ast.Name, ast.Call, ast.Subscript)  # of others Python itself warns
+
+
+def _applied(node: ast.AST) -> ast.expr | None:
+    """What a call calls or a subscript takes an element of."""
+    match node:
+        case ast.Call(func=f):
+            return f
+        case ast.Subscript(value=v):
+            return v
+    return None
+
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """The value of an expression over `names` alone.
@@ -199,10 +211,20 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         if not isinstance(node, _ALLOWED):
             what = type(node).__name__
             raise InputError(f"{what} is not allowed in a printed form", code="TW-SYNTAX", where=at)
+        if not isinstance(_applied(node), _APPLIED):
+            raise InputError("only what has a name is applied", code="TW-SYNTAX", where=at)
         if isinstance(node, ast.Name) and node.id not in bound and node.id not in names:
             raise InputError(f"unknown name {node.id!r}", code="TW-SYNTAX", where=at)
-    code = compile(tree, "<printed form>", "eval")
     try:
+        code = compile(tree, "<printed form>", "eval")
         return eval(code, {"__builtins__": {}, **names})
-    except (TypeError, ValueError, KeyError, IndexError, ZeroDivisionError, NameError) as error:
+    except (
+        SyntaxError,
+        TypeError,
+        ValueError,
+        KeyError,
+        IndexError,
+        ZeroDivisionError,
+        NameError,
+    ) as error:
         raise InputError(f"this has no meaning: {error}", code="TW-SYNTAX") from error
