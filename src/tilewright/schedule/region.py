@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.bounds import Env as Ranges
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Min, Var, const
 from tilewright.loops.nodes import For, If, Stmt, While
@@ -135,7 +136,7 @@ def _clipped(first: Affine, size: int, extent: int) -> tuple[Affine, int]:
     return (Affine((), 0), extent) if size >= extent else (first, size)
 
 
-def inside(index: Expr, extent: int, env: Env) -> Expr | None:
+def inside(index: Expr, extent: int, env: Ranges) -> Expr | None:
     """The condition `0 <= index < extent`, without the parts that bounds prove; None if nothing."""
     lo, hi = bounds(index, env)
     condition: Expr | None = None

@@ -82,6 +82,10 @@ class Schedule(Record):
         """Part a loop's body after some statements; the name of the second loop."""
         return self._do("fission", loop, after)  # type: ignore[no-any-return]
 
+    def pad(self, loop: str, multiple: int) -> None:
+        """Add iterations, which have no effect, until their number is a multiple."""
+        self._do("pad", loop, multiple)
+
     def partition_loop(self, loop: str, *points: int) -> tuple[str, ...]:
         """Run a loop in parts without the guards decided there; the names of the parts' loops."""
         return self._do("partition_loop", loop, *points)  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.bounds import Env
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block, loop
@@ -142,7 +143,7 @@ def guarded(point: tree.Index, buffer: Buffer, env: tree.Env, body: Stmt) -> Stm
     return body if condition is None else If(condition, body, None)
 
 
-def within(point: tree.Index, buffer: Buffer, env: tree.Env) -> Expr | None:
+def within(point: tree.Index, buffer: Buffer, env: Env) -> Expr | None:
     """The condition that `point` lies inside `buffer`; None where bounds prove it."""
     total: Expr | None = None
     for i, n in zip(point, buffer.shape, strict=True):

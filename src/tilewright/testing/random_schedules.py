@@ -81,6 +81,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("double_buffer", (at.buffer, None)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
+    lambda r, at: Step("pad", (at.loop, r.randint(2, 4))),
     lambda r, at: Step("partition_loop", (at.loop,)),
     lambda r, at: Step("partition_loop", (at.loop, r.randint(1, 4))),
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),

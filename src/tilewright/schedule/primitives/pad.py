@@ -1,0 +1,213 @@
+"""pad: a loop with more iterations, so that tiles of one size fill it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.dtypes import DType
+from tilewright.expr.bounds import Env, bounds, refine
+from tilewright.expr.nodes import And, Buffer, Const, Expr, Load, Lt, Select, const
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, Store, Unit, Update, While, block
+from tilewright.loops.places import accesses, places
+from tilewright.loops.printer import show_place
+from tilewright.schedule import tree
+from tilewright.schedule.legality import check_kinds, refuse
+from tilewright.schedule.staging import rebuffered, within
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
+    """Add iterations to a loop until their number is a multiple; what they compute is not seen.
+
+    args: the loop; the number to be a multiple of.
+    requires: a constant extent; no while loop or Unit inside.
+    In a reduction over the loop, an added iteration reads the reducer's neutral element (or 0) for
+    what the loop indexes, if that makes its step neutral, else its whole value is chosen. In other
+    statements it reads 0 where its index leaves the buffer, and what it stores goes to new elements
+    of an allocated buffer if all that the loop stores there does; other stores, of parameters for
+    one, get a guard (cache_write first). cache_read(pad=True) afterwards makes padded copies, which
+    leaves the nest without guards: TVM's pad_einsum.
+    before: for k in 7: c[0] += A[k] * B[k]                                    pad('k', 4)
+    after:  for k in 8: c[0] += select(k < 7, A[k], 0) * select(k < 7, B[k], 0)
+    """
+    f, place = tree.find_loop(kernel, name, "pad")
+    n = tree.trips(f, "pad")
+    if multiple < 1:
+        raise refuse("pad", name, f"{multiple} is no number of iterations", "take 1 or more")
+    for p in tree.walk(f.body):
+        if isinstance(p.stmt, While | Unit):
+            what = "a while loop" if isinstance(p.stmt, While) else p.stmt.name
+            raise refuse("pad", name, f"{what} is inside", "pad before it is put there")
+    _check_guards(kernel, f)
+    total = -(-n // multiple) * multiple
+    if total == n:
+        return kernel, None
+    padded = _Padded(f, n, total, tree.environment(kernel.body))
+    grown = padded.room(_allocated_around(place))
+    new = For(f.var, const(total), f.kind, padded.stmt(f.body))
+    result = tree.put(kernel, place, new)
+    for buffer in grown.values():
+        _, alloc = tree.find_buffer(result, buffer.name, "pad")
+        assert alloc is not None
+        result = rebuffered(result, alloc, buffer, lambda index: index)
+    around = [x.var.name for x in (*place.loops, *tree.loops_of(new))]
+    check_kinds(result, around, "pad", "pad before the loops get their kinds")
+    return result, None
+
+
+def _allocated_around(place: tree.Place) -> set[Buffer]:
+    return {b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None}
+
+
+def _check_guards(kernel: Kernel, f: For) -> None:
+    """No access may owe its safety to a guard on the loop alone, which will reach further."""
+    env = tree.environment(kernel.body)
+    for x in tree.loops_of(f.body):
+        tree.trips(x, "pad")
+    inside = (at for at in places(kernel.body) if f in at.path)
+    for a in (a for at in inside for a in accesses(at)):
+        guarded = any(f.var in tree.variables(condition) for condition, _ in a.guards)
+        safe = within(a.index, a.buffer, env) is None
+        if guarded and not safe and not any(f.var in tree.variables(i) for i in a.index):
+            raise refuse(
+                "pad",
+                f.var.name,
+                f"{show_place(a.buffer, a.index)} owes its safety to a guard on this loop",
+                "partition_loop first",
+            )
+
+
+def _or_zero(value: Const | None, dtype: DType) -> Const:
+    return const(0, dtype) if value is None else value
+
+
+class _Padded:
+    """The body of a loop for iterations `0 .. total-1` of which those from `n` on do not count."""
+
+    def __init__(self, f: For, n: int, total: int, env: tree.Env) -> None:
+        self.loop, self.n = f, n
+        self.inside = Lt(f.var, const(n))
+        self.private = tree.allocated(f.body)
+        self.all = {**env, f.var: (0, total - 1)}
+        self.added = {**env, f.var: (n, total - 1)}
+        self.roomy: set[Buffer] = set()
+
+    def room(self, around: set[Buffer]) -> dict[Buffer, Buffer]:
+        """The buffers that get room for the added iterations' stores, and what they become.
+
+        Every store in the loop must then be to a new element, so that it changes no old one.
+        """
+        writes: dict[Buffer, list[tree.Access]] = {}
+        for a in tree.accesses(self.loop.body):
+            if a.writes and a.buffer in around:
+                writes.setdefault(a.buffer, []).append(a)
+        grown: dict[Buffer, Buffer] = {}
+        for b, found in writes.items():
+            if all(map(self._beyond, found)):
+                tops = [[bounds(i, self.all)[1] for i in a.index] for a in found]
+                shape = [
+                    max(extent, *((top or 0) + 1 for top in column))
+                    for extent, column in zip(b.shape, zip(*tops, strict=True), strict=True)
+                ]
+                grown[b] = Buffer(b.name, tuple(shape), b.dtype, b.scope)
+        self.roomy = set(grown)
+        return grown
+
+    def _beyond(self, a: tree.Access) -> bool:
+        """Whether an added iteration accesses elements that there are not yet."""
+        known = [(bounds(i, self.added)[0], bounds(i, self.all)) for i in a.index]
+        new = any(
+            low is not None and low >= extent
+            for (low, _), extent in zip(known, a.buffer.shape, strict=True)
+        )
+        return new and all(lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known)
+
+    def _depends(self, e: Expr | tree.Index) -> bool:
+        index = e if isinstance(e, tuple) else (e,)
+        return any(self.loop.var in tree.variables(i) for i in index)
+
+    def _guarded(self, s: Store | Update) -> bool:
+        """Whether an added iteration must not perform this write."""
+        buffers = (s.buffer,) if isinstance(s, Store) else s.buffers
+        if set(buffers) <= self.private:
+            return self._depends(s.index)
+        if set(buffers) <= self.roomy:
+            return False
+        return isinstance(s, Store) or self._depends(s.index)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        """`s` in all iterations."""
+        leaves = [p.stmt for p in tree.walk(s) if isinstance(p.stmt, Store | Update)]
+        outer = [x for x in leaves if self._guarded(x) or not self._is_private(x)]
+        if outer and all(map(self._guarded, outer)):
+            return If(self.inside, s, None)
+        if isinstance(s, Block):
+            return block(*map(self.stmt, s.stmts))
+        if isinstance(s, Update) and not self._depends(s.index) and not self._is_private(s):
+            values = self._neutral(s)
+            return Update(s.buffers, s.index, values, s.reducer)
+        new: Stmt = s.map(lambda c: self.stmt(c) if isinstance(c, Stmt) else self._read(c))
+        return new
+
+    def _is_private(self, s: Store | Update) -> bool:
+        return (s.buffer if isinstance(s, Store) else s.buffers[0]) in self.private
+
+    def _read(self, e: Any, value: Const | None = None, neutral: bool = False) -> Any:
+        """An expression that reads no more in the added iterations than there is.
+
+        What it reads there is `value` (None: zero); neutral: even where it could read more.
+        """
+        if not isinstance(e, Expr):
+            return e
+        done: dict[Any, Any] = {}
+        for node in postorder(e):
+            new = node.map(done.__getitem__)
+            if isinstance(node, Load) and isinstance(new, Load) and self._depends(node.index):
+                if neutral or not self._safe(node, self.all):
+                    new = Select(self.inside, new, _or_zero(value, node.dtype))
+            elif isinstance(node, Select) and isinstance(new, Select):
+                new = self._merged(node, new, neutral)
+            done[node] = new
+        found: Expr = done[e]
+        return found
+
+    def _safe(self, load: Load, env: Env) -> bool:
+        return within(load.index, load.buffer, env) is None
+
+    def _merged(self, old: Select, new: Select, neutral: bool) -> Select:
+        """A read that had a guard before has one guard afterwards too, if it needs more."""
+        inner = new.then
+        if not isinstance(inner, Select) or inner.condition is not self.inside:
+            return new
+        read = old.then
+        if not neutral and isinstance(read, Load) and new.condition is old.condition:
+            if self._safe(read, refine(self.all, old.condition)):
+                return Select(old.condition, inner.then, new.otherwise)
+        if inner.otherwise is not new.otherwise:
+            return new
+        return Select(And(new.condition, self.inside), inner.then, new.otherwise)
+
+    def _neutral(self, s: Update) -> tuple[Expr, ...]:
+        """The values of a step, which in the added iterations leave the result as it is."""
+        identity = s.reducer.identity
+        for value in (identity[0], None):
+            read = [self._added(v, value) for v in s.values]
+            same = (simplify(r) is i for r, i in zip(read, identity, strict=True) if r is not None)
+            if None not in read and all(same):
+                return tuple(self._read(v, value, neutral=True) for v in s.values)
+        return tuple(Select(self.inside, v, i) for v, i in zip(s.values, identity, strict=True))
+
+    def _added(self, e: Expr, value: Const | None) -> Expr | None:
+        """What `e` is in an added iteration that reads `value`; None where that has no dtype."""
+        done: dict[Any, Any] = {}
+        for node in postorder(e):
+            done[node] = node.map(done.__getitem__)
+            if isinstance(node, Load) and self._depends(node.index):
+                if value is not None and value.dtype is not node.dtype:
+                    return None
+                done[node] = _or_zero(value, node.dtype)
+        found: Expr = done[e]
+        return found

@@ -1,0 +1,111 @@
+"""pad: more iterations that are not seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule.test_matmul import matmul
+from tests.schedule.test_partition import window
+from tests.schedule.test_reverse import argmax
+from tests.schedule.test_rows import softmax
+from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer, Lt, Var
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import If, Kernel, Store, loop
+from tilewright.schedule import Schedule
+from tilewright.schedule.tree import find_buffer, find_loop
+
+f32, i32 = dtypes.float32, dtypes.int32
+
+
+def product() -> Kernel:
+    return matmul(7, 10, 5, epilogue=False)
+
+
+def test_a_product_in_whole_tiles(check_same, golden):
+    s = Schedule(product())
+    s.cache_write("C", scope="global")
+    s.decompose_reduction("C.acc", "mm.i")
+    for name, multiple in (("mm.i", 4), ("mm.j", 8), ("mm.k", 4)):
+        s.pad(name, multiple)
+    check_same(product(), s, exact=True)
+    for b in ("A", "B"):
+        s.cache_read(b, pad=True)
+    check_same(product(), s, exact=True)
+    golden("schedule_pad", repr(s.kernel))
+    made = s.tile("mm.i", "mm.j", "mm.k", 4, 8, 4)
+    s.vectorize(made[4])
+    check_same(product(), s, exact=True)
+    assert find_buffer(s.kernel, "C.acc", "test")[0].shape == (8, 16)
+
+
+def test_a_parameter_keeps_a_guard(check_same):
+    s = Schedule(product())
+    s.pad("mm.j", 4)
+    check_same(product(), s, exact=True)
+    f, _ = find_loop(s.kernel, "mm.j", "test")
+    assert f.trips == 12 and isinstance(f.body, If)
+
+
+@pytest.mark.parametrize("name", ["max.j", "exp.j", "sum.j", "div.j", "div.i", "sum.i"])
+def test_softmax_with_longer_rows(name, check_same):
+    kernel = softmax(3, 19)
+    s = Schedule(kernel)
+    s.pad(name, 8)
+    check_same(kernel, s, exact=True)
+
+
+def test_components_of_a_reducer_stay(check_same):
+    s = Schedule(argmax())
+    s.pad("a.k", 16)
+    s.pad("a.r", 4)
+    check_same(argmax(), s, exact=True)
+
+
+def test_padding_of_padding(check_same):
+    s = Schedule(window(10))
+    s.pad("w.i", 4)
+    s.pad("w.k", 4)
+    check_same(window(10), s, exact=True)
+
+
+def test_nothing_to_add():
+    s = Schedule(product())
+    before = s.kernel
+    s.pad("mm.i", 7)
+    assert s.kernel is before
+
+
+def triangle() -> Schedule:
+    """Y[i] = X[j] for j < i only, through a guard."""
+    i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
+    x, y = Buffer("X", (8,), i32), Buffer("Y", (8, 12), i32)
+    body = If(Lt(j, i), Store(y, (i, j), x[j]), None)
+    return Schedule(Kernel("triangle", (x, y), (y,), loop(i, 8, loop(j, 12, body))))
+
+
+REFUSED = [
+    (triangle, "i", 3, r"X\[j\] owes its safety to a guard on this loop.*partition"),
+    (lambda: Schedule(product()), "mm.i", 0, "0 is no number of iterations"),
+]
+
+
+@pytest.mark.parametrize("make, name, multiple, message", REFUSED, ids=["guard", "zero"])
+def test_refusals(make, name, multiple, message):
+    s = make()
+    with pytest.raises(ScheduleError, match=message) as caught:
+        s.pad(name, multiple)
+    assert caught.value.message.startswith("pad:") and caught.value.hint
+
+
+def test_a_while_loop_is_refused():
+    from tilewright.loops.nodes import While, block
+
+    i = Var("i", dtypes.int64)
+    y = Buffer("Y", (8,), i32)
+    body = block(Store(y, (i,), y[i] - 1), While(Lt(y[i], y[0]), Store(y, (i,), y[i] + 1)))
+    s = Schedule(Kernel("w", (y,), (y,), loop(i, 7, body)))
+    with pytest.raises(ScheduleError, match="pad: a while loop is inside"):
+        s.pad("i", 4)
+    assert any(isinstance(node, While) for node in postorder(s.kernel.body))
