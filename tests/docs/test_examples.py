@@ -16,12 +16,14 @@ SAYS = {
     "compile_torch": ["agrees with PyTorch"],
     "custom_operator": ["agrees with its reference", "matmul+swish"],
     "halide_blur": ["sliding_window", "tiled_parallel", "MB moved"],
+    "int8_matmul": ["u8 x s8", "bfloat16"],
     "mdh_bert_subgraph": ["are equal: True", "agrees with NumPy: True", "one kernel"],
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
 }
 # Small sizes, and nothing that only another compiler makes slow.
 ARGUMENTS = {
     "halide_blur": ["512", "256"],
+    "int8_matmul": ["128"],
     "mdh_bert_subgraph": ["2", "32", "3", "--without-compile"],
     "schedule_by_hand": ["64"],
 }
