@@ -139,7 +139,7 @@ CASES = [
     (BLUR, None, ("slide", "S1", "s2.x"), "loop s2.y is between"),
     (BLUR, None, ("slide", "S0", "s2.y"), "it is a parameter"),
     (BLUR, None, ("slide", "S1", "s1.y"), "no statement before that loop computes it"),
-    (((1, 0, 0), (2, 0, 1)), None, ("slide", "S1", "s2.y"), "share nothing"),
+    (((1, 0, 0), (3, 0, 1)), None, ("slide", "S1", "s2.y"), "leave rows of it out"),
     (BLUR, parallel_y, ("store_at", "S1", None, "s2.y"), "may meet"),
     (BLUR, None, ("fold_storage", "S1", 0, 4), "11 rows are alive at once"),
     (BLUR, slide_y, ("fold_storage", "S1", 0, 2), "3 rows are alive at once in loop s2.y"),
@@ -158,6 +158,56 @@ def test_refusal(windows, first, step, message):
     with pytest.raises(ScheduleError, match=message) as caught:
         getattr(s, step[0])(*step[1:])
     assert caught.value.where and caught.value.hint and s.kernel is before
+
+
+def hand_written(*stmts):
+    """A kernel of these statements on T (10 rows, allocated) and Y (10 rows, the output)."""
+    from tilewright.loops.nodes import Alloc, block
+
+    t, y = Buffer("T", (10,), i32), Buffer("Y", (10,), i32)
+    return Kernel("k", (y,), (y,), Alloc(t, block(*(make(t, y) for make in stmts))))
+
+
+def rows(name, count, body):
+    """One of the statements of `hand_written`: a loop over `body(t, y, i)`."""
+    from tilewright.expr.nodes import INDEX, Var
+    from tilewright.loops.nodes import loop
+
+    i = Var(name, INDEX)
+    return lambda t, y: loop(i, count, body(t, y, i))
+
+
+def test_what_is_read_before_the_loop_is_computed_before_it(check_same):
+    from tilewright.expr.nodes import Cast, const
+    from tilewright.loops.nodes import Alloc, Store, block
+
+    u = Buffer("U", (1,), i32)
+    made = rows("i", 10, lambda t, y, i: Store(t, (i,), Cast(i, i32)))
+    early = rows("e", 2, lambda t, y, i: Store(y, (i + 8,), t[i + 5]))
+    used = rows("v", 8, lambda t, y, v: Store(y, (v,), t[v] + t[v + 2] + u[0]))
+
+    def later(t, y):
+        return Alloc(u, block(Store(u, (const(0),), t[0]), early(t, y), used(t, y)))
+
+    kernel = hand_written(made, later)
+    s = Schedule(kernel)
+    s.slide("T", "v")
+    check_same(kernel, s, exact=True)
+    assert "for i.warm in 7" in repr(s.kernel)
+
+
+def test_values_that_are_not_final_are_not_read():
+    from tilewright.compute.reducer import reducer
+    from tilewright.expr.nodes import const
+    from tilewright.loops.nodes import Store, Update
+
+    one = const(1, i32)
+    made = rows("i", 10, lambda t, y, i: Store(t, (i,), one))
+    early = rows("e", 2, lambda t, y, i: Store(y, (i + 8,), t[i]))
+    again = rows("j", 10, lambda t, y, i: Update((t,), (i,), (one,), reducer("add", i32)))
+    used = rows("v", 8, lambda t, y, v: Store(y, (v,), t[v] + t[v + 2]))
+    with pytest.raises(ScheduleError, match="read before all of its nests have run"):
+        Schedule(hand_written(made, early, again, used)).slide("T", "v")
 
 
 def test_rows_that_depend_on_one_another_do_not_slide():

@@ -82,6 +82,13 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
             "fission the nest first",
         )
     used = {b for s in home.made for b in reads(s)}
+    body = home.place.stmt
+    assert isinstance(body, Block)
+    first, last = (body.stmts.index(home.made[n]) for n in (0, -1))
+    if any(buffer in reads(s) for s in body.stmts[first:last] if s not in home.made):
+        raise refused(
+            verb, buffer.name, "it is read before all of its nests have run", "keep it where it is"
+        )
     for s in home.between:
         lost = writes(s) & used
         if lost:

@@ -131,7 +131,9 @@ def _place(f: Scheduled, state: Replay) -> None:
         return
     loop = _loop_at(f, level, "compute_at", state)
     store = f.store
-    if store is None or (store.func is level.func and store.var == level.var):
+    if store is None or _same(store, level):
+        store = _along(f, level, state)
+    if store is None:
         with _legal_places(f, level, state):
             state.schedule.compute_at(state.buffer(f), loop)
         return
@@ -149,6 +151,26 @@ def _place(f: Scheduled, state: Replay) -> None:
             hint="store it further out",
         )
     _slide(f, level, chain, state)
+
+
+def _same(a: Level, b: Level) -> bool:
+    return a.func is b.func and a.var == b.var
+
+
+def _along(f: Scheduled, level: Level, state: Replay) -> Level | None:
+    """Where a consumer is stored that slides through the loop that `f` is computed at.
+
+    The first rows of that consumer are computed before the loop, and `f` is needed there too.
+    """
+    for c in state.lowered.stages:
+        if not isinstance(c, Scheduled) or c.store is None or c.compute is None:
+            continue
+        if not _same(c.compute, level) or _same(c.store, level):
+            continue
+        copies = [loop for nest in state.of(c) for loop in nest.loops.values()]
+        if any(_uses(state.schedule.kernel, loop, state.buffer(f)) for loop in copies):
+            return c.store
+    return None
 
 
 def _slide(f: Scheduled, level: Level, chain: list[str], state: Replay) -> None:
@@ -252,8 +274,15 @@ def legal_places(f: Scheduled, state: Replay) -> str:
         if any(a.buffer.name == buffer for a in tree.accesses(place.stmt)):
             common = path if common is None else [x for x in common if x in path]
     told = [names[x] for x in common or () if x in names]
-    places = [f"compute_at({func.name()}, {var})" for func, var in told]
+    places = [
+        f"compute_at({func.name()}, {var})" for func, var in told if not _is_vector(func, var)
+    ]
     return "legal places: " + ", ".join(["compute_root()", *places])
+
+
+def _is_vector(func: Func, var: str) -> bool:
+    plans = _plans(func) if isinstance(func, Scheduled) else []
+    return any(d == Kind(var, "vector") for plan in plans for d, _ in plan.directives)
 
 
 # -- loops

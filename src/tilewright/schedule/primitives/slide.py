@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -43,12 +45,12 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
 
     args: the buffer, computed by nests before the loop and allocated around both; the serial loop
         that reads it.
-    requires: iteration v reads rows c*v + lo .. c*v + hi of one dimension (c >= 1, hi - lo >= c, so
-        that neighbouring iterations share some), and what it reads of the others does not depend
-        on v. The nests compute one row in each iteration i of one loop, and rows do not depend on
-        one another. Nothing they use is written before the loop has ended. Formally: with p rows
-        done before, p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each
-        row is computed once, and before its first use: c*v + hi < p + c*(v + 1).
+    requires: iteration v reads rows c*v + lo .. c*v + hi of one dimension (c >= 1, and
+        hi - lo + 1 >= c: none is left out), and what it reads of the others does not depend on v.
+        The nests compute one row in each iteration i of one loop, and rows do not depend on one
+        another. Nothing they use is written before the loop has ended. Formally: with p rows done
+        before, p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each row
+        is computed once, and before its first use: c*v + hi < p + c*(v + 1).
     The first rows are computed before the loop (its first window less one step); the names of
     those loops, `<loop>.warm`, are returned in program order.
     before: for i in n + 2: T[i] = f(i)
@@ -68,7 +70,7 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
     _check_direct(buffer, home, f, place)
     env = tree.environment(kernel.body)
     window, rows = _window(buffer, f, home, env)
-    before = _rows_before(buffer, home, window, env)
+    before = _rows_before(buffer, _before(home, place), window, env)
     done = max(window.last + 1 - window.step, before, rows - window.step * count, 0)
     if done >= rows:
         raise refused(
@@ -128,20 +130,30 @@ def _window(buffer: Buffer, f: For, home: Home, env: tree.Env) -> tuple[_Window,
         )
     step = steps.pop()
     first, last = min(e[1] for e in ends if e), max(e[2] for e in ends if e)
-    if last - first < step or tree.trips(f, "slide") < 2:
+    if last - first + 1 < step:
         raise refused(
             "slide",
             buffer.name,
-            f"iterations of loop {f.var.name} share nothing of it",
-            "compute_at does no work twice here",
+            f"iterations of loop {f.var.name} leave rows of it out",
+            "use compute_at or store_at, which compute what is read",
         )
     return _Window(dim, step, last, offset), rows
 
 
-def _rows_before(buffer: Buffer, home: Home, window: _Window, env: tree.Env) -> int:
+def _before(home: Home, place: tree.Place) -> list[Stmt]:
+    """The statements that run between the nests and the loop."""
+    found = list(home.between[:-1])
+    path = (*place.above, place.stmt)
+    for s, inner in pairwise(path[len(home.place.above) + 1 :]):
+        if isinstance(s, Block):
+            found += s.stmts[: s.stmts.index(inner)]
+    return found
+
+
+def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: tree.Env) -> int:
     """How many rows are used before the loop."""
     need = 0
-    for s in home.between[:-1]:
+    for s in stmts:
         for a in tree.accesses(s):
             if a.buffer is buffer:
                 _, hi = bounds(to_expr(affine(a.index[window.dim]) - window.offset), env)
