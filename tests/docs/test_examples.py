@@ -19,6 +19,7 @@ SAYS = {
     "int8_matmul": ["u8 x s8", "bfloat16"],
     "mdh_bert_subgraph": ["are equal: True", "agrees with NumPy: True", "one kernel"],
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
+    "te_matmul": ["# naive", "# parallel", "128 x 128 x 128, 2 thread(s), in turns:", "NumPy"],
 }
 # Small sizes, and nothing that only another compiler makes slow.
 ARGUMENTS = {
@@ -26,6 +27,7 @@ ARGUMENTS = {
     "int8_matmul": ["128"],
     "mdh_bert_subgraph": ["2", "32", "3", "--without-compile"],
     "schedule_by_hand": ["64"],
+    "te_matmul": ["128", "2"],
 }
 
 
