@@ -45,6 +45,7 @@ def schedule(s: Schedule, intrinsic: str, inside: int) -> None:
     vector, lane = s.split(j_i, 16)
     s.reorder(k_o, i_i, vector, lane, k_i)
     s.pack("b", j_o, k_o, vector, lane, k_i)
+    s.tensorize("b.pack.r3", f"cpu.interleave.{s.kernel.params[1].dtype}")
     s.tensorize(lane, intrinsic)
     for loop in (f"{j_i}.init", f"{acc}.w1"):
         block, lanes = s.split(loop, 16)

@@ -43,7 +43,9 @@ def product(m: int, n: int, k: int, a: DType, b: DType, c: DType) -> Kernel:
     return lower("mm", [mm], params=[x, w, y], outputs=[y])
 
 
-def dot_schedule(kernel: Kernel, intrinsic: str, inside: int, rows: int, vectors: int) -> Schedule:
+def dot_schedule(
+    kernel: Kernel, intrinsic: str, inside: int, rows: int, vectors: int, interleave: bool = False
+) -> Schedule:
     """A register tile of rows x vectors, its products by a dot product of `inside` numbers."""
     s = Schedule(kernel)
     io, ii, jo, ji = (*s.split("mm.i", rows), *s.split("mm.j", 16 * vectors))
@@ -54,6 +56,8 @@ def dot_schedule(kernel: Kernel, intrinsic: str, inside: int, rows: int, vectors
     vector, lane = s.split(ji, 16)
     s.reorder(ko, ii, vector, lane, ki)
     s.pack("b", jo, ko, vector, lane, ki)
+    if interleave:
+        s.tensorize("b.pack.r3", f"cpu.interleave.{s.kernel.params[1].dtype}")
     s.tensorize(lane, intrinsic)
     for loop in (f"{ji}.init", f"{acc}.w1"):
         block, lanes = s.split(loop, 16)
@@ -108,6 +112,22 @@ def test_vnni_is_exact(size: tuple[int, int, int], threads: int) -> None:
     verify(s.kernel)
     a, b, c = _run(s.kernel, threads)
     np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32))
+
+
+@needs("avx512vnni", "avx512bf16")
+@pytest.mark.parametrize("dtype", [int8, bfloat16], ids=str)
+def test_packing_by_the_instruction(dtype: DType) -> None:
+    """The same numbers in the same order as by the loops of `pack`."""
+    rows = {int8: ("cpu.vpdpbusd", 4, uint8, int32), bfloat16: ("cpu.vdpbf16ps", 2, dtype, float32)}
+    name, inside, left, out = rows[dtype]
+    results = []
+    for interleave in (False, True):
+        kernel = product(4, 128, 16, left, dtype, out)
+        s = dot_schedule(kernel, name, inside, 4, 4, interleave)
+        verify(s.kernel)
+        assert ("interleave(b.pack" in str(s)) == interleave
+        results.append(_run(s.kernel)[2])
+    np.testing.assert_array_equal(*results)
 
 
 @needs("avx512bf16")

@@ -16,6 +16,7 @@ from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_scope import PURE, Info
 from tilewright.targets.cpu.emit_text import Value, integer
+from tilewright.targets.cpu.emit_types import memory_type
 
 TILE = 16  # rows of a tile register, and 4-byte columns
 # Palette 1, eight tiles of 16 rows of 64 bytes: Intel's SDM, LDTILECFG.
@@ -94,6 +95,25 @@ class _Dot:
 
     def _as_operand(self, x: Expressions, v: Value) -> Value:
         return x.ins(f"bitcast {v.typed} to {self.operands}", "i32", 16)
+
+
+def _interleave(x: Expressions, s: Unit) -> None:
+    """`out[i, k] = a[k, i]`: 2 or 4 rows of 16 elements as one vector."""
+    a, out = s.operands
+    type, size = memory_type(a.buffer.dtype), a.buffer.dtype.itemsize
+    start, step = _pointer(x, a), size * a.strides[0]
+    rows = 4 // size
+    places = [_moved(x, start, n * step) for n in range(rows)]
+    parts = [x.ins(f"load <16 x {type}>, {p.typed}, align {size}", type, 16) for p in places]
+    while len(parts) > 1:  # the first halves' elements, then the second's, take turns
+        half = len(parts) // 2
+        parts = [_alternating(x, p, q) for p, q in zip(parts[:half], parts[half:], strict=True)]
+    place = _pointer(x, out)
+    x.line(f"store {parts[0].typed}, {place.typed}, align {size}")
+
+
+def _alternating(x: Expressions, p: Value, q: Value) -> Value:
+    return x.shuffle(p, [n + side * p.lanes for n in range(p.lanes) for side in (0, 1)], q)
 
 
 # -- tiles
@@ -211,6 +231,7 @@ def _bytes(data: bytes) -> str:
 
 _CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
     "vpdpbusd": _Dot("llvm.x86.avx512.vpdpbusd.512", "i32", "<64 x i8>"),
+    "interleave": _interleave,
     "vdpbf16ps": _Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float", "<32 x bfloat>"),
     "tdpbusd": _Tiles("llvm.x86.tdpbusd"),
     "tdpbssd": _Tiles("llvm.x86.tdpbssd"),

@@ -2,7 +2,7 @@
 
 The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` lies so
 that the numbers of a lane are neighbours: `pack` the right-hand side of a product in the order
-(block of k, column, k inside). Meanings and rounding are those of Intel's SDM.
+(block of k, column, k inside), by `interleave`. Meanings and rounding are those of Intel's SDM.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
-from tilewright.compute.build import cast, reduce_
+from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.intrinsic import (
     Extent,
@@ -48,6 +48,24 @@ def _dot(name: str, a: DType, b: DType, out: DType, features: Sequence[str]) -> 
         features=features,
         tolerance=0.0 if out is int32 else _BF16,
         rounding="" if out is int32 else _ROUNDING,
+    )
+
+
+def _interleave(dtype: DType) -> TensorIntrinsic:
+    """`out[i, k] = a[k, i]` for 16 i: rows of narrow numbers as the lanes of a dot product."""
+    inside = 4 // dtype.itemsize
+    x, y = Buffer("a", (inside, LANES), dtype), Buffer("out", (LANES, inside), dtype)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
+        (source,), (to,) = inputs, outputs
+        pointers = to.access_ptr("w"), source.access_ptr("r")
+        return hardware_intrinsic("interleave", *pointers, source.strides[0])
+
+    return decl_tensor_intrinsic(
+        map_("interleave", y, lambda i, k: x[k, i]),
+        lower,
+        name=f"cpu.interleave.{dtype.name}",
+        target="cpu",
     )
 
 
@@ -92,6 +110,7 @@ def _tiles(name: str, a: DType, b: DType, out: DType, feature: str, side: int) -
 
 vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
+interleave_s8, interleave_bf16 = _interleave(int8), _interleave(bfloat16)
 tdpbusd, tdpbusd_wide = (
     _tiles("tdpbusd", uint8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
 )
