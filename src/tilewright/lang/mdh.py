@@ -36,6 +36,7 @@ from tilewright.notation.mdh import (
     show,
 )
 from tilewright.schedule import Schedule
+from tilewright.targets.registry import simulators
 from tilewright.targets.registry import target as find_target
 
 
@@ -94,7 +95,8 @@ def build(
     """A function on arrays: inputs first, outputs last, written in place.
 
     expressions: one or several that run in order, scheduled by the target's default; or one
-    Schedule or Kernel, as it is. target: a target's name, or "interp" for the interpreter.
+    Schedule or Kernel, as it is. target: a target's name; "interp" for the interpreter, or a
+    simulated machine, which have no default and run the plain nests.
     """
     first = expressions[0] if expressions else None
     if isinstance(first, Schedule | Kernel):
@@ -102,7 +104,8 @@ def build(
             raise InputError("one schedule makes one function")
         return Function(first.kernel if isinstance(first, Schedule) else first, target, threads)
     computations = [c for c in expressions if isinstance(c, Computation)]
-    made = schedule(*computations, target=None if target == "interp" else target)
+    plain = target == "interp" or target in simulators()
+    made = schedule(*computations, target=None if plain else target)
     return Function(made.kernel, target, threads)
 
 

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import tilewright as tw
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import CompileError, InputError, UnsupportedError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.merge import merge_dims
 from tilewright.driver.compile import Options, import_model, optimise, stages
@@ -102,6 +102,11 @@ def test_the_mask_runs(way: str) -> None:
     np.testing.assert_array_equal(out, expected(x, y))
 
 
+def test_a_simulated_machine_gets_the_plain_nests() -> None:
+    with pytest.raises(CompileError, match=r"OB1\[.* is done by no instruction"):
+        mdh.build(bert_mask(B, N), target="vdla")
+
+
 def test_the_same_as_the_model() -> None:
     x, y = inputs()
     exe = tw.compile(onnx.parser.parse_model(MODEL))
@@ -180,9 +185,9 @@ def test_reshapes_vanish() -> None:
 def test_tensors_of_one_name() -> None:
     first = expand_dims(0, 4)
     second = (
-        out_view[float32](z=[lambda i: (i)])
+        out_view[float32](z=[lambda i: i])
         @ md_hom[4](lambda a, b: a + b, (cc,))
-        @ inp_view[first, float32](a=[lambda i: (0, i)], x=[lambda i: (i)])
+        @ inp_view[first, float32](a=[lambda i: (0, i)], x=[lambda i: i])
     )
     with pytest.raises(InputError, match="two tensors are called x"):
         mdh.lower(first, second)
