@@ -1,10 +1,12 @@
 """Lift for users: typed patterns over arrays, rules and strategies, and both ways down.
 
     from tilewright import lift
-    from tilewright.lang.lift import Join, Map, Reduce, Zip, add, f32, fun, mul
+    from tilewright.lang.lift import Join, Map, Reduce, Zip, add, f32, fun, lengths, mul
+
+    m, n = lengths("m n")
 
     @fun
-    def mv(M: f32["m", "n"], v: f32["n"]):
+    def mv(M: f32[m, n], v: f32[n]):
         return M | Map(lambda row: Zip(row, v) | Map(mul) | Reduce(add, 0.0)) | Join
 
     f = lift.build(mv, sizes={"m": 64, "n": 32})
@@ -37,7 +39,7 @@ from tilewright.notation.lift.normalise import normalise as _normalise
 from tilewright.notation.lift.patterns import SCOPE, parse
 from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
-from tilewright.notation.lift.types import array, length
+from tilewright.notation.lift.types import array, length, lengths
 from tilewright.schedule import Schedule
 from tilewright.targets.registry import target as find_target
 
@@ -167,6 +169,7 @@ __all__ = [
     "interpret",
     "is_low_level",
     "length",
+    "lengths",
     "lower",
     "normalise",
     "parse",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 
 from tilewright.base.errors import InputError
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
@@ -139,11 +140,16 @@ class Code:
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]
         try:
-            view = self.allocate(value.type, value.space or "private", "t")
+            view = self.allocate(value.type, value.space or self._default(value.type), "t")
             value.write(view)
         finally:
             self.frames = inner
         return view
+
+    def _default(self, t: Type) -> str:
+        """Where a value is whose place nobody says: arrays outside all loops are global."""
+        small = all(prod(leaf.shape) == 1 for leaf in leaves(t))
+        return "private" if small or self.kinds else "global"
 
     def fresh(self, name: str) -> str:
         """A name that is not taken."""

@@ -16,7 +16,8 @@ from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.notation.lift.views import View, scalar
 
 _SAMPLES = (0, 1, -1, 2, 3)
-_TUPLES = 6
+_TUPLES = 25
+Values = tuple[Any, ...]
 
 
 def custom_reducer(
@@ -31,11 +32,7 @@ def custom_reducer(
     start = tuple(map(scalar, init))
     identity = tuple(c for c in start if isinstance(c, Const))
     if len(identity) != len(start) or [c.dtype for c in start] != [x.dtype for x in element]:
-        raise UnsupportedError(
-            "the function of a reduction is no combine operator: accumulator and element differ",
-            code="TW-LIFT-FOLD",
-            hint="Lower it from ReduceSeq, which may be any fold",
-        )
+        raise no_operator()
     lhs = tuple(Var(f"a{k}", c.dtype) for k, c in enumerate(start))
     rhs = tuple(Var(f"b{k}", c.dtype) for k, c in enumerate(start))
     single = len(start) == 1
@@ -46,40 +43,65 @@ def custom_reducer(
     return Reducer("op", lhs, rhs, result, identity, commutes)
 
 
+def no_operator() -> UnsupportedError:
+    """The error for a function that is a fold only."""
+    return UnsupportedError(
+        "the function of a reduction is no combine operator: its arguments differ in type",
+        code="TW-LIFT-FOLD",
+        hint="Lower it from ReduceSeq, which may be any fold",
+    )
+
+
 def _try_laws(op: Reducer) -> bool:
     """Whether it commutes on the samples. Raises InputError where another law fails."""
     samples = _tuples(op.dtypes)
-    start = tuple(evaluate(c, {}) for c in op.identity)
-    commutes = True
-    for a in samples:
-        if not (_same(_apply(op, start, a), a) and _same(_apply(op, a, start), a)):
-            raise _broken(f"its initial value {_show(start)} is not neutral for {_show(a)}")
-        for b in samples:
-            ab = _apply(op, a, b)
-            commutes = commutes and _same(ab, _apply(op, b, a))
-            for c in samples:
-                if not _same(_apply(op, ab, c), _apply(op, a, _apply(op, b, c))):
-                    raise _broken(f"it is not associative on {_show(a)}, {_show(b)}, {_show(c)}")
-    return commutes
+    a, b, c = (_column(op, samples, axis) for axis in range(3))
+    start = tuple(evaluate(x, {}) for x in op.identity)
+    for side in ((start, a), (a, start)):
+        bad = _differ(_apply(op, *side), a)
+        if bad is not None:
+            raise _broken(
+                f"its initial value {_show(start)} is not neutral for {_show(samples[bad[0]])}"
+            )
+    ab = _apply(op, a, b)
+    bad = _differ(_apply(op, ab, c), _apply(op, a, _apply(op, b, c)))
+    if bad is not None:
+        triple = ", ".join(_show(samples[k]) for k in bad)
+        raise _broken(f"it is not associative on {triple}")
+    return _differ(ab, _apply(op, b, a)) is None
 
 
-def _tuples(dtypes: Sequence[DType]) -> list[tuple[Any, ...]]:
+def _tuples(dtypes: Sequence[DType]) -> list[Values]:
     """Small tuples: all of a short list, or an even choice of them."""
     columns = [[np.asarray(v).astype(t.numpy)[()] for v in _SAMPLES] for t in dtypes]
     every = list(product(*columns))
     return every[:: max(1, len(every) // _TUPLES)]
 
 
-def _apply(op: Reducer, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+def _column(op: Reducer, samples: Sequence[Values], axis: int) -> Values:
+    """The samples along one of three axes, an array per component."""
+    shape = [len(samples) if k == axis else 1 for k in range(3)]
+    return tuple(
+        np.array([s[k] for s in samples], t.numpy).reshape(shape) for k, t in enumerate(op.dtypes)
+    )
+
+
+def _apply(op: Reducer, a: Values, b: Values) -> Values:
     env = dict(zip((*op.lhs, *op.rhs), (*a, *b), strict=True))
-    return tuple(evaluate(r, env)[()] for r in op.result)
+    return tuple(evaluate(r, env) for r in op.result)
 
 
-def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
+def _differ(one: Values, other: Values) -> tuple[int, ...] | None:
+    """The first place where two results differ; NaNs are equal."""
+    for x, y in zip(one, other, strict=True):
+        x, y = np.broadcast_arrays(x, y)
+        bad = np.argwhere((x != y) & ~((x != x) & (y != y)))
+        if len(bad):
+            return tuple(int(k) for k in bad[0])
+    return None
 
 
-def _show(a: tuple[Any, ...]) -> str:
+def _show(a: Values) -> str:
     return f"({', '.join(map(str, a))})"
 
 

@@ -16,7 +16,7 @@ from tilewright.compute.nodes import PS, PW, Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, const
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift import scalars
-from tilewright.notation.lift.custom import custom_reducer
+from tilewright.notation.lift.custom import custom_reducer, no_operator
 from tilewright.notation.lift.infer import arity
 from tilewright.notation.lift.lengths import Sizes
 from tilewright.notation.lift.pending import (
@@ -30,7 +30,7 @@ from tilewright.notation.lift.pending import (
 from tilewright.notation.lift.sizes import specialised
 from tilewright.notation.lift.stages import Stages, leaf_buffers, view_type
 from tilewright.notation.lift.types import Array as ArrayType
-from tilewright.notation.lift.types import TupleType, Type
+from tilewright.notation.lift.types import Scalar, TupleType, Type
 from tilewright.notation.lift.views import (
     LAYOUT,
     Array,
@@ -161,7 +161,7 @@ class _Work:
         t = view_type(init)
         buffers = leaf_buffers("acc", t)
         acc = of_buffers(t, buffers)
-        return self._leafwise(_Step(f, dims, element), t, (acc, f(acc, element), init))
+        return self._leafwise(_Step(f, t, dims, element), t, (acc, f(acc, element), init))
 
     def _leafwise(self, step: _Step, t: Type, views: tuple[View, View, View]) -> View:
         acc, result, init = views
@@ -172,16 +172,17 @@ class _Work:
             )
             return Array(number(t.length), at)
         if isinstance(t, TupleType):
-            parts = zip(acc, result, strict=True)
-            if all(isinstance(a, Load) and step_of(r, a) is None for a, r in parts):
-                return self._custom(step, init)
+            parts = [*zip(acc, result, strict=True)]
+            scalars_only = all(isinstance(a, Load) for a, _ in parts)
+            if scalars_only and any(step_of(r, a) is None for a, r in parts):
+                return self._custom(step, t, init)
             return tuple(
                 self._leafwise(step, item, (a, r, i))
-                for item, a, r, i in zip(t.items, acc, result, init, strict=True)
+                for item, (a, r), i in zip(t.items, parts, init, strict=True)
             )
         found = step_of(result, acc)
         if found is None:
-            return self._custom(step, init)
+            return self._custom(step, t, init)
         reducer, operand = found
         dims = step.dims
         if isinstance(operand, Pending) and _merges(operand.core, dims, reducer):
@@ -196,18 +197,32 @@ class _Work:
             return value
         return reducer.combine((start,), (value.expr(),))[0]
 
-    def _custom(self, step: _Step, init: View) -> View:
-        single = not isinstance(init, tuple)
+    def _custom(self, step: _Step, t: Type, init: View) -> View:
+        """A reduction by an operator of the program's own, on all components at once."""
+        single = isinstance(t, Scalar)
         element = (step.element,) if single else step.element
-        reducer = custom_reducer(step.f, (init,) if single else init, tuple(map(scalar, element)))
-        core = Reduction(step.dims, reducer, tuple(map(scalar, element)), self.stages.force)
+        if t is not step.type or not _scalars(element, t):
+            raise no_operator()
+        values = tuple(map(scalar, element))
+        reducer = custom_reducer(step.f, (init,) if single else init, values)
+        core = Reduction(step.dims, reducer, values, self.stages.force)
         parts = tuple(Pending(core, {}, k) for k in range(len(reducer.dtypes)))
         return parts[0] if single else parts
 
 
+def _scalars(element: View, t: Type) -> bool:
+    """Whether the element is a scalar for each component of the accumulator."""
+    count = len(t.items) if isinstance(t, TupleType) else 1
+    found = isinstance(element, tuple) and len(element) == count
+    return found and not any(isinstance(x, tuple | Array) for x in element)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Step:
+    """One step of a reduction: `f(accumulator of that type, element)`, over the dimensions."""
+
     f: Callable[..., View]
+    type: Type
     dims: tuple[Dim, ...]
     element: View
 

@@ -49,7 +49,7 @@ def as_type(t: Any) -> Type:
     if isinstance(t, Word):
         return t.type
     if not isinstance(t, Type):
-        raise InputError(f"{t!r} is no type of Lift", hint="Types look like f32, f32['m', 'n']")
+        raise InputError(f"{t!r} is no type of Lift", hint="Types look like f32, f32[m, n]")
     return t
 
 

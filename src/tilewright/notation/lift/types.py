@@ -57,6 +57,11 @@ def length(value: int | str | Expr) -> Length:
     return const(value) if isinstance(value, int) else normal(value)
 
 
+def lengths(names: str) -> tuple[Length, ...]:
+    """The lengths of these names: `m, n = lengths("m n")`."""
+    return tuple(map(length, names.replace(",", " ").split()))
+
+
 def array(item: Type, *lengths: int | str | Expr) -> Type:
     """`array(t, m, n)` is m arrays of n items, `[[t]n]m`."""
     for n in reversed(lengths):
