@@ -297,3 +297,37 @@ def test_bound_computes_what_it_says():
     f.compute_root().bound(x, -2, 16)
     checked(out, [8], np.arange(8, dtype=np.int32) * 4 + 2)
     assert "f: int32[16]" in repr(out.kernel([8]))
+
+
+def test_specialize_runs_one_of_two_loops():
+    mode, f = hl.Param(hl.Int(32), "mode", 0), hl.Func("f")
+    f[x, y] = x * y + mode
+    f.split(x, xo, xi, 8)
+    f.specialize((mode > 0) & (mode < 3)).vectorize(xi).parallel(y)
+    f.unroll(xi)
+    text = repr(f.kernel([32, 4]))
+    assert text.count(" vector:") == text.count(" unroll:") == text.count(" parallel:") == 1
+    columns, rows = np.meshgrid(np.arange(32), np.arange(4))
+    for value in (0, 2, 3):
+        mode.set(value)
+        checked(f, [32, 4], (columns * rows + value).astype(np.int32))
+
+
+def test_specialize_with_a_producer_inside():
+    mode = hl.Param(hl.Int(32), "mode", 0)
+    blur_x, blur_y, source = blur_3x3()
+    out = hl.Func("out")
+    out[x, y] = hl.u16(blur_y[x, y] + mode)
+    out.split(y, yo, yi, 8)
+    blur_x.compute_at(out, yo).vectorize(x, 16)
+    out.specialize(mode == 0).parallel(yo).vectorize(x, 8)
+    for value in (0, 1):
+        mode.set(value)
+        checked(out, [WIDTH, HEIGHT], blurred(source) + np.uint16(value))
+
+
+def test_storage_in_another_order():
+    blur_x, blur_y, source = blur_3x3()
+    blur_x.compute_root().reorder_storage(y, x)
+    assert f"alloc blur_x: uint16[{WIDTH}, {HEIGHT + 2}]" in repr(blur_y.kernel([WIDTH, HEIGHT]))
+    checked(blur_y, [WIDTH, HEIGHT], blurred(source))

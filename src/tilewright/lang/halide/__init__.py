@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tilewright.lang.halide.func import Func
-from tilewright.lang.halide.levels import MemoryType, Stage
-from tilewright.lang.halide.verbs import TailStrategy
+from tilewright.lang.halide.levels import MemoryType
+from tilewright.lang.halide.verbs import Stage, TailStrategy
 from tilewright.notation.halide import boundary
 from tilewright.notation.halide.expr import Expr, RDom, RVar, Var
 from tilewright.notation.halide.func import Tuple

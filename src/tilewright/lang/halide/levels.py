@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.verbs import Plan, Verbs, line, plan_of, var_name
+from tilewright.lang.halide.verbs import Plan, Stage, Verbs, line, plan_of, var_name
 from tilewright.notation.halide import func as notation
 from tilewright.notation.halide.expr import Expr, constant
 
@@ -30,16 +30,6 @@ class Level:
     line: str
 
 
-class Stage(Verbs):
-    """An update definition, for its schedule."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._held = plan
-
-    def _plan(self) -> Plan:
-        return self._held
-
-
 class Scheduled(Verbs, notation.Func):
     """A Func with all that was said about how to compute it.
 
@@ -52,6 +42,7 @@ class Scheduled(Verbs, notation.Func):
         self.store: Level | None = None
         self.memory = MemoryType.Auto
         self.folds: dict[str, int] = {}
+        self.layout: tuple[str, ...] | None = None
         super().__init__(name)
 
     def _plan(self) -> Plan:
@@ -105,6 +96,18 @@ class Scheduled(Verbs, notation.Func):
     def store_in(self, memory: MemoryType) -> Self:
         """Choose the memory it is stored in."""
         self.memory = memory
+        return self
+
+    def reorder_storage(self, *vars: Any) -> Self:
+        """Store it with its dimensions in this order, innermost first; all of them are named."""
+        names = tuple(map(var_name, vars))
+        if sorted(names) != sorted(v.name() for v in self.args):
+            raise ScheduleError(
+                f"reorder_storage of {', '.join(names)}",
+                where=f"{self.name()}, {line()}",
+                hint=f"name each dimension once: {', '.join(v.name() for v in self.args)}",
+            )
+        self.layout = names
         return self
 
     def fold_storage(self, var: Any, extent: Any) -> Self:

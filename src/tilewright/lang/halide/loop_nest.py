@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.lang.halide.replay import Replay
+from tilewright.lang.halide.placing import Replay
 from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Update
 from tilewright.schedule import tree

@@ -6,17 +6,18 @@
    definitions in the order they were given (`split`, `fuse`, `reorder`). Consumers come first
    because a Func is placed into loops that must be there.
 3. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
-4. The memory of each Func (`set_scope`).
+4. The memory of each Func (`transform_layout`, `set_scope`).
+
+A specialization of the output copies the program (`specialize`) between 2 and 3, with what was said
+before it; what was said later follows on either copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.levels import Level, MemoryType, Scheduled
+from tilewright.lang.halide.conditions import condition_text
+from tilewright.lang.halide.levels import MemoryType, Scheduled
+from tilewright.lang.halide.placing import Nest, Replay, place, said
 from tilewright.lang.halide.verbs import (
     Fuse,
     Kind,
@@ -26,43 +27,14 @@ from tilewright.lang.halide.verbs import (
     Split,
     TailStrategy,
 )
-from tilewright.loops.nodes import For, Kernel
-from tilewright.notation.halide.func import Func
-from tilewright.notation.halide.lower import Lowered, kernel
+from tilewright.loops.nodes import For
+from tilewright.notation.halide.lower import kernel
 from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
-from tilewright.schedule.primitives.storage import live_window
 
 # What fits here, inside a loop, goes to the stack.
 STACK_BYTES = 1 << 15
 _METHOD = {"vector": "vectorize", "unroll": "unroll", "parallel": "parallel", "serial": "serial"}
-
-
-@dataclass(slots=True)
-class Nest:
-    """One copy of the nest of a definition: from the user's Vars to the names of loops."""
-
-    func: Func
-    stage: int
-    loops: dict[str, str]
-
-
-@dataclass(slots=True)
-class Replay:
-    """A pipeline's schedule while it is made. nests: every nest there is of each definition."""
-
-    pipeline: Pipeline
-    lowered: Lowered
-    schedule: Schedule
-    nests: list[Nest] = field(default_factory=list)
-
-    def of(self, func: Func, stage: int | None = None) -> list[Nest]:
-        """The nests of a Func, or of one of its definitions."""
-        return [n for n in self.nests if n.func is func and stage in (None, n.stage)]
-
-    def buffer(self, func: Func) -> str:
-        """The name of the (first) buffer of a Func."""
-        return self.lowered.buffers[func][0].name
 
 
 def replay(pipeline: Pipeline, name: str) -> Replay:
@@ -80,16 +52,23 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
         if _is_inline(f, pipeline):
             state.schedule.compute_inline(state.buffer(f))
             state.nests = [n for n in state.nests if n.func is not f]
+    for nest in state.nests:
+        if isinstance(nest.func, Scheduled):
+            nest.plan = nest.func.plan(nest.stage)
     placed = [f for f in ordered if state.of(f)]
     for f in placed:
-        _place(f, state)
-        for plan in _plans(f):
-            for nest in state.of(f, plan.stage):
-                _shape(plan, nest, state)
+        place(f, state)
+        for nest in state.of(f):
+            _shape(nest, state, until=_shared(nest))
     for f in placed:
-        for plan in _plans(f):
-            for nest in state.of(f, plan.stage):
-                _run(plan, nest, state)
+        for nest in state.of(f):
+            _specialize(nest, state)
+    for f in placed:
+        for nest in state.of(f):
+            _shape(nest, state)
+    for f in placed:
+        for nest in state.of(f):
+            _run(nest, state)
     for f in placed:
         _store(f, state)
     return state
@@ -99,199 +78,23 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
-def _plans(f: Scheduled) -> list[Plan]:
-    return [f.plan(n) for n in range(len(f.definitions))]
-
-
 def _is_inline(f: Scheduled, pipeline: Pipeline) -> bool:
     return f.compute is None and f not in pipeline.outputs and len(f.definitions) == 1
 
 
-@contextmanager
-def _said(title: str, line: str) -> Iterator[None]:
-    """Errors of primitives name the Func and the user's line."""
-    try:
-        yield
-    except ScheduleError as error:
-        raise error.at(f"{title}, {line}") from None
+def _shared(nest: Nest) -> int | None:
+    """How many directives come before the first specialization; None: all."""
+    special = [] if nest.plan is None else nest.plan.special
+    return special[0].shared if special else None
 
 
-# -- placing
-
-
-def _place(f: Scheduled, state: Replay) -> None:
-    level = f.compute
-    if f in state.pipeline.outputs:
-        if level is not None and level.func is not None:
-            raise ScheduleError(
-                "it is the output, which is computed at root", where=f"{f.name()}, {level.line}"
-            )
+def _shape(nest: Nest, state: Replay, until: int | None = None) -> None:
+    """Go through the directives of a nest from where it is."""
+    plan, s, loops = nest.plan, state.schedule, nest.loops
+    if plan is None:
         return
-    if level is None or level.func is None:
-        return
-    loop = _loop_at(f, level, "compute_at", state)
-    store = f.store
-    if store is None or _same(store, level):
-        store = _along(f, level, state)
-    if store is None:
-        with _legal_places(f, level, state):
-            state.schedule.compute_at(state.buffer(f), loop)
-        return
-    if store.func is not None:
-        outer = _loop_at(f, store, "store_at", state)
-        with _legal_places(f, store, state):
-            state.schedule.compute_at(state.buffer(f), outer)
-        chain = _between(state.schedule.kernel, outer, loop)
-    else:
-        chain = _between(state.schedule.kernel, None, loop)
-    if not chain:
-        raise ScheduleError(
-            f"it is stored at {store.var}, inside the loop {level.var} it is computed at",
-            where=f"{f.name()}, {store.line}",
-            hint="store it further out",
-        )
-    _slide(f, level, chain, state)
-
-
-def _same(a: Level, b: Level) -> bool:
-    return a.func is b.func and a.var == b.var
-
-
-def _along(f: Scheduled, level: Level, state: Replay) -> Level | None:
-    """Where a consumer is stored that slides through the loop that `f` is computed at.
-
-    The first rows of that consumer are computed before the loop, and `f` is needed there too.
-    """
-    for c in state.lowered.stages:
-        if not isinstance(c, Scheduled) or c.store is None or c.compute is None:
-            continue
-        if not _same(c.compute, level) or _same(c.store, level):
-            continue
-        copies = [loop for nest in state.of(c) for loop in nest.loops.values()]
-        if any(_uses(state.schedule.kernel, loop, state.buffer(f)) for loop in copies):
-            return c.store
-    return None
-
-
-def _slide(f: Scheduled, level: Level, chain: list[str], state: Replay) -> None:
-    """Compute `f` in the last loop of the chain, sliding along as many of them as can be."""
-    name, s = state.buffer(f), state.schedule
-    slid = False
-    for n, loop in enumerate(chain):
-        inside = [x for nest in _main(f, state) for x in nest.loops.values()]
-        try:
-            warm = s.slide(name, loop)
-        except ScheduleError:
-            if n == len(chain) - 1:
-                with _legal_places(f, level, state):
-                    s.store_at(name, None, loop)
-            continue
-        _add_copies(f, dict(zip(inside, warm, strict=False)), state)
-        slid = True
-    rank = len(f.args)
-    for d, var in enumerate(reversed(f.args)):
-        asked = f.folds.get(var.name())
-        if asked is not None:
-            with _said(f.name(), f.store.line if f.store else level.line):
-                s.fold_storage(name, d, asked)
-        elif slid and not f.folds and d < rank and _folded(name, d, s):
-            break
-
-
-def _folded(name: str, dim: int, s: Schedule) -> bool:
-    """Fold a dimension to the least power of two that holds what is alive, if that saves memory."""
-    least, _ = live_window(s.kernel, name, dim)
-    ring = 1 << (least - 1).bit_length()
-    buffer, _ = tree.find_buffer(s.kernel, name, "fold_storage")
-    if ring >= buffer.shape[dim]:
-        return False
-    s.fold_storage(name, dim, ring)
-    return True
-
-
-def _main(f: Scheduled, state: Replay) -> list[Nest]:
-    """The nests that `f` was lowered to; copies come later in the list."""
-    return [state.of(f, n)[0] for n in range(len(f.definitions))]
-
-
-def _add_copies(f: Scheduled, warm: dict[str, str], state: Replay) -> None:
-    if not warm:
-        return
-    for nest in _main(f, state):
-        loops = {var: warm[loop] for var, loop in nest.loops.items()}
-        state.nests.append(Nest(f, nest.stage, loops))
-
-
-def _between(kernel: Kernel, outer: str | None, inner: str) -> list[str]:
-    """The loops from inside `outer` down to `inner`; empty where `inner` is not inside."""
-    _, place = tree.find_loop(kernel, inner, "compute_at")
-    path = [x.var.name for x in place.loops] + [inner]
-    if outer is None:
-        return path
-    return path[path.index(outer) + 1 :] if outer in path[:-1] else []
-
-
-def _loop_at(f: Scheduled, level: Level, verb: str, state: Replay) -> str:
-    """The loop a level names: of the nest of that Func that uses `f`."""
-    assert level.func is not None and level.var is not None
-    found = [n.loops[level.var] for n in state.of(level.func) if level.var in n.loops]
-    using = [x for x in found if _uses(state.schedule.kernel, x, state.buffer(f))]
-    if not using:
-        problem = "does not use it" if found else "there is no such loop"
-        raise ScheduleError(
-            f"{verb}({level.func.name()}, {level.var}): {problem}",
-            where=f"{f.name()}, {level.line}",
-            hint=legal_places(f, state),
-        )
-    return using[0]
-
-
-def _uses(kernel: Kernel, loop: str, buffer: str) -> bool:
-    f, _ = tree.find_loop(kernel, loop, "compute_at")
-    return any(a.buffer.name == buffer for a in tree.accesses(f.body))
-
-
-@contextmanager
-def _legal_places(f: Scheduled, level: Level, state: Replay) -> Iterator[None]:
-    try:
-        yield
-    except ScheduleError as error:
-        error.hint = legal_places(f, state)
-        name = level.func.name() if level.func is not None else "root"
-        raise error.at(f"{f.name()}, {level.line}, at ({name}, {level.var})") from None
-
-
-def legal_places(f: Scheduled, state: Replay) -> str:
-    """Every place `f` can be computed at: the loops around all of its uses, as the user says it."""
-    own = {x for n in state.of(f) for x in n.loops.values()}
-    names = {x: (n.func, var) for n in state.nests for var, x in n.loops.items()}
-    buffer = state.buffer(f)
-    common: list[str] | None = None
-    for place in tree.walk(state.schedule.kernel.body):
-        path = [x.var.name for x in place.loops]
-        if tree.below(place.stmt) or own & set(path):
-            continue
-        if any(a.buffer.name == buffer for a in tree.accesses(place.stmt)):
-            common = path if common is None else [x for x in common if x in path]
-    told = [names[x] for x in common or () if x in names]
-    places = [
-        f"compute_at({func.name()}, {var})" for func, var in told if not _is_vector(func, var)
-    ]
-    return "legal places: " + ", ".join(["compute_root()", *places])
-
-
-def _is_vector(func: Func, var: str) -> bool:
-    plans = _plans(func) if isinstance(func, Scheduled) else []
-    return any(d == Kind(var, "vector") for plan in plans for d, _ in plan.directives)
-
-
-# -- loops
-
-
-def _shape(plan: Plan, nest: Nest, state: Replay) -> None:
-    s, loops = state.schedule, nest.loops
-    for directive, line in plan.directives:
-        with _said(plan.title, line):
+    for directive, line in plan.directives[nest.done : until]:
+        with said(plan.title, line):
             match directive:
                 case Split():
                     pair = _split(s, plan, loops.pop(directive.old), directive)
@@ -305,6 +108,24 @@ def _shape(plan: Plan, nest: Nest, state: Replay) -> None:
                     loops[directive.new] = loops.pop(directive.old)
                 case Kind():
                     pass
+    nest.done = len(plan.directives) if until is None else until
+
+
+def _specialize(nest: Nest, state: Replay) -> None:
+    """Copy the program for each condition; the nest of each copy goes on with its own plan."""
+    for special in nest.plan.special if nest.plan is not None else ():
+        with said(special.plan.title, special.line):
+            if nest.func not in state.pipeline.outputs:
+                raise ScheduleError(
+                    "specialize: it is not the output", hint="specialize the output"
+                )
+            condition = condition_text(special.condition, state.pipeline)
+            made = set(state.schedule.specialize(condition))
+        for other in list(state.nests):
+            loops = {v: f"{x}.s" for v, x in other.loops.items() if f"{x}.s" in made}
+            plan = special.plan if other is nest else other.plan
+            done = 0 if other is nest else other.done
+            state.nests.append(Nest(other.func, other.stage, loops, plan, done))
 
 
 def _split(s: Schedule, plan: Plan, loop: str, directive: Split) -> tuple[str, str]:
@@ -328,12 +149,15 @@ def _pair(names: tuple[str, ...]) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _run(plan: Plan, nest: Nest, state: Replay) -> None:
+def _run(nest: Nest, state: Replay) -> None:
+    plan = nest.plan
+    if plan is None:
+        return
     kinds = {d.var: (d.kind, line) for d, line in plan.directives if isinstance(d, Kind)}
     for var, (kind, line) in kinds.items():
         loop = nest.loops.get(var)
         if loop is not None:
-            with _said(plan.title, line):
+            with said(plan.title, line):
                 getattr(state.schedule, _METHOD[kind])(loop)
 
 
@@ -344,6 +168,8 @@ def _store(f: Scheduled, state: Replay) -> None:
     if f in state.pipeline.outputs:
         return
     for buffer in state.lowered.buffers[f]:
+        if f.layout is not None:
+            state.schedule.transform_layout(buffer.name, _permuted(f, f.layout))
         found, alloc = tree.find_buffer(state.schedule.kernel, buffer.name, "store_in")
         scope = f.memory.value
         if scope is None and alloc is not None and any(isinstance(x, For) for x in alloc.above):
@@ -351,3 +177,10 @@ def _store(f: Scheduled, state: Replay) -> None:
             scope = MemoryType.Stack.value if small else None
         if scope is not None and scope != found.scope:
             state.schedule.set_scope(buffer.name, scope)
+
+
+def _permuted(f: Scheduled, order: tuple[str, ...]) -> str:
+    """The index map of a storage order, innermost first."""
+    names = [f"i{n}" for n in range(len(f.args))]
+    at = dict(zip((v.name() for v in f.args), reversed(names), strict=True))
+    return f"lambda {', '.join(names)}: ({', '.join(at[v] for v in reversed(order))},)"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.notation.halide.expr import RDom, RVar, Var, constant
+from tilewright.notation.halide.expr import Expr, RDom, RVar, Var, as_expr, constant
 from tilewright.notation.halide.func import Func as Defined
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -80,12 +80,16 @@ Directive = Split | Fuse | Reorder | Kind | Rename
 
 @dataclass(slots=True)
 class Plan:
-    """What was said about one definition. vars: its loops now, innermost first."""
+    """What was said about one definition. vars: its loops now, innermost first.
+
+    special: what was said for when a condition holds, with how many directives hold for both.
+    """
 
     func: Defined
     stage: int
     vars: list[str]
     directives: list[tuple[Directive, str]] = field(default_factory=list)
+    special: list[Special] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -106,6 +110,16 @@ class Plan:
     def add(self, directive: Directive) -> None:
         """Record a directive with the user's line."""
         self.directives.append((directive, line()))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Special:
+    """A condition, the plan of the copy for it, and how many directives came before."""
+
+    condition: Expr
+    plan: Plan
+    shared: int
+    line: str
 
 
 def plan_of(func: Defined, stage: int) -> Plan:
@@ -228,6 +242,16 @@ class Verbs:
         plan.add(Rename(*names))
         return self
 
+    def specialize(self, condition: Any) -> Stage:
+        """A copy of the loops for when `condition` (of Params) holds; it is scheduled by itself.
+
+        What was said before holds for both; what is said later on either holds for that one.
+        """
+        plan = self._plan()
+        copy = Plan(plan.func, plan.stage, list(plan.vars))
+        plan.special.append(Special(as_expr(condition), copy, len(plan.directives), line()))
+        return Stage(copy)
+
     def _kind(self, kind: str, var: Any, factor: Any, tail: TailStrategy) -> Self:
         plan = self._plan()
         if factor is not None:
@@ -237,3 +261,13 @@ class Verbs:
         plan.at(var_name(var), kind)
         plan.add(Kind(var_name(var), kind))
         return self
+
+
+class Stage(Verbs):
+    """An update definition, or a specialization, for its schedule."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._held = plan
+
+    def _plan(self) -> Plan:
+        return self._held

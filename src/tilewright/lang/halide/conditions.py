@@ -1,0 +1,43 @@
+"""A condition of a specialization as the text that `specialize` takes."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr import nodes
+from tilewright.notation.halide.expr import Expr
+from tilewright.notation.halide.image import Symbol
+from tilewright.notation.halide.pipeline import Pipeline
+
+_SIGNS: dict[type[nodes.Expr], str] = {
+    nodes.Lt: "<",
+    nodes.Le: "<=",
+    nodes.Eq: "==",
+    nodes.Ne: "!=",
+    nodes.And: "and",
+    nodes.Or: "or",
+    nodes.Add: "+",
+    nodes.Sub: "-",
+    nodes.Mul: "*",
+    nodes.FloorDiv: "//",
+    nodes.Mod: "%",
+}
+
+
+def condition_text(condition: Expr, pipeline: Pipeline) -> str:
+    """Comparisons of Params with whole numbers; ScheduleError for anything else."""
+
+    def text(e: nodes.Expr) -> str:
+        if isinstance(e, nodes.Binary) and type(e) in _SIGNS:
+            return f"({text(e.lhs)} {_SIGNS[type(e)]} {text(e.rhs)})"
+        if isinstance(e, nodes.Not):
+            return f"(not {text(e.value)})"
+        if isinstance(e, nodes.Const) and e.value.real == int(e.value.real):
+            return str(int(e.value.real))
+        if isinstance(e, nodes.Load) and isinstance(e.buffer, Symbol) and not e.index:
+            return f"{pipeline.names[e.buffer.owner]}[()]"
+        raise ScheduleError(
+            f"specialize: {e!r} is not understood in {condition!r}",
+            hint="compare Params with whole numbers",
+        )
+
+    return text(condition.node)
