@@ -13,7 +13,8 @@ from tilewright.base.dtypes import DType, float32, int8, int32
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Expr
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import INDEX, Expr, Var, const
 from tilewright.loops.intrinsic import (
     Extent,
     Formal,
@@ -23,6 +24,7 @@ from tilewright.loops.intrinsic import (
     hardware_intrinsic,
 )
 from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, map_, reduce_
 from tilewright.schedule import Schedule
@@ -299,6 +301,25 @@ def test_an_output_that_is_an_input_is_refused() -> None:
     s = Schedule(lower("f", [shift], params=[x], outputs=[x]))
     with pytest.raises(ScheduleError, match="its output is apart from its inputs, found x as both"):
         s.tensorize("shift.i", COPY)
+
+
+def test_a_loop_of_unknown_extent_is_no_dimension() -> None:
+    """Free dimensions may have any extent, but a constant one."""
+    x, y = Buffer("x", (8, 8), float32), Buffer("y", (8, 8), float32)
+    i, j = Var("i", INDEX), Var("j", INDEX)
+    triangle = loop(i, 8, loop(j, i + 1, Store(y, (i, j), x[i, j])))
+    with pytest.raises(ScheduleError, match=r"found loops i < 8, j < i \+ 1"):
+        Schedule(Kernel("f", (x, y), (y,), triangle)).tensorize("i", COPY)
+
+
+def test_a_reducer_of_the_same_name_is_not_enough() -> None:
+    a, b = Var("a", float32), Var("b", float32)
+    odd = Reducer("add", (a,), (b,), (a + b + 1.0,), (const(0.0, float32),))
+    x, y, c = (Buffer(n, (8, 8), float32) for n in "xyc")
+    mm = reduce_("mm", c, (8,), odd, lambda i, j, k: x[i, k] * y[j, k])
+    s = Schedule(lower("mm", [mm], params=[x, y, c], outputs=[c]))
+    with pytest.raises(ScheduleError, match="reduces by add of float32, found another add of float32"):
+        s.tensorize("mm.i", GEMM)
 
 
 def test_rows_that_coincide_are_no_tile() -> None:

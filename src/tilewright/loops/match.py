@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compute.nodes import CC, Dim
+from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Add, And, Expr, Load, Max, Min, Mul, Or, Var
 from tilewright.loops.intrinsic import Instance, TensorIntrinsic
 from tilewright.loops.nodes import Block, For, Operand, Stmt, Store, Update
@@ -119,7 +120,9 @@ def _longer(loops: Sequence[For]) -> tuple[For, ...]:
 
 
 def _trips(f: For | None) -> int:
-    return 1 if f is None else f.trips or 0
+    trips = 1 if f is None else f.trips
+    assert trips is not None, "only loops of constant extent are assigned"
+    return trips
 
 
 def _bijections(
@@ -130,7 +133,7 @@ def _bijections(
             yield {}
         return
     d, anything = dims[0], dims[0].var.name in free
-    options: list[For | None] = [f for f in loops if anything or f.trips == d.extent]
+    options: list[For | None] = [f for f in loops if f.trips == d.extent or (anything and f.trips)]
     if anything or d.extent == 1:
         options.append(None)
     for f in options:
@@ -211,12 +214,13 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
     elif nest.step is not None:
         found = nest.step.reducer
         assert reducer is not None
-        if found.name != reducer.name or found.dtypes != reducer.dtypes:
+        if not _same_operator(found, reducer):
             have = ", ".join(map(str, found.dtypes))
+            other = "another " if found.name == reducer.name else ""
             raise Mismatch(
                 VALUES,
                 f"{intrinsic.name} reduces by {reducer.name} of {reducer.dtypes[0]}, found "
-                f"{found.name} of {have}",
+                f"{other}{found.name} of {have}",
             )
         places.append(Load(nest.step.buffers[0], nest.step.index))
     if any(p is not places[0] for p in places):
@@ -226,6 +230,13 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
             VALUES, f"{tensor!r} is written, found {places[0].buffer!r} of another dtype"
         )
     return places[0]
+
+
+def _same_operator(a: Reducer, b: Reducer) -> bool:
+    """Whether two reducers do the same, whatever their names are."""
+    if a.dtypes != b.dtypes or a.identity != b.identity:
+        return False
+    return a is b or a.combine(b.lhs, b.rhs) == b.result
 
 
 def _dtype_note(want: Expr, have: Expr) -> str:
