@@ -86,6 +86,10 @@ class Schedule(Record):
         """Add iterations, which have no effect, until their number is a multiple."""
         self._do("pad", loop, multiple)
 
+    def specialize(self, condition: str, loop: str | None = None) -> tuple[str, ...]:
+        """Run a copy of a program where a condition such as 'mm.i < 8' holds; the copy's loops."""
+        return self._do("specialize", condition, loop)  # type: ignore[no-any-return]
+
     def partition_loop(self, loop: str, *points: int) -> tuple[str, ...]:
         """Run a loop in parts without the guards decided there; the names of the parts' loops."""
         return self._do("partition_loop", loop, *points)  # type: ignore[no-any-return]

@@ -52,6 +52,12 @@ def _kind(r: random.Random, at: Spot) -> Step:
     return Step(r.choice(["vectorize", "unroll", "parallel", "serial"]), (at.loop,))
 
 
+def _specialize(r: random.Random, at: Spot) -> Step:
+    tests = [f"{at.loop} < {r.randint(1, 4)}", f"0 < {at.loop} < {r.randint(2, 6)}"]
+    tests += [f"{at.loop} % 2 == 0", "X[0, 0] < 1", f"not B[0] == 2 or {at.loop} == 1"]
+    return Step("specialize", (r.choice(tests), r.choice([None, at.loop])))
+
+
 def _pack(r: random.Random, at: Spot) -> Step:
     some = r.sample(at.inside, r.randint(1, min(3, len(at.inside))))
     return Step("pack", (at.buffer, *some))
@@ -82,6 +88,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
     lambda r, at: Step("pad", (at.loop, r.randint(2, 4))),
+    _specialize,
     lambda r, at: Step("partition_loop", (at.loop,)),
     lambda r, at: Step("partition_loop", (at.loop, r.randint(1, 4))),
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),

@@ -1,0 +1,99 @@
+"""specialize: a copy of a program for when a condition holds."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import InputError
+from tilewright.expr.bounds import lasting, proves, refine
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.ir.node import postorder
+from tilewright.loops.access import writes
+from tilewright.loops.nodes import Alloc, If, Kernel
+from tilewright.schedule import tree
+from tilewright.schedule.conditions import parse_condition
+from tilewright.schedule.legality import refuse
+from tilewright.schedule.narrow import narrowed
+from tilewright.schedule.staging import within
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def specialize(
+    kernel: Kernel, condition: str, loop: str | None = None
+) -> tuple[Kernel, tuple[str, ...]]:
+    """Run a copy of a program without its guards where a condition holds; the copy's loops.
+
+    args: the condition as text, over loop variables and elements of buffers, such as
+        "mm.i.o < 3 and flag[0] == 1"; the loop whose body to copy (None: the innermost loop of
+        the condition; the whole program if it has none).
+    requires: all that the condition names is bound around that body, elements of buffers are
+        inside of them (bounds), and the bounds of the variables do not decide it.
+    Both arms compute the same, each without the guards that bounds decide under the condition or
+    its opposite. The names in the copy carry the suffix `.s`, and it can be scheduled differently.
+    before: for i: B(i)                                                specialize('i < 8')
+    after:  for i: if i < 8: B'(i) else: B(i)
+    """
+    shown = loop or condition
+    try:
+        test = parse_condition(condition, _names(kernel))
+    except InputError as error:
+        raise refuse("specialize", shown, error.message, "such as 'mm.i == 0'") from None
+    named = {v.name for v in tree.variables(test) if isinstance(v, Var)}
+    place = _place(kernel, named, loop)
+    env = tree.environment(kernel.body)
+    _check_reads(test, place, kernel, env, shown)
+    known = proves(test, env)
+    if known is not None:
+        raise refuse(
+            "specialize", shown, f"{test!r} is always {known}", "take a condition that may change"
+        )
+    body = place.stmt
+    copy, table = tree.renamed(body, tree.names(kernel), ".s")
+    env |= tree.environment(copy)
+    changed = {x.buffer for x in tree.loads(test)} & writes(body)
+    inside, outside = refine(env, test), refine(env, test, False)
+    if changed:
+        inside, outside = lasting(inside), lasting(outside)
+    new = If(test, narrowed(copy, inside), narrowed(body, outside))
+    made = {f.var.name for f in tree.loops_of(new.then)}
+    return tree.put(kernel, place, new), tuple(n for n in table.values() if n in made)
+
+
+def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
+    """What a condition may name: every loop and buffer of the program."""
+    found: dict[str, Var | Buffer] = {b.name: b for b in kernel.params}
+    for p in tree.walk(kernel.body):
+        if isinstance(p.stmt, Alloc):
+            found[p.stmt.buffer.name] = p.stmt.buffer
+    found |= {f.var.name: f.var for f in tree.loops_of(kernel.body)}
+    return found
+
+
+def _place(kernel: Kernel, named: set[str], loop: str | None) -> tree.Place:
+    """The body to copy: that of the loop, or of the innermost one that the condition names."""
+    if not named and loop is None:
+        return tree.Place(kernel.body, ())
+    found = [tree.find_loop(kernel, n, "specialize") for n in (named if loop is None else [loop])]
+    f, place = max(found, key=lambda x: len(x[1].above))
+    around = {x.var.name for x in (*place.loops, f)}
+    if not named <= around:
+        raise refuse(
+            "specialize",
+            f.var.name,
+            f"{', '.join(sorted(named - around))} of the condition is not around its body",
+            "name a loop inside all of those in the condition",
+        )
+    return tree.Place(f.body, (*place.above, f))
+
+
+def _check_reads(test: Expr, place: tree.Place, kernel: Kernel, env: tree.Env, shown: str) -> None:
+    exist = {s.buffer for s in place.above if isinstance(s, Alloc)} | set(kernel.params)
+    for x in postorder(test):
+        if isinstance(x, Load) and (
+            x.buffer not in exist or within(x.index, x.buffer, env) is not None
+        ):
+            raise refuse(
+                "specialize",
+                shown,
+                f"{x!r} is not known to exist where the condition is tested",
+                "name a loop in the scope of the buffer, and an index inside of it",
+            )
