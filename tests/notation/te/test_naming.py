@@ -35,7 +35,7 @@ def test_scopes() -> None:
 def test_no_variable() -> None:
     several = [t.placeholder((4,)) for _ in range(2)]
     _hidden = t.placeholder((4,))
-    first = [t.placeholder((4,))][0]  # noqa: RUF015
+    first = [t.placeholder((4,))][0]
     other = t.placeholder((4,)) if n else None
     assert {x.name for x in (*several, _hidden, first)} == {"placeholder"}
     assert other is not None and other.name in ("placeholder", "other")

@@ -1,0 +1,226 @@
+"""What te refuses, and that it says which line, what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import te as t
+from tilewright.base.errors import InputError, ScheduleError, UnsupportedError
+
+A = t.placeholder((8, 6))
+N = t.placeholder((8,), "int32")
+k = t.reduce_axis((0, 6))
+l = t.reduce_axis((0, 6))  # noqa: E741
+
+
+def _one(f: Callable[..., Any], shape: tuple[int, ...] = (8,)) -> Any:
+    return t.compute(shape, f, name="C")
+
+
+EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
+    "few-indices": (lambda: A[0], "tensor A: indexed with 1 expressions, it has 2 dimensions"),
+    "constant": (lambda: A[0, 6], r"tensor A, dimension 1: index 6 is outside 0\.\.5"),
+    "negative": (lambda: A[-1, 0], "index -1 is outside"),
+    "float-index": (lambda: A[0.5, 0], "the index is 0.5. an index is an integer"),
+    "float-expression": (lambda: A[A[0, 0], 0], "the index is float32.*astype"),
+    "slice": (lambda: A[0:2, 0], "an index is an integer"),
+    "twice": (
+        lambda: _one(lambda i: t.sum(A[i, k], axis=[k, k])),
+        "sum: axis k is given twice",
+    ),
+    "not-reduced": (
+        lambda: _one(lambda i: A[i, k]),
+        r"compute C: k is neither an axis of the tensor nor reduced over.*sum\(\.\.\., axis=k\)",
+    ),
+    "free-axis": (
+        lambda: _one(lambda i: t.sum(A[i, k], axis=i)),
+        "i is an axis of the tensor, not one to reduce over",
+    ),
+    "no-axis": (lambda: _one(lambda i: t.sum(A[i, k])), "sum: it needs axis="),
+    "bad-axis": (lambda: _one(lambda i: t.sum(A[i, 0], axis=0)), "axis=0 is no axis"),
+    "nested": (
+        lambda: _one(lambda i: t.sum(A[i, k], axis=k) + 1.0),
+        r"a reduction \(add\) is the whole body of a compute.*a compute of its own",
+    ),
+    "nested-right": (lambda: _one(lambda i: 1.0 - t.max(A[i, k], axis=k)), r"a reduction \(max\)"),
+    "in-reduction": (
+        lambda: _one(lambda i: t.sum(t.sum(A[k, l], axis=l), axis=k)),
+        r"a reduction \(add\)",
+    ),
+    "in-function": (lambda: _one(lambda i: t.exp(t.sum(A[i, k], axis=k))), r"a reduction \(add\)"),
+    "two-reductions": (
+        lambda: _one(lambda i: (t.sum(A[i, k], axis=k), t.max(A[i, k], axis=k))),
+        "several reductions in one body",
+    ),
+    "dtypes": (
+        lambda: _one(lambda i: A[i, 0] + N[i]),
+        r"compute C: Add: operands are float32 and int32: A\[i, 0\] and N\[i\].*astype",
+    ),
+    "dtypes-select": (
+        lambda: _one(lambda i: t.if_then_else(i < 4, A[i, 0], N[i])),
+        r"A\[i, 0\] is float32, N\[i\] is int32.*astype\('float32'\)",
+    ),
+    "condition": (
+        lambda: _one(lambda i: t.if_then_else(i, 1.0, 2.0)),
+        "the condition is int64, not bool",
+    ),
+    "truth": (lambda: _one(lambda i: 1.0 if i < 4 else 2.0), "no truth value"),
+    "arguments": (
+        lambda: _one(lambda i, j: A[i, j]),
+        "the function takes 2 indices, the shape has 1 dimensions",
+    ),
+    "no-expression": (lambda: _one(lambda i: "x"), "the body is 'x', no expression"),
+    "size": (lambda: t.placeholder((8.5,)), "the extent 8.5 is no size"),
+    "dtype": (lambda: t.placeholder((8,), "float13"), "float13"),
+    "domain": (lambda: t.reduce_axis(8), r"the domain is 8. give \(low, high\)"),
+    "components": (
+        lambda: _one(lambda i: t.argmax((A[i, k], A[i, k]), axis=k)),
+        "argmax: it takes a value, or a value and an integer index",
+    ),
+    "conditions": (lambda: _one(lambda i: t.all(A[i, k], axis=k)), "it is for conditions"),
+    "identity": (
+        lambda: _one(lambda i: t.comm_reducer(lambda a, b: a, lambda d: A[0, 0])(A[i, k], k)),
+        "the identity is no constant",
+    ),
+    "scan-axis": (
+        lambda: _one(lambda i: t.scan_op(t.sum)(A[i, k], axis=k)),
+        "no axis of the tensor to scan along",
+    ),
+    "bounds": (
+        lambda: t.create_schedule(_one(lambda i: A[i + 1, 0]).op),
+        r"compute C: index i \+ 1 of dimension 0 of A leaves 0\.\.7",
+    ),
+    "placeholder": (lambda: t.create_schedule(A.op), "A is given by the caller"),
+    "nothing": (lambda: t.create_schedule(3), "3 is no tensor"),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions(name: str) -> None:
+    make, message = EXPRESSIONS[name]
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def _state(init: Any, step: Callable[[Any], Any], shape: tuple[int, int] = (5, 6)) -> Any:
+    state = t.placeholder(shape)
+    return t.scan(init, step(state), state)
+
+
+def test_recurrences() -> None:
+    first = t.compute((1, 6), lambda _, i: A[0, i])
+
+    def step(state: t.Tensor) -> t.Tensor:
+        return t.compute((5, 6), lambda s, i: state[s - 1, i] + A[s, i])
+
+    assert _state(first, step).shape == (5, 6)
+    with pytest.raises(InputError, match="different shapes"):
+        _state(first, lambda s: t.compute((4, 6), lambda n, i: s[n - 1, i]))
+    with pytest.raises(InputError, match=r"reads .* at another step than its own"):
+
+        def skewed(state: t.Tensor) -> t.Tensor:
+            half = t.compute((5, 6), lambda s, i: state[s - 1, i] * 0.5)
+            return t.compute((5, 6), lambda s, i: half[s - 1, i])
+
+        _state(first, skewed)
+    late = _state(first, lambda s: t.compute((5, 6), lambda n, i: s[n + 1, i] + A[n, i]))
+    with pytest.raises(InputError, match=r"leaves 0\.\.4"):
+        str(t.create_schedule(late.op))
+
+
+def product() -> tuple[t.Schedule, t.Tensor, list[t.Tensor]]:
+    X, Y, k = t.placeholder((8, 8)), t.placeholder((8, 8)), t.reduce_axis((0, 8))
+    C = t.compute((8, 8), lambda y, x: t.sum(X[y, k] * Y[k, x], axis=k))
+    return t.create_schedule(C.op), C, [X, Y, C]
+
+
+def test_structural_errors_come_at_once() -> None:
+    s, C, _ = product()
+    y, x = s[C].op.axis
+    yo, _ = s[C].split(y, 4)
+    here = r"s\[C\]\.split\(y, factor=4\) \(test_errors\.py:\d+\)"
+    with pytest.raises(ScheduleError, match=rf"y is no loop any more since {here}.*y\.o, y\.i"):
+        s[C].vectorize(y)
+    with pytest.raises(ScheduleError, match=r"s\[C\]\.split\(x\).*give factor= or nparts="):
+        s[C].split(x)
+    with pytest.raises(ScheduleError, match="give n loops and then n factors"):
+        s[C].tile(yo, x, 4)
+    with pytest.raises(ScheduleError, match="a loop is named twice"):
+        s[C].reorder(x, x)
+    with pytest.raises(ScheduleError, match=r"x is not the loop directly inside y\.o"):
+        s[C].fuse(yo, x)
+    with pytest.raises(ScheduleError, match="combined differently"):
+        s[C].fuse(x, s[C].op.reduce_axis[0])
+    with pytest.raises(ScheduleError, match=r"no axis 'gridIdx\.x'.*blockIdx\.x"):
+        s[C].bind(x, t.thread_axis("gridIdx.x"))
+    with pytest.raises(ScheduleError, match="cannot be computed inside itself"):
+        s[C].compute_at(s[C], x)
+    with pytest.raises(ScheduleError, match="x is no loop of the reduction"):
+        s.rfactor(C, x)
+    with pytest.raises(ScheduleError, match=r"s\.cache_read\(C, 'stack'\).*nothing reads C"):
+        s.cache_read(C, "stack")
+    with pytest.raises(InputError, match=r"A.* is no stage. the stages are C"):
+        s[A]
+
+
+def test_what_a_primitive_refuses_names_the_line() -> None:
+    s, C, args = product()
+    (k,) = s[C].op.reduce_axis
+    s[C].parallel(k)  # recorded; refused when the program is asked for
+    line = r"s\[C\]\.parallel\(k\) \(test_errors\.py:\d+\): loop C\.k: parallel: "
+    for ask in (lambda: str(s), lambda: t.lower(s, args), lambda: t.build(s, args)):
+        with pytest.raises(ScheduleError, match=line):
+            ask()
+    s, C, args = product()
+    s[C].compute_inline()
+    with pytest.raises(ScheduleError, match=r"s\[C\]\.compute_inline\(\).*it is a parameter"):
+        str(s)
+
+
+def test_a_loop_that_is_gone() -> None:
+    X = t.placeholder((8, 8))
+    P = t.compute((8, 8), lambda i, j: X[i, j] + 1.0)
+    C = t.compute((8, 8), lambda i, j: P[i, j] * 2.0)
+    s = t.create_schedule(C.op)
+    s[P].compute_at(s[C], s[C].op.axis[0])
+    s[C].split(s[C].op.axis[0], 4)
+    with pytest.raises(ScheduleError, match=r"s\[P\]\.compute_at\(s\[C\], i\).*i is no loop of C"):
+        str(s)
+
+
+def test_arguments() -> None:
+    s, C, (X, Y, _) = product()
+    with pytest.raises(InputError, match="Y is not among the arguments"):
+        t.lower(s, [X, C])
+    with pytest.raises(InputError, match="inputs come first, outputs last"):
+        t.lower(s, [C, X, Y])
+    with pytest.raises(InputError, match="the argument 3 is no tensor"):
+        t.lower(s, [X, Y, 3])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="is no schedule"):
+        t.build(C, [X, Y, C])  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="unknown target 'abacus'"):
+        t.build(s, [X, Y, C], target="abacus")
+    s[C].unroll(s[C].op.axis[0])
+    with pytest.raises(ScheduleError, match="auto=True schedules everything"):
+        t.build(s, [X, Y, C], auto=True)
+
+
+def test_symbolic_arguments() -> None:
+    n = t.var("n")
+    X = t.placeholder((n + 1,))
+    C = t.compute((n,), lambda i: X[i] + X[i + 1])
+    f = t.build(t.create_schedule(C.op), [X, C])
+    x, c = np.arange(5, dtype=np.float32), np.zeros(4, np.float32)
+    f(x, c)
+    np.testing.assert_array_equal(c, x[1:] + x[:-1])
+    with pytest.raises(InputError, match=r"X: expected shape \(5,\) where n = 4, got \(6,\)"):
+        f(np.zeros(6, np.float32), c)
+    with pytest.raises(InputError, match="1 arrays given, 2 expected: X, C"):
+        f(x)
+    D = t.compute((n + 1,), lambda i: X[i] * 2.0)
+    with pytest.raises(InputError, match="no argument has n as an extent by itself"):
+        t.build(t.create_schedule(D.op), [X, D])
