@@ -7,20 +7,19 @@ text decides it, else recorded as a Condition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tilewright.base.dtypes import DType, int64
+from tilewright.base.dtypes import int64
 from tilewright.base.errors import InputError
-from tilewright.expr.nodes import Add, Expr, Mul, Sub, const
-from tilewright.expr.printer import show
-from tilewright.notation.lift import indices, scalars
 from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.lengths import Condition, array, decide, divide, normal
-from tilewright.notation.lift.types import Array, Length, Scalar, TupleType, Type, Vector
-
-Types = tuple[Type, ...]
+from tilewright.notation.lift import scalars
+from tilewright.notation.lift.lengths import Condition, array
+from tilewright.notation.lift.scope import Scope as Scope
+from tilewright.notation.lift.scope import Types, array_of, brief, error, vector_of
+from tilewright.notation.lift.shapes import SHAPES, longer, windows
+from tilewright.notation.lift.types import Scalar, TupleType, Type, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +29,6 @@ class Typing:
     params: Types
     result: Type
     conditions: tuple[Condition, ...]
-
-
-@dataclass(slots=True)
-class Scope:
-    """The types of the parameters in sight; conditions are gathered for the whole program."""
-
-    env: Mapping[n.Param, Type]
-    conditions: dict[Condition, None] = field(default_factory=dict)
-    known: dict[n.Term, Type] = field(default_factory=dict)
-
-    def inner(self, params: Sequence[n.Param], types: Types) -> Scope:
-        """With the parameters of a function bound."""
-        return Scope({**self.env, **dict(zip(params, types, strict=True))}, self.conditions)
-
-    def require(self, kind: Any, left: Length, right: Length, pattern: str) -> None:
-        """Record a condition. Raises InputError where it never holds."""
-        c = Condition(kind, left, right, pattern)
-        holds = decide(c)
-        if holds is False:
-            sign = "does not divide" if kind == "divides" else "is more than"
-            raise _error(pattern, f"{show(left)} {sign} {show(right)}")
-        if holds is None:
-            self.conditions[c] = None
 
 
 def infer(program: n.Part, env: Mapping[n.Param, Type] | None = None) -> Typing:
@@ -68,7 +44,7 @@ def infer(program: n.Part, env: Mapping[n.Param, Type] | None = None) -> Typing:
         return Typing((), type_of(program, scope), tuple(scope.conditions))
     if not isinstance(program, n.Lambda):
         raise InputError(
-            "the types of its arguments are not known", code="TW-LIFT-TYPE", where=_brief(program)
+            "the types of its arguments are not known", code="TW-LIFT-TYPE", where=brief(program)
         )
     types = tuple(_param(p, scope) for p in program.params)
     return Typing(types, result(program, types, scope), tuple(scope.conditions))
@@ -88,7 +64,7 @@ def result(f: n.Fun, args: Types, scope: Scope) -> Type:
     expected = arity(f)
     if expected is not None and expected != len(args):
         found = f"{len(args)} of the types {', '.join(map(repr, args))}"
-        raise _error(_brief(f), f"it takes {expected} arguments, found {found}")
+        raise error(brief(f), f"it takes {expected} arguments, found {found}")
     return _RESULT[type(f)](f, args, scope)
 
 
@@ -125,13 +101,13 @@ def arguments_of_body(f: Any, args: Types, scope: Scope) -> Types:
     args = unpacked(f, args)
     match f:
         case n.AnyMap():
-            return (_array(f, args[0]).item,)
-        case n.MapSeqSlide(_, size, step):
-            return (_array(f, _slide(n.Slide(size, step), args, scope)).item,)
+            return (array_of(f, args[0]).item,)
+        case n.MapSeqSlide():
+            return (array_of(f, windows(f, args, scope)).item,)
         case n.PartRed() | n.AnyReduce() | n.AnyScan():
             return _acc_and_item(f, args, scope)
         case n.Vectorize(width, _):
-            return tuple(Scalar(_vector(f, a, width)) for a in args)
+            return tuple(Scalar(vector_of(f, a, width)) for a in args)
     return args
 
 
@@ -172,7 +148,7 @@ def _param(p: n.Param, scope: Scope) -> Type:
 def _lambda(f: n.Lambda, args: Types, scope: Scope) -> Type:
     for p, t in zip(f.params, args, strict=True):
         if p.type is not None and p.type is not t:
-            raise _error(_brief(f), f"{p.name} is declared {p.type!r}, found {t!r}")
+            raise error(brief(f), f"{p.name} is declared {p.type!r}, found {t!r}")
     return type_of(f.body, scope.inner(f.params, args))
 
 
@@ -189,19 +165,19 @@ def _scalar(f: n.ScalarFun, args: Types, scope: Scope) -> Type:
     for a in args:
         if not isinstance(a, Scalar):
             hint = "Vectorize(width, f) works on vectors" if isinstance(a, Vector) else None
-            raise _error(_brief(f), f"expected a scalar, found {a!r}", hint)
+            raise error(brief(f), f"expected a scalar, found {a!r}", hint)
     dtypes = [a.dtype for a in args if isinstance(a, Scalar)]
     return Scalar(scalars.body(f, [n.argument(i, t) for i, t in enumerate(dtypes)]).dtype)
 
 
 def _map(f: n.AnyMap, args: Types, scope: Scope) -> Type:
     inside = arguments_of_body(f, args, scope)
-    return array(result(f.f, inside, scope), _array(f, args[0]).length)
+    return array(result(f.f, inside, scope), array_of(f, args[0]).length)
 
 
 def _map_seq_slide(f: n.MapSeqSlide, args: Types, scope: Scope) -> Type:
-    windows = _array(f, _slide(n.Slide(f.size, f.step), args, scope))
-    return array(result(f.f, arguments_of_body(f, args, scope), scope), windows.length)
+    found = array_of(f, windows(f, args, scope))
+    return array(result(f.f, (found.item,), scope), found.length)
 
 
 def _folded(f: Any, args: Types, scope: Scope) -> Type:
@@ -209,8 +185,8 @@ def _folded(f: Any, args: Types, scope: Scope) -> Type:
     acc, item = _acc_and_item(f, args, scope)
     found = result(f.f, (acc, item), scope)
     if found is not acc:
-        raise _error(
-            _brief(f),
+        raise error(
+            brief(f),
             f"the operator gives {found!r}, the initial value is {acc!r}",
             "A literal's dtype is float32 or int64; write f64(0.0) for another",
         )
@@ -218,7 +194,7 @@ def _folded(f: Any, args: Types, scope: Scope) -> Type:
 
 
 def _acc_and_item(f: Any, args: Types, scope: Scope) -> Types:
-    return type_of(f.init, scope), _array(f, args[0]).item
+    return type_of(f.init, scope), array_of(f, args[0]).item
 
 
 def _reduce(f: n.AnyReduce, args: Types, scope: Scope) -> Type:
@@ -226,12 +202,12 @@ def _reduce(f: n.AnyReduce, args: Types, scope: Scope) -> Type:
 
 
 def _part_red(f: n.PartRed, args: Types, scope: Scope) -> Type:
-    scope.require("divides", f.count, _array(f, args[0]).length, _brief(f))
+    scope.require("divides", f.count, array_of(f, args[0]).length, brief(f))
     return array(_folded(f, args, scope), f.count)
 
 
 def _scan(f: n.AnyScan, args: Types, scope: Scope) -> Type:
-    return array(_folded(f, args, scope), _array(f, args[0]).length)
+    return array(_folded(f, args, scope), array_of(f, args[0]).length)
 
 
 def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
@@ -243,138 +219,25 @@ def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
     return t
 
 
-def _zip(f: n.Zip, args: Types, scope: Scope) -> Type:
-    arrays = _arrays(f, args)
-    for i, a in enumerate(arrays):
-        if a.length is not arrays[0].length:
-            raise _error(
-                "Zip",
-                f"argument {i + 1} has the length {show(a.length)}, "
-                f"argument 1 {show(arrays[0].length)}",
-            )
-    return array(TupleType(tuple(a.item for a in arrays)), arrays[0].length)
-
-
-def _unzip(f: n.Unzip, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    if not isinstance(a.item, TupleType):
-        raise _error("Unzip", f"expected an array of tuples, found {a!r}")
-    return TupleType(tuple(array(i, a.length) for i in a.item.items))
-
-
-def _get(f: n.Get, args: Types, scope: Scope) -> Type:
-    t = args[0]
-    if not isinstance(t, TupleType) or not 0 <= f.position < len(t.items):
-        hint = "At(i) is element i of an array" if isinstance(t, Array) else None
-        raise _error(_brief(f), f"expected a tuple with component {f.position}, found {t!r}", hint)
-    return t.items[f.position]
-
-
-def _at(f: n.At, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    scope.require("at most", normal(Add(f.index, const(1))), a.length, _brief(f))
-    return a.item
-
-
-def _split(f: n.Split, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    scope.require("divides", f.size, a.length, _brief(f))
-    return array(a.item, divide(a.length, f.size), f.size)
-
-
-def _join(f: n.Join, args: Types, scope: Scope) -> Type:
-    outer = _array(f, args[0])
-    inner = _array(f, outer.item, "an array of arrays", outer)
-    return array(inner.item, normal(Mul(outer.length, inner.length)))
-
-
-def _slide(f: n.Slide, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    scope.require("at most", f.size, a.length, _brief(f))
-    rest = normal(Sub(a.length, f.size))
-    scope.require("divides", f.step, rest, _brief(f))
-    return array(a.item, divide(normal(Add(rest, f.step)), f.step), f.size)
-
-
-def _transpose(f: n.Transpose, args: Types, scope: Scope) -> Type:
-    outer = _array(f, args[0])
-    inner = _array(f, outer.item, "an array of arrays", outer)
-    return array(inner.item, inner.length, outer.length)
-
-
-def _concat(f: n.Concat, args: Types, scope: Scope) -> Type:
-    arrays = _arrays(f, args)
-    total: Expr = const(0)
-    for i, a in enumerate(arrays):
-        if a.item is not arrays[0].item:
-            raise _error(
-                "Concat", f"argument {i + 1} holds {a.item!r}, argument 1 {arrays[0].item!r}"
-            )
-        total = Add(total, a.length)
-    return array(arrays[0].item, normal(total))
-
-
-def _take(f: n.Take, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    scope.require("at most", f.size, a.length, _brief(f))
-    return array(a.item, f.size)
-
-
-def _drop(f: n.Drop, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    scope.require("at most", f.size, a.length, _brief(f))
-    return array(a.item, normal(Sub(a.length, f.size)))
-
-
-def _pad(f: n.Pad | n.PadConstant, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    for side in (f.left, f.right):
-        scope.require("at most", const(0), side, _brief(f))
-    if isinstance(f, n.PadConstant):
-        outside = type_of(f.value, scope)
-        if outside is not a.item:
-            raise _error(_brief(f), f"the value outside is {outside!r}, the array holds {a.item!r}")
-    elif f.boundary not in n.BOUNDARIES:
-        known = ", ".join(n.BOUNDARIES)
-        raise _error(_brief(f), f"the boundary is {f.boundary!r}, not one of {known}")
-    else:
-        scope.require("at most", const(1), a.length, _brief(f))
-    return array(a.item, normal(Add(Add(f.left, a.length), f.right)))
-
-
-def _permuted(f: n.Gather | n.Scatter, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    for divisor in f.index.args[: indices.row(f.index).divisors]:
-        scope.require("divides", divisor, a.length, _brief(f))
-    return a
-
-
-def _as_vector(f: n.AsVector, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    if not isinstance(a.item, Scalar):
-        raise _error(_brief(f), f"expected an array of scalars, found {a!r}")
-    scope.require("divides", const(f.width), a.length, _brief(f))
-    return array(Vector(a.item.dtype, f.width), divide(a.length, const(f.width)))
-
-
-def _as_scalar(f: n.AsScalar, args: Types, scope: Scope) -> Type:
-    a = _array(f, args[0])
-    if not isinstance(a.item, Vector):
-        raise _error(_brief(f), f"expected an array of vectors, found {a!r}")
-    return array(Scalar(a.item.dtype), normal(Mul(a.length, const(a.item.width))))
+def _pad_constant(f: n.PadConstant, args: Types, scope: Scope) -> Type:
+    a = array_of(f, args[0])
+    outside = type_of(f.value, scope)
+    if outside is not a.item:
+        raise error(brief(f), f"the value outside is {outside!r}, the array holds {a.item!r}")
+    return longer(f, a, scope)
 
 
 def _vectorize(f: n.Vectorize, args: Types, scope: Scope) -> Type:
     t = result(f.f, arguments_of_body(f, args, scope), scope)
     if not isinstance(t, Scalar):
-        raise _error(_brief(f), f"expected a function to a scalar, found {t!r}")
+        raise error(brief(f), f"expected a function to a scalar, found {t!r}")
     return Vector(t.dtype, f.width)
 
 
 def _to(f: n.To, args: Types, scope: Scope) -> Type:
     if f.space not in n.SPACES:
         known = ", ".join(n.SPACES)
-        raise _error(_brief(f), f"the address space is {f.space!r}, not one of {known}")
+        raise error(brief(f), f"the address space is {f.space!r}, not one of {known}")
     return result(f.f, args, scope)
 
 
@@ -393,54 +256,9 @@ _RESULT: Mapping[type[n.Fun], Callable[[Any, Types, Scope], Type]] = {
     n.PartRed: _part_red,
     **dict.fromkeys((n.Scan, n.ScanSeq), _scan),
     n.Iterate: _iterate,
-    n.Zip: _zip,
-    n.Unzip: _unzip,
-    n.Get: _get,
-    n.At: _at,
-    n.Split: _split,
-    n.Join: _join,
-    n.Slide: _slide,
-    n.Transpose: _transpose,
-    n.Concat: _concat,
-    n.Take: _take,
-    n.Drop: _drop,
-    n.Pad: _pad,
-    n.PadConstant: _pad,
-    n.Gather: _permuted,
-    n.Scatter: _permuted,
-    n.AsVector: _as_vector,
-    n.AsScalar: _as_scalar,
+    **SHAPES,
+    n.PadConstant: _pad_constant,
     n.Vectorize: _vectorize,
     n.To: _to,
     n.DeviceOp: _device_op,
 }
-
-
-# -- errors
-
-
-def _array(f: n.Fun, t: Type, expected: str = "an array", whole: Type | None = None) -> Array:
-    if not isinstance(t, Array):
-        raise _error(_brief(f), f"expected {expected}, found {whole or t!r}")
-    return t
-
-
-def _arrays(f: n.Fun, args: Types) -> list[Array]:
-    if not args:
-        raise _error(_brief(f), "expected arrays, found no argument")
-    return [_array(f, a) for a in args]
-
-
-def _vector(f: n.Fun, t: Type, width: int) -> DType:
-    if not isinstance(t, Vector) or t.width != width:
-        raise _error(_brief(f), f"expected a vector of {width}, found {t!r}")
-    return t.dtype
-
-
-def _brief(part: n.Part) -> str:
-    text = repr(part)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _error(pattern: str, message: str, hint: str | None = None) -> InputError:
-    return InputError(message, code="TW-LIFT-TYPE", where=pattern, hint=hint)
