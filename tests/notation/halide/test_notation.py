@@ -241,6 +241,12 @@ def not_an_index():
     hl.Buffer(hl.UInt(8), [4])[F32]
 
 
+def other_vars():
+    f = hl.Func("f")
+    f[x, y] = x
+    f[x, 0] = f[7 - x, 0]
+
+
 def two_domains():
     f = hl.Func("f")
     f[x] = 0
@@ -312,6 +318,7 @@ CASES = {
     truth: "no truth value",
     too_large: "300 does not fit uint8",
     not_an_index: "float32, not an integer",
+    other_vars: r"reads f\[7 - x, 0\], with other Vars",
     two_domains: "2 reduction domains",
     unbounded: "which has no bounds.*clamp the index",
     outside: r"dimension 0 is read at 1\.\.8, but has 0\.\.7.*BoundaryConditions",

@@ -28,6 +28,7 @@ from tilewright.lang.halide.verbs import (
     TailStrategy,
 )
 from tilewright.loops.nodes import For
+from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import kernel
 from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
@@ -42,16 +43,16 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
 
     Raises ScheduleError, with the user's line, where a verb is not legal.
     """
-    lowered = kernel(pipeline, _identifier(name))
+    inlined = [f for f in pipeline.funcs if _is_inline(f, pipeline)]
+    lowered = kernel(pipeline, _identifier(name), inlined)
     state = Replay(pipeline, lowered, Schedule(lowered.kernel))
+    for f in inlined:
+        for buffer in lowered.buffers[f]:
+            state.schedule.compute_inline(buffer.name)
     for f in pipeline.funcs:
-        for n, stage in enumerate(lowered.stages[f]):
+        for n, stage in enumerate(lowered.stages[f] if f not in inlined else ()):
             state.nests.append(Nest(f, n, dict(stage.loops)))
     ordered = [f for f in reversed(pipeline.funcs) if isinstance(f, Scheduled)]
-    for f in reversed(ordered):
-        if _is_inline(f, pipeline):
-            state.schedule.compute_inline(state.buffer(f))
-            state.nests = [n for n in state.nests if n.func is not f]
     for nest in state.nests:
         if isinstance(nest.func, Scheduled):
             nest.plan = nest.func.plan(nest.stage)
@@ -78,8 +79,9 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
-def _is_inline(f: Scheduled, pipeline: Pipeline) -> bool:
-    return f.compute is None and f not in pipeline.outputs and len(f.definitions) == 1
+def _is_inline(f: Func, pipeline: Pipeline) -> bool:
+    placed = isinstance(f, Scheduled) and f.compute is not None
+    return not placed and f not in pipeline.outputs and len(f.definitions) == 1
 
 
 def _shared(nest: Nest) -> int | None:

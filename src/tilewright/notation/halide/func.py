@@ -24,6 +24,7 @@ from tilewright.notation.halide.expr import (
     unique,
 )
 from tilewright.notation.halide.image import Symbol
+from tilewright.notation.halide.printer import show, text
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -251,10 +252,26 @@ class Func:
                 where=f"Func {self._name}",
                 hint="write the whole right side: f[x] = f[x] + ...",
             )
+        self._check_own_reads(place, values)
         domain = self._domain((*place, *values))
         definition = Definition(place, values, domain, combine)
         self._check_bound(definition, {a.name() for a in self.args})
         self.definitions.append(definition)
+
+    def _check_own_reads(
+        self, place: tuple[nodes.Expr, ...], values: tuple[nodes.Expr, ...]
+    ) -> None:
+        """An update reads the Func with the same Vars in the same places as it writes it."""
+        pure = [a if a is v.node else None for a, v in zip(place, reversed(self.args), strict=True)]
+        for root in (*place, *values):
+            for node in postorder(root):
+                if isinstance(node, nodes.Load) and node.buffer in self.symbols:
+                    if any(p is not None and p is not i for p, i in zip(pure, node.index)):
+                        raise InputError(
+                            f"an update reads {text(node)}, with other Vars than it writes",
+                            where=f"Func {self._name}",
+                            hint="use an RDom: its points are visited in order",
+                        )
 
     def _domain(self, roots: Sequence[nodes.Expr]) -> RDom | None:
         used = [n for r in roots for n in postorder(r) if isinstance(n, nodes.Var)]
@@ -268,8 +285,6 @@ class Func:
         return next(iter(domains), None)
 
     def __repr__(self) -> str:
-        from tilewright.notation.halide.printer import show
-
         return show(self)
 
 

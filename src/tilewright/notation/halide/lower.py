@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,16 +113,26 @@ def _coordinates(
     return found
 
 
-def _stage(f: Func, n: int, scope: _Scope) -> Stage:
+def _stages(f: Func, scope: _Scope, apart: bool) -> tuple[Stage, ...]:
+    if apart and len(f.symbols) > 1:
+        return tuple(_stage(f, 0, scope, only) for only in range(len(f.symbols)))
+    return tuple(_stage(f, n, scope) for n in range(len(f.definitions)))
+
+
+def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
     """Definition n of `f` as a nest; loops `<f>.x`, of updates `<f>.update.x`, `<f>.update1.x`."""
     definition = f.definitions[n]
     name = scope.pipeline.names[f]
     prefix = name if n == 0 else f"{name}.update" if n == 1 else f"{name}.update{n - 1}"
+    if only is not None:
+        prefix = f"{name}.{only}"
     coordinates = _coordinates(f, definition, scope.pipeline, prefix)
     env: dict[Node, Expr] = {c.user: _shifted(c) for c in coordinates}
     place = scope.place(f, [scope.rewritten(a, env) for a in definition.args])
     values = tuple(scope.rewritten(v, env) for v in definition.values)
     buffers = scope.buffers[f]
+    if only is not None:
+        values, buffers = (values[only],), (buffers[only],)
     body: Stmt
     if definition.reducer is not None:
         body = Update(buffers, place, values, definition.reducer)
@@ -153,15 +163,14 @@ def _check_independent(f: Func, n: int, values: Sequence[Expr], buffers: Sequenc
         )
 
 
-def kernel(pipeline: Pipeline, name: str) -> Lowered:
+def kernel(pipeline: Pipeline, name: str, apart: Collection[Func] = ()) -> Lowered:
     """Each definition as a nest, producers first; parameters: the images, then the outputs.
 
-    Every Func but the outputs is allocated around all that follows its first nest.
+    Every Func but the outputs is allocated around all that follows its first nest. Of the Funcs
+    `apart`, which have one definition, each value has a nest of its own.
     """
     scope = _Scope(pipeline)
-    stages = {
-        f: tuple(_stage(f, n, scope) for n in range(len(f.definitions))) for f in pipeline.funcs
-    }
+    stages = {f: _stages(f, scope, f in apart) for f in pipeline.funcs}
     body = block()
     for f in reversed(pipeline.funcs):
         body = block(*(s.nest for s in stages[f]), body)

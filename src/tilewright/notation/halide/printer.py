@@ -21,18 +21,18 @@ def show(f: Func) -> str:
 
 
 def _line(f: Func, d: Definition) -> str:
-    left = f"{f.name()}[{', '.join(map(_text, reversed(d.args)))}]"
-    values = ", ".join(map(_text, d.values))
+    left = f"{f.name()}[{', '.join(map(text, reversed(d.args)))}]"
+    values = ", ".join(map(text, d.values))
     right = values if len(d.values) == 1 else f"({values})"
-    text = f"{left} = {right}" if d.reducer is None else f"{left} {d.reducer}= {right}"
+    line = f"{left} = {right}" if d.reducer is None else f"{left} {d.reducer}= {right}"
     if d.domain is not None:
         ranges = ", ".join(f"{v.name()} in {v.min}..{v.min + v.extent - 1}" for v in d.domain.vars)
-        conditions = "".join(f" where {_text(c.node)}" for c in d.domain.conditions)
-        text += f"  over {ranges}{conditions}"
-    return text
+        conditions = "".join(f" where {text(c.node)}" for c in d.domain.conditions)
+        line += f"  over {ranges}{conditions}"
+    return line
 
 
-def _text(root: nodes.Expr) -> str:
+def text(root: nodes.Expr) -> str:
     """The expression with the indices of Funcs and images turned into Halide's order."""
 
     def step(node: Node) -> Node:
