@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.expr.nodes import Expr, Var
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.stages import Stage
 from tilewright.lang.function import Function
 from tilewright.lang.te.schedule import Schedule
+from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.te.nodes import Placeholder, Tensor
+from tilewright.notation.te.nodes import Compute, Placeholder, Tensor
 from tilewright.notation.te.program import Scope
 from tilewright.targets import registry
 
@@ -71,9 +74,21 @@ def _by_sketches(
     name: str | None,
     sizes: Mapping[Var, int],
 ) -> Kernel:
+    """The target's default schedule; of fewer Computations where it has none for all as written.
+
+    Maps that only move data then go into what reads them, and maps that follow a reduction take
+    its dimensions, as in a model's operators.
+    """
     program = s.program(params, sizes, name)
     machine = registry.target(target)
-    return machine.default_schedule(program.kernel, program.computations, ()).kernel
+    plain, computations = program.kernel, program.computations
+    recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
+    if not recurs:
+        stages = [Stage(c.name, (c,)) for c in computations]
+        steps = fuse(stages, frozenset(plain.outputs))
+        computations = tuple(c for x in steps if isinstance(x, Stage) for c in x.computations)
+        plain = plain_nests(plain.name, computations, plain.params, plain.outputs)
+    return machine.default_schedule(plain, computations, ()).kernel
 
 
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -52,15 +52,16 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
 
 
 def compute(
-    shape: Any, fcompute: Callable[..., Any], name: str | None = None
-) -> Tensor | tuple[Tensor, ...]:
+    shape: Any, fcompute: Callable[..., Any], name: str | Sequence[str] | None = None
+) -> Any:
     """A tensor by its value at each index: `compute((m, n), lambda i, j: A[i, j] + 1)`.
 
     fcompute gets one axis per dimension and returns an expression, a reduction, or a tuple of
-    expressions for several tensors; a reduction on tuples makes several tensors too.
+    expressions for several tensors; a reduction on tuples makes several tensors too. Several come
+    as a tuple. name: one, or one per tensor.
     Raises InputError for a wrong number of arguments, mixed dtypes, an access outside of a tensor.
     """
-    names = [name] if name else assigned() or ["compute"]
+    names = _given_names(name) or assigned() or ["compute"]
     where = f"compute {names[0]}"
     extents = _shape(shape, where)
     axis = _axes(extents, fcompute, where)
@@ -105,7 +106,7 @@ def scan(
     state: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] = (),
     name: str | None = None,
-) -> Tensor | tuple[Tensor, ...]:
+) -> Any:
     """A recurrence along dimension 0: slices `init` first, each later one by `update`.
 
     state: placeholders of the whole shape that the updates read at earlier steps, `state[t-1, i]`.
@@ -189,6 +190,10 @@ def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
 def _name(default: str) -> str:
     found = assigned()
     return found[0] if found else default
+
+
+def _given_names(name: str | Sequence[str] | None) -> list[str]:
+    return [name] if isinstance(name, str) else list(name or ())
 
 
 def _labels(names: list[str], count: int) -> list[str]:

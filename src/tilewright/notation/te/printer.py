@@ -160,7 +160,7 @@ def parse(text: str) -> Computation:
         if found is None:
             raise InputError("expected `name = ...`", code="TW-SYNTAX", where=f"line {number}")
         words = found[1].split(", ")
-        label = words[0]
+        label: str | list[str] = words if len(words) > 1 else words[0]
         named = {word: partial(f, name=label) for word, f in _MADE.items()}
         result = python.evaluate(found[2], names | named)
         made = result if isinstance(result, tuple) else (result,)

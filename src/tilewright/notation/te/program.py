@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError, VerifyError
 from tilewright.compute.check import check
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.expr.affine import affine, to_expr
-from tilewright.expr.nodes import INDEX, Add, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, block, loop
@@ -18,7 +18,6 @@ from tilewright.notation.te.naming import fresh
 from tilewright.notation.te.nodes import (
     Axis,
     Compute,
-    Extent,
     Op,
     Placeholder,
     Recurrence,
@@ -96,16 +95,16 @@ class Scope:
     def expr(self, e: Expr, env: Mapping[Node, Expr]) -> Expr:
         """An expression of this program, with variables replaced."""
         mapping: dict[Any, Any] = {v: const(n) for v, n in self.sizes.items()} | dict(env)
-        return transform(substitute(e, mapping), self._load)  # type: ignore[no-any-return]
+        moved = bool(self.sizes) or any(not isinstance(v, Var) for v in env.values())
 
-    def _load(self, node: Node) -> Node:
-        if not isinstance(node, Load) or not isinstance(node.buffer, TensorBuffer):
-            return node
-        index = node.index
-        if self.sizes:
-            index = tuple(to_expr(affine(i)) for i in index)
-        buffer = self.buffer(node.buffer.tensor)
-        return Load(buffer, index) if (buffer, index) != (node.buffer, node.index) else node
+        def load(node: Node) -> Node:
+            if not isinstance(node, Load) or not isinstance(node.buffer, TensorBuffer):
+                return node
+            index = tuple(to_expr(affine(i)) for i in node.index) if moved else node.index
+            buffer = self.buffer(node.buffer.tensor)
+            return Load(buffer, index) if (buffer, index) != (node.buffer, node.index) else node
+
+        return transform(substitute(e, mapping), load)  # type: ignore[no-any-return]
 
 
 def computation(op: Compute, scope: Scope | None = None, name: str | None = None) -> Computation:
@@ -281,6 +280,3 @@ def copy(source: Tensor, target: Tensor, name: str) -> Compute:
     """`target[i, ...] = source[i, ...]` over the extents of the source."""
     axis = tuple(Axis(f"i{n}", INDEX, 0, e, "cc") for n, e in enumerate(source.shape))
     return Compute(name, axis, (), (source[axis],), None, (), (target,))
-
-
-__all__ = ["Const", "Extent", "Program", "Scope", "computation", "copy", "lower", "order"]
