@@ -29,8 +29,9 @@ from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.lift import codegen, express
+from tilewright.notation.lift import codegen, device, express, strategies
 from tilewright.notation.lift import nodes as n
+from tilewright.notation.lift.derive import Derivation, derive, replay
 from tilewright.notation.lift.infer import Typing, infer
 from tilewright.notation.lift.interp import interpret
 from tilewright.notation.lift.nodes import apply
@@ -38,6 +39,7 @@ from tilewright.notation.lift.normalise import Normal
 from tilewright.notation.lift.normalise import normalise as _normalise
 from tilewright.notation.lift.patterns import SCOPE, parse
 from tilewright.notation.lift.printer import show_lines
+from tilewright.notation.lift.rules import FAMILIES, RULES
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
 from tilewright.notation.lift.types import array, length, lengths
 from tilewright.schedule import Schedule
@@ -157,6 +159,9 @@ def _plain(normal: Normal) -> Kernel:
 
 
 __all__ = [
+    "FAMILIES",
+    "RULES",
+    "Derivation",
     "Function",
     "Normal",
     "Symbolic",
@@ -165,6 +170,8 @@ __all__ = [
     "array",
     "build",
     "computation",
+    "derive",
+    "device",
     "infer",
     "interpret",
     "is_low_level",
@@ -173,8 +180,10 @@ __all__ = [
     "lower",
     "normalise",
     "parse",
+    "replay",
     "schedule",
     "show",
+    "strategies",
 ]
 _WORDS: Final = {name: value for name, value in SCOPE.items() if name not in __all__}
 __all__.extend(_WORDS)
