@@ -19,10 +19,10 @@ from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.schedule import replay
+from tilewright.schedule.sketch import Context, default
+from tilewright.schedule.sketch.classify import classify
+from tilewright.schedule.sketch.tiles import best as choose
 from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.schedules import default
-from tilewright.targets.cpu.schedules.classify import classify
-from tilewright.targets.cpu.schedules.tiles import choose
 
 
 def buffer(name: str, *shape: int) -> Buffer:
@@ -171,7 +171,7 @@ def test_a_sketch_applies_and_keeps_the_result(name: str, level: str) -> None:
     seen: Sequence[Buffer] = [views.get(b, b) for b in (*inputs, out)]
     plain = lower("k", group, seen, seen[-1:])
     with events.record() as log:
-        s = default(plain, group, machine(level), {views.get(b, b) for b in weights})
+        s = default(plain, group, Context(machine(level), {views.get(b, b) for b in weights}))
     assert not [e for e in log if e.kind == "sketch-refused"]
     verify(s.kernel)
     expected = results(plain, seen[-1])

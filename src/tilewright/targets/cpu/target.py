@@ -10,14 +10,14 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.schedule.sketch import Context, default
+from tilewright.schedule.sketch.attention import block_rows
+from tilewright.schedule.sketch.classify import classify
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, host, machine
 from tilewright.targets.cpu.pool import support
-from tilewright.targets.cpu.schedules import default
-from tilewright.targets.cpu.schedules.attention import block_rows
-from tilewright.targets.cpu.schedules.classify import classify
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class CpuTarget:
     def default_schedule(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Schedule:
-        """See `targets.cpu.schedules`."""
-        return default(kernel, computations, self.machine, constants, self.exact)
+        """The sketches with this machine's numbers."""
+        return default(kernel, computations, Context(self.machine, constants, self.exact))
 
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""

@@ -11,12 +11,18 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.tree import loops_of
 
 UNROLLED_VECTORS = 4  # vectors in flight in loops without reuse: enough to hide a load's latency
+VECTORS = (1, 2, 4, 8)  # how many vectors of one loop may be in flight
 MAX_VECTOR = 64  # lanes of the widest vector loop that is written as one
 
 
 def extents(kernel: Kernel) -> dict[str, int]:
     """The extent of every loop of constant extent, by name."""
     return {f.var.name: f.trips for f in loops_of(kernel.body) if f.trips is not None}
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of `n`, least first."""
+    return [d for d in range(1, n + 1) if n % d == 0]
 
 
 def existing(s: Schedule, names: Sequence[str]) -> list[str]:
@@ -66,14 +72,12 @@ def fuse_all(s: Schedule, names: Sequence[str]) -> str | None:
     return fused
 
 
-def spread(s: Schedule, names: Sequence[str], work: float, threshold: float) -> None:
-    """Run the outermost loops on all threads where the kernel is worth a fork and a join.
+def spread(s: Schedule, names: Sequence[str]) -> None:
+    """Run the outermost loops on all threads.
 
     A loop that may not run so ends the list; the event `kept-serial` says why.
     """
     loops = existing(s, names)
-    if not loops or work < threshold:
-        return
     # Each on its own first: legality is plain to see before the loops are fused.
     done: list[str] = []
     for name in loops:

@@ -8,13 +8,13 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Call, Div
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.schedules.classify import address, free_dims, stride
-from tilewright.targets.cpu.schedules.nest import (
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride
+from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.nest import (
     UNROLLED_VECTORS,
-    existing,
+    VECTORS,
     spread,
     vectorize_inner,
 )
@@ -22,9 +22,12 @@ from tilewright.targets.cpu.schedules.nest import (
 PARALLEL_POINTS = 65_536  # points of one arithmetic operation that take about 10 us
 
 
-def maps(kernel: Kernel, c: Computation, machine: Machine) -> Schedule:
-    """The schedule of one map."""
-    s = Schedule(kernel)
+def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    """The schedule of one map.
+
+    parameters: `<map>.vectors`, in flight at a time; `<map>.parallel`.
+    """
+    (c,) = kind.computations
     dims = free_dims(c)
     loops = [f"{c.name}.{d.var.name}" for d in dims]
     if not loops:
@@ -32,21 +35,22 @@ def maps(kernel: Kernel, c: Computation, machine: Machine) -> Schedule:
     forms = [address(a) for a in c.accesses] + [_place(c)]
     inner = loops.pop()
     extent = dims[-1].extent
-    at = len(dims) - 1
-    while loops and all(_contiguous(f, dims[at - 1], dims[at], extent) for f in forms):
+    depth = len(dims) - 1
+    while loops and all(_contiguous(f, dims[depth - 1], dims[depth], extent) for f in forms):
         inner = s.fuse(loops.pop(), inner)
-        at -= 1
-        extent *= dims[at].extent
-    lanes = machine.lanes(c.outputs[0].tensor.dtype)
+        depth -= 1
+        extent *= dims[depth].extent
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
-    unrolled = 1 if costly > 2 else UNROLLED_VECTORS
-    points = math.prod(d.extent for d in dims)
-    work = points * (1 + 4 * costly)
-    if not loops and work >= PARALLEL_POINTS and extent >= 64 * lanes:
+    unrolled = choose(f"{c.name}.vectors", VECTORS, 1 if costly > 2 else UNROLLED_VECTORS)
+    work = math.prod(d.extent for d in dims) * (1 + 4 * costly)
+    threads = choose(f"{c.name}.parallel", (True, False), work >= PARALLEL_POINTS)
+    if threads and not loops and extent >= 64 * lanes:
         chunk, inner = s.split(inner, 16 * lanes, "overlap")
         loops = [chunk]
     vectorize_inner(s, inner, lanes, unrolled)
-    spread(s, existing(s, loops), work, PARALLEL_POINTS)
+    if threads:
+        spread(s, loops)
     return s
 
 

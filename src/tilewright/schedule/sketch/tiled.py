@@ -7,17 +7,18 @@ reduction point by point runs on the registers. Weights are packed in the order 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Update
 from tilewright.schedule import Schedule
-from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.schedules.classify import (
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import (
     Kind,
     address,
     free_dims,
@@ -25,14 +26,18 @@ from tilewright.targets.cpu.schedules.classify import (
     stride,
     uses,
 )
-from tilewright.targets.cpu.schedules.nest import (
+from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.nest import (
+    divisors,
     existing,
+    extents,
     register_vectors,
     spread,
     vectorize_inner,
 )
-from tilewright.targets.cpu.schedules.tiles import Tile, Traffic, choose, columns_outermost
+from tilewright.schedule.sketch.tiles import Tile, Traffic, choose_tile, columns_outermost
 
+MOST_ORDERED = 4  # loops over a reduction whose order is free
 PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
@@ -53,8 +58,12 @@ class Plan:
     tile: Tile
 
 
-def plan(kind: Kind, machine: Machine, exact: bool = False) -> Plan:
-    """Roles and tile of a reduction that `classify` calls tiled."""
+def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
+    """Roles and tile of a reduction that `classify` calls tiled.
+
+    parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
+    `<reduction>.order`, the loops over the reduction.
+    """
     r, v = kind.reduction, kind.vector
     assert r is not None and v is not None
     free = [d for d in free_dims(r) if d is not v]
@@ -67,15 +76,25 @@ def plan(kind: Kind, machine: Machine, exact: bool = False) -> Plan:
     elif not rows:
         columns = tuple(along)
     streams = len(columns) < len(along)
-    lanes = machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
-    extents = [d.extent for d in rows]
-    tile = choose(extents, v.extent, lanes, machine.registers, streams)
+    lanes = at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
+    shape = [d.extent for d in rows], v.extent, lanes, at.machine.registers
+    tile = choose_tile(choose, f"{r.name}.tile", *shape, streams=streams)
     batch = tuple(d for d in free if d not in rows)
     across = [a for a in loads if a not in columns] or loads
     reduction = reduction_dims(r)
-    if not exact:
-        reduction.sort(key=lambda d: -abs(stride(address(across[0]), d.var) or 0))
+    if not at.exact:
+        reduction = _ordered(r, reduction, across[0], choose)
     return Plan(batch, tuple(rows), v, tuple(reduction), columns, tile)
+
+
+def _ordered(r: Computation, dims: list[Dim], across: Load, choose: Choices) -> list[Dim]:
+    """The loops over the reduction, longest strides of the row operand outermost by default."""
+    good = sorted(dims, key=lambda d: -abs(stride(address(across), d.var) or 0))
+    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:MOST_ORDERED])]
+    if len(dims) > MOST_ORDERED or len(orders) < 2:
+        return good
+    taken = choose(f"{r.name}.order", orders, tuple(d.var.name for d in good))
+    return sorted(dims, key=lambda d: taken.index(d.var.name))
 
 
 def _data_loads(r: Computation) -> list[Load]:
@@ -86,21 +105,19 @@ def _depends(a: Load, d: Dim) -> bool:
     return any(uses(i, d.var) for i in a.index)
 
 
-def tiled(
-    kernel: Kernel,
-    kind: Kind,
-    machine: Machine,
-    constants: Collection[Buffer],
-    exact: bool = False,
-) -> Schedule:
-    """The schedule; see the module's docstring. `exact` keeps the order of the reduction."""
-    s = Schedule(kernel)
+def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: those of `plan`; `<reduction>.block`, how many tiles of rows go by per panel of
+    columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
+    copy an operand in the order it is read; `<reduction>.parallel`.
+    """
     r = kind.reduction
     assert r is not None
-    p = plan(kind, machine, exact)
-    s = _stage_padding(s, r, p, machine)
+    p = plan(kind, at, choose)
+    s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
-    outer, inner = _tile(s, p, names, machine, r)
+    outer, inner = _tile(s, p, names, r, at, choose)
     loops = {d: f"{r.name}.{d.var.name}" for d in (*p.rows, p.vector, *p.reduction)}
     if outer:
         s.compute_at(target, outer[-1], scope="register")
@@ -110,13 +127,14 @@ def tiled(
     for name in inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
-    pack_columns(s, p, outer, loops, constants)
+    pack_columns(s, p, outer, loops, at, choose)
     work = math.prod(max(d.extent, 1) for d in r.dims)
-    spread(s, outer, work, PARALLEL_WORK)
+    if choose(f"{r.name}.parallel", (True, False), work >= PARALLEL_WORK):
+        spread(s, outer)
     return s
 
 
-def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> Schedule:
+def _stage_padding(s: Schedule, r: Computation, p: Plan, at: Context, choose: Choices) -> Schedule:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it."""
     if not p.columns:
         return s
@@ -127,6 +145,8 @@ def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> Sc
         if isinstance(n, Select) and isinstance(n.then, Load) and n.then.buffer.size > 1
     }
     for buffer in sorted(guarded, key=lambda b: b.name):
+        if not choose(f"pad.{buffer.name}", (True, False), True):
+            continue
         trial = s.fork()
         try:
             new = trial.cache_read(buffer.name, None, "global", pad=True)
@@ -135,8 +155,9 @@ def _stage_padding(s: Schedule, r: Computation, p: Plan, machine: Machine) -> Sc
         s = trial
         loops = existing(s, [f"{new}.r{d}" for d in range(len(buffer.shape))])
         if loops:
-            vectorize_inner(s, loops[-1], machine.lanes(buffer.dtype))
-            spread(s, loops[:-1], buffer.size, PARALLEL_WORK)
+            vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
+            if buffer.size >= PARALLEL_WORK:
+                spread(s, loops[:-1])
     return s
 
 
@@ -157,7 +178,12 @@ def results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:
 
 
 def _tile(
-    s: Schedule, p: Plan, names: dict[Dim, str], machine: Machine, r: Computation
+    s: Schedule,
+    p: Plan,
+    names: dict[Dim, str],
+    r: Computation,
+    at: Context,
+    choose: Choices,
 ) -> tuple[list[str], list[str]]:
     """Split the nest that uses the results; its outer loops in order, and its tile loops."""
     row_outer: list[str] = []
@@ -176,11 +202,17 @@ def _tile(
     if p.tile.width < p.vector.extent:
         o, column = s.split(column, p.tile.width, "overlap")
         column_outer = [o]
-    batch = [names[d] for d in p.batch]
-    if _columns_first(p, machine, r):
-        outer = [*batch, *column_outer, *row_outer]
-    else:
-        outer = [*batch, *row_outer[:1], *column_outer, *row_outer[1:]]
+    if row_outer and column_outer:
+        steps = extents(s.kernel)[row_outer[0]]
+        streamed = steps if _columns_first(p, at.machine, r) else 1
+        block = choose(f"{r.name}.block", divisors(steps), streamed)
+        if block < steps:
+            whole = row_outer.pop(0)
+            if block > 1:
+                whole, part = s.split(whole, block)
+                row_outer.insert(0, part)
+            column_outer.insert(0, whole)
+    outer = [*(names[d] for d in p.batch), *column_outer, *row_outer]
     inner = [*row_inner, column]
     order = [*outer, *inner]
     if len(order) > 1:
@@ -189,6 +221,7 @@ def _tile(
 
 
 def _columns_first(p: Plan, machine: Machine, r: Computation) -> bool:
+    """Whether all rows go by per panel of columns, or all columns per tile of rows."""
     itemsize = r.outputs[0].tensor.dtype.itemsize
     depth = math.prod(d.extent for d in p.reduction)
     columns = depth * p.vector.extent * itemsize
@@ -220,30 +253,32 @@ def pack_columns(
     p: Plan,
     outer: Sequence[str],
     loops: dict[Dim, str],
-    constants: Collection[Buffer],
+    at: Context,
+    choose: Choices,
 ) -> None:
     """Column operands in reading order: weights always, others where vectors are strided."""
     done: set[Buffer] = set()
     for a in p.columns:
         contiguous = stride(address(a), p.vector.var) == 1
         gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
-        if a.buffer in done or gathered or (a.buffer not in constants and contiguous):
+        if a.buffer in done or gathered:
             continue
         done.add(a.buffer)
+        good = a.buffer in at.constants or not contiguous
+        if not choose(f"pack.{a.buffer.name}", (True, False), good):
+            continue
         column = loops[p.vector]
-        candidates = [*outer, *(loops[d] for d in p.reduction)]
-        candidates += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
-        names = _indexing(s, a.buffer.name, existing(s, candidates))
+        order = [*outer, *(loops[d] for d in p.reduction)]
+        order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
+        names = _indexing(s, a.buffer.name, existing(s, order))
         if names:
             new = s.pack(a.buffer.name, *names)
-            if a.buffer not in constants:
-                spread(s, [f"{new}.r0", f"{new}.r1"], a.buffer.size, PARALLEL_COPY)
+            if a.buffer not in at.constants and a.buffer.size >= PARALLEL_COPY:
+                spread(s, [f"{new}.r0", f"{new}.r1"])
 
 
 def _indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
     """Those of the loops that the (single) read of the buffer depends on, in the order given."""
-    from tilewright.loops.nodes import Update
-
     found: set[str] = set()
     loads: set[Load] = set()
     for node in postorder(s.kernel.body):

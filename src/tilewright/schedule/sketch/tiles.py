@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.schedule.sketch.choices import Choices
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -24,6 +26,11 @@ class Tile:
     def width(self) -> int:
         """Columns of the tile."""
         return self.vectors * self.lanes
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        """The tile as the value of a parameter."""
+        return (*self.rows, self.vectors)
 
 
 def _useful(extent: int, factor: int) -> float:
@@ -43,26 +50,31 @@ def _row_choices(extents: Sequence[int], limit: int) -> list[tuple[int, ...]]:
     return choices
 
 
-def choose(
+def candidates(rows: Sequence[int], columns: int, lanes: int, registers: int) -> list[Tile]:
+    """The tiles for row extents and a column extent whose accumulators fit the registers."""
+    lanes = min(lanes, columns)
+    found: list[Tile] = []
+    for vectors in range(1, min(8, max(1, columns // lanes)) + 1):
+        limit = (registers - 2 - vectors) // vectors
+        for factors in _row_choices(rows, max(1, min(limit, 28))):
+            found.append(Tile(factors, vectors, lanes))
+    return found
+
+
+def best(
     rows: Sequence[int], columns: int, lanes: int, registers: int, streams: bool = False
 ) -> Tile:
-    """The tile for row extents and a column extent on a machine with that many vector registers.
+    """The best of `candidates` by the model.
 
     streams: rows load vectors of their own (a depthwise convolution) instead of broadcasts.
     """
-    if columns < lanes:
-        lanes = columns
-    best: tuple[float, Tile] | None = None
-    most = min(8, max(1, columns // lanes))
-    for vectors in range(1, most + 1):
-        limit = (registers - 2 - vectors) // vectors
-        for factors in _row_choices(rows, max(1, min(limit, 28))):
-            tile = Tile(factors, vectors, lanes)
-            score = _score(rows, columns, tile, registers, streams)
-            if best is None or score > best[0] + 1e-9:
-                best = (score, tile)
-    assert best is not None
-    return best[1]
+    found: tuple[float, Tile] | None = None
+    for tile in candidates(rows, columns, lanes, registers):
+        score = _score(rows, columns, tile, registers, streams)
+        if found is None or score > found[0] + 1e-9:
+            found = (score, tile)
+    assert found is not None
+    return found[1]
 
 
 def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, streams: bool) -> float:
@@ -80,6 +92,22 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, stream
     loads = 0.1 * (m * v if streams else m) + 0.5 * v
     cycles = max(work / 2, 4.0) + loads + 1.0
     return useful * (work / 2) / cycles
+
+
+def choose_tile(
+    choose: Choices,
+    name: str,
+    rows: Sequence[int],
+    columns: int,
+    lanes: int,
+    registers: int,
+    streams: bool = False,
+) -> Tile:
+    """The parameter `name`: rows of the tile by dimension, then its vectors."""
+    tiles = candidates(rows, columns, lanes, registers)
+    good = best(rows, columns, lanes, registers, streams)
+    *factors, vectors = choose(name, [t.value for t in tiles], good.value)
+    return Tile(tuple(factors), vectors, good.lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,17 +24,18 @@ from tilewright.ir.node import postorder
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The sketch's name; for `tiled` also the reduction, the map behind it, and the vector dim.
+    """The sketch's name and the Computations it schedules.
 
-    parts: for `attention` the scores, the rows and the output, each of its own kind.
+    reduction, epilogue, vector: for `tiled` the reduction, the map behind it, and the vector
+    dimension. parts: for `attention` the scores, the rows and the output, each of its own kind.
     """
 
     name: str
+    computations: tuple[Computation, ...]
     reduction: Computation | None = None
     epilogue: Computation | None = None
     vector: Dim | None = None
     parts: tuple[Kind, Kind, Kind] | None = None
-    computations: tuple[Computation, ...] = ()
 
 
 def address(load: Load) -> Affine:
@@ -70,10 +71,11 @@ def reduction_dims(computation: Computation) -> list[Dim]:
 
 def classify(computations: Sequence[Computation]) -> Kind:
     """The kind of kernel these Computations make, in the order given."""
+    group = tuple(computations)
     if any(d.combine == PS for c in computations for d in c.dims):
-        return Kind("plain")
+        return Kind("plain", group)
     if all(c.is_map for c in computations):
-        return Kind("map" if len(computations) == 1 else "plain")
+        return Kind("map" if len(computations) == 1 else "plain", group)
     reductions = [c for c in computations if not c.is_map]
     if len(reductions) == 1 and computations[0] is reductions[0] and len(computations) <= 2:
         r = reductions[0]
@@ -82,14 +84,14 @@ def classify(computations: Sequence[Computation]) -> Kind:
             epilogue = computations[1] if len(computations) == 2 else None
             alike = epilogue is None or set(free_dims(epilogue)) == set(free)
             if free and alike and _contiguous_result(r, free[-1]):
-                return Kind("tiled", r, epilogue, free[-1])
+                return Kind("tiled", group, r, epilogue, free[-1])
     products = [c for c in reductions if _is_product(c)]
     if len(products) == 2 and computations[0] is products[0]:
-        return _attention(computations, products[1]) or Kind("plain")
+        return _attention(computations, products[1]) or Kind("plain", group)
     alike = all(_points(p) == _points(c) for p in products for c in reductions)
     if alike and all(_row_reduction(c) for c in reductions):
-        return Kind("rows", computations=tuple(computations))
-    return Kind("plain")
+        return Kind("rows", group)
+    return Kind("plain", group)
 
 
 def _points(reduction: Computation) -> int:
@@ -111,7 +113,7 @@ def _attention(computations: Sequence[Computation], second: Computation) -> Kind
     at = computations.index(second)
     head = 2 if computations[1].is_map else 1
     scores, output = classify(computations[:head]), classify(computations[at:])
-    rows = classify(computations[head:at]) if head < at else Kind("plain")
+    rows = classify(computations[head:at])
     if (scores.name, rows.name, output.name) != ("tiled", "rows", "tiled"):
         return None
     made, used = computations[at - 1], second.outputs[0].value
@@ -123,7 +125,7 @@ def _attention(computations: Sequence[Computation], second: Computation) -> Kind
     keys = reduction_dims(second)
     if len(along) != len(reads[0].index) or len(keys) != 1 or along[-1] is not keys[0]:
         return None
-    return Kind("attention", parts=(scores, rows, output), computations=tuple(computations))
+    return Kind("attention", tuple(computations), parts=(scores, rows, output))
 
 
 def _written(c: Computation) -> set[Buffer]:

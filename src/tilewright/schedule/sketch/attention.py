@@ -7,19 +7,18 @@ and the product with the values, tiled as well. The scores as a whole never exis
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Dim
-from tilewright.expr.nodes import Buffer
-from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.schedules.classify import Kind
-from tilewright.targets.cpu.schedules.nest import register_vectors, spread
-from tilewright.targets.cpu.schedules.rows import in_rows, place
-from tilewright.targets.cpu.schedules.tiled import (
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import Kind
+from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.nest import register_vectors, spread
+from tilewright.schedule.sketch.rows import in_rows, place
+from tilewright.schedule.sketch.tiled import (
     PARALLEL_WORK,
     Plan,
     pack_columns,
@@ -27,11 +26,12 @@ from tilewright.targets.cpu.schedules.tiled import (
     reduce_in_registers,
     results,
 )
-from tilewright.targets.cpu.schedules.tiles import Tile, choose
+from tilewright.schedule.sketch.tiles import Tile, choose_tile
 
 CACHE_SHARE = 4  # a block's scores and probabilities take at most this part of the L2 cache
 
 BLOCKS_PER_CORE = 2  # at least, where there are rows enough
+BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,23 @@ class _Product:
     loops: dict[Dim, str]
 
 
-def attention(
-    kernel: Kernel, kind: Kind, machine: Machine, constants: Collection[Buffer]
-) -> Schedule:
-    """The schedule of a group that `classify` calls attention."""
+def attention(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<output>.rows`, rows of a block; per product those of `tiled.plan`, its tile again
+    as `<product>.block_tile`, and packing; of the rows those of `rows.in_rows`.
+    """
     assert kind.parts is not None
-    block = block_rows(kind, machine)
-    if not block:
+    good = block_rows(kind, at.machine)
+    if not good:
         raise ScheduleError(
-            "a block of rows of scores does not fit the cache", where=f"kernel {kernel.name}"
+            "a block of rows of scores does not fit the cache", where=f"kernel {s.kernel.name}"
         )
-    s = Schedule(kernel)
     first, middle, second = kind.parts
-    scores, output = _product(s, first, machine), _product(s, second, machine)
+    scores, output = _product(s, first, at, choose), _product(s, second, at, choose)
     rows = output.plan.rows[-1].extent
+    blocks = sorted({good, *(n for n in BLOCKS if n <= rows)})
+    block = choose(f"{output.name}.rows", blocks, good)
     batch = [output.loops[d] for d in (*output.plan.batch, *output.plan.rows[:-1])]
     column = output.loops[output.plan.vector]
     anchor, row = s.split(output.loops[output.plan.rows[-1]], block, "overlap")
@@ -65,18 +68,19 @@ def attention(
     _into(s, output.target, anchor)
     probabilities = middle.computations[-1].outputs[0].tensor.name
     _into(s, probabilities, anchor)
-    in_rows(s, middle.computations, machine)
+    in_rows(s, middle.computations, at, choose)
     before = kind.computations.index(middle.computations[0])
     for c in reversed(kind.computations[:before]):
         _into(s, c.outputs[0].tensor.name, anchor)
     outer = [*batch, anchor]
     nest = scores.loops[scores.plan.rows[-1]], scores.loops[scores.plan.vector]
     for p, loops in ((scores, nest), (output, (row, column))):
-        width, lanes = p.plan.vector.extent, p.plan.tile.lanes
-        tile = choose([min(block, rows)], width, lanes, machine.registers)
-        _contract(s, p, loops, tile, outer, constants)
+        shape = [min(block, rows)], p.plan.vector.extent, p.plan.tile.lanes, at.machine.registers
+        tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
+        _contract(s, p, loops, tile, outer, at, choose)
     work = 2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
-    spread(s, outer, work, PARALLEL_WORK)
+    if choose(f"{output.name}.parallel", (True, False), work >= PARALLEL_WORK):
+        spread(s, outer)
     return s
 
 
@@ -86,7 +90,7 @@ def block_rows(kind: Kind, machine: Machine) -> int:
     There is none either where the products have no rows: they are bound by memory.
     """
     assert kind.parts is not None
-    scores, output = (plan(kind.parts[n], machine) for n in (0, 2))
+    scores, output = (plan(kind.parts[n], Context(machine), Choices()) for n in (0, 2))
     if not scores.rows or not output.rows:
         return 0
     rows, step = output.rows[-1].extent, output.tile.rows[-1]
@@ -100,10 +104,10 @@ def block_rows(kind: Kind, machine: Machine) -> int:
     return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
 
 
-def _product(s: Schedule, kind: Kind, machine: Machine) -> _Product:
+def _product(s: Schedule, kind: Kind, at: Context, choose: Choices) -> _Product:
     assert kind.reduction is not None
     target, loops = results(s, kind)
-    return _Product(kind.reduction.name, plan(kind, machine), target, loops)
+    return _Product(kind.reduction.name, plan(kind, at, choose), target, loops)
 
 
 def _into(s: Schedule, buffer: str, anchor: str) -> None:
@@ -117,7 +121,8 @@ def _contract(
     nest: tuple[str, str],
     tile: Tile,
     outer: Sequence[str],
-    constants: Collection[Buffer],
+    at: Context,
+    choose: Choices,
 ) -> None:
     """A block's product in register tiles: a panel of columns stays while the rows go by."""
     (row_o, row), (column_o, column) = (
@@ -130,4 +135,4 @@ def _contract(
     reduce_in_registers(s, p.plan, p.target, loops)
     s.unroll(row)
     register_vectors(s, column, tile.lanes)
-    pack_columns(s, p.plan, [*outer, column_o, row_o], loops, constants)
+    pack_columns(s, p.plan, [*outer, column_o, row_o], loops, at, choose)

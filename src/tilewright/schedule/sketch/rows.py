@@ -11,33 +11,45 @@ from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.schedules.classify import free_dims, reduction_dims, uses
-from tilewright.targets.cpu.schedules.nest import (
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import Kind, free_dims, reduction_dims, uses
+from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.nest import (
     UNROLLED_VECTORS,
+    VECTORS,
     existing,
     extents,
     spread,
     vectorize_inner,
 )
+from tilewright.schedule.tree import find_buffer
 
 PARALLEL_POINTS = 32_768
 STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
 
 
-def rows(kernel: Kernel, computations: Sequence[Computation], machine: Machine) -> Schedule:
-    """The schedule of a group that `classify` calls rows."""
-    s = Schedule(kernel)
-    outer = in_rows(s, computations, machine)
+def rows(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: those of `in_rows`; `<last>.parallel`.
+    """
+    computations = kind.computations
+    outer = in_rows(s, computations, at, choose)
     points = sum(math.prod(d.extent for d in c.dims) for c in computations)
-    spread(s, outer, points, PARALLEL_POINTS)
+    name = f"{computations[-1].name}.parallel"
+    if choose(name, (True, False), points >= PARALLEL_POINTS):
+        spread(s, outer)
     return s
 
 
-def in_rows(s: Schedule, computations: Sequence[Computation], machine: Machine) -> list[str]:
-    """Everything of one row together, in vectors; the loops over rows, outermost first."""
+def in_rows(
+    s: Schedule, computations: Sequence[Computation], at: Context, choose: Choices
+) -> list[str]:
+    """Everything of one row together, in vectors; the loops over rows, outermost first.
+
+    parameters: `<computation>.vectors`, in flight at a time.
+    """
     last = computations[-1]
     row_dims = _row_dims(last, computations)
     outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
@@ -48,13 +60,15 @@ def in_rows(s: Schedule, computations: Sequence[Computation], machine: Machine) 
                     s.compute_at(o.tensor.name, outer[-1])
                     place(s, o.tensor.name)
     for c in computations:
-        lanes = machine.lanes(c.outputs[0].tensor.dtype)
-        if c.is_map:
-            inner = [d for d in free_dims(c) if c is not last or d not in row_dims]
-            if inner:
-                vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes)
-        else:
-            partial_vectors(s, f"{c.name}.{reduction_dims(c)[-1].var.name}", lanes)
+        lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+        if not c.is_map:
+            loop = f"{c.name}.{reduction_dims(c)[-1].var.name}"
+            _partial_vectors(s, c.name, loop, lanes, choose)
+            continue
+        inner = [d for d in free_dims(c) if c is not last or d not in row_dims]
+        if inner:
+            vectors = choose(f"{c.name}.vectors", VECTORS, 1)
+            vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes, vectors)
     return outer
 
 
@@ -87,20 +101,19 @@ def _depends(a: Load, d: Dim) -> bool:
 
 def place(s: Schedule, name: str) -> None:
     """A small buffer into registers or onto the stack, a large one into the workspace."""
-    from tilewright.schedule.tree import find_buffer
-
     buffer, _ = find_buffer(s.kernel, name, "set_scope")
     size = buffer.size * buffer.dtype.itemsize
     scope = "register" if buffer.size == 1 else "stack" if size <= STACK_BYTES else "global"
     s.set_scope(name, scope)
 
 
-def partial_vectors(s: Schedule, name: str, lanes: int) -> None:
+def _partial_vectors(s: Schedule, c: str, name: str, lanes: int, choose: Choices) -> None:
     """A reduction loop as vectors of partial results, combined at the end."""
     extent = extents(s.kernel).get(name, 1)
     if extent < 2 * lanes:
         return
-    count = UNROLLED_VECTORS if extent >= 2 * UNROLLED_VECTORS * lanes else 1
+    good = UNROLLED_VECTORS if extent >= 2 * UNROLLED_VECTORS * lanes else 1
+    count = choose(f"{c}.vectors", [v for v in VECTORS if extent >= v * lanes], good)
     tail = "exact" if extent % (count * lanes) == 0 else "cut"
     _, inner = s.split(name, count * lanes, tail)[:2]  # type: ignore[arg-type]
     s.rfactor(inner)

@@ -1,0 +1,48 @@
+"""What a sketch must know besides the Computations: the machine, what is constant, how exact."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.base.dtypes import DType
+from tilewright.expr.nodes import Buffer
+
+
+class Machine(Protocol):
+    """A processor with vector registers and caches; sizes in bytes."""
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        ...
+
+    @property
+    def l1(self) -> int:
+        """The first data cache of one core."""
+        ...
+
+    @property
+    def l2(self) -> int:
+        """The second cache of one core."""
+        ...
+
+    @property
+    def cores(self) -> int:
+        """Cores that kernels may use."""
+        ...
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of a dtype in one vector register."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
+    reduction in its order."""
+
+    machine: Machine
+    constants: Collection[Buffer] = ()
+    exact: bool = False

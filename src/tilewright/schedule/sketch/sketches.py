@@ -1,0 +1,83 @@
+"""The sketches of a sequence of Computations, best first, and the default schedule from them.
+
+A group of one of the kinds that `classify` knows has the sketch of that kind. Any other sequence is
+cut into such parts, each scheduled by its own sketch in the one kernel. `plain` always applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.sketch.attention import attention
+from tilewright.schedule.sketch.choices import Choices, Sketch
+from tilewright.schedule.sketch.classify import Kind, classify
+from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.maps import maps
+from tilewright.schedule.sketch.plain import plain
+from tilewright.schedule.sketch.rows import rows
+from tilewright.schedule.sketch.tiled import tiled
+
+Rule = Callable[[Schedule, Kind, Context, Choices], Schedule]
+
+RULES: Mapping[str, Rule] = {
+    "map": maps,
+    "tiled": tiled,
+    "rows": rows,
+    "attention": attention,
+    "plain": plain,
+}
+
+# Sketches that regroup reductions, which exact arithmetic forbids.
+REGROUPING = ("rows", "attention")
+
+
+def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:
+    """The sketches of a kernel that is the plain nest of `computations`, best first.
+
+    A sketch may still meet a ScheduleError when it runs: then the next one is taken.
+    """
+    kind = classify(computations)
+    found = [] if kind.name == "plain" else [[kind]]
+    found += [list(parts(computations)), [Kind("plain", tuple(computations))]]
+    possible = [p for p in found if not at.exact or not any(k.name in REGROUPING for k in p)]
+    return [
+        Sketch(", ".join(k.name for k in p), partial(_run, kernel, tuple(p), at)) for p in possible
+    ]
+
+
+def default(kernel: Kernel, computations: Sequence[Computation], at: Context) -> Schedule:
+    """The schedule of a kernel without tuning: the first sketch that no primitive refuses.
+
+    The event `sketch-refused` carries the reason of each that was.
+    """
+    *first, last = sketches(kernel, computations, at)
+    for sketch in first:
+        try:
+            return sketch.default().schedule
+        except ScheduleError as error:
+            events.emit("sketch-refused", kernel=kernel.name, sketch=sketch.name, reason=str(error))
+    return last.default().schedule
+
+
+def parts(computations: Sequence[Computation]) -> Iterator[Kind]:
+    """The sequence cut into runs of a kind of their own, the longest first ones first."""
+    start = 0
+    while start < len(computations):
+        ends = range(len(computations), start, -1)
+        kinds = (classify(computations[start:end]) for end in ends)
+        kind = next(k for k in kinds if k.name != "plain" or len(k.computations) == 1)
+        start += len(kind.computations)
+        yield kind
+
+
+def _run(kernel: Kernel, kinds: Sequence[Kind], at: Context, choose: Choices) -> Schedule:
+    s = Schedule(kernel)
+    for kind in kinds:
+        s = RULES[kind.name](s, kind, at, choose)
+    return s
