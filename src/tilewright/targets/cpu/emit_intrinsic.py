@@ -16,6 +16,7 @@ from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_scope import PURE, Info
 from tilewright.targets.cpu.emit_text import Value, integer
+from tilewright.targets.cpu.emit_transpose import emit_transpose
 from tilewright.targets.cpu.emit_types import memory_type
 
 TILE = 16  # rows of a tile register, and 4-byte columns
@@ -232,6 +233,7 @@ def _bytes(data: bytes) -> str:
 _CALLS: Mapping[str, Callable[[Expressions, Unit], None]] = {
     "vpdpbusd": _Dot("llvm.x86.avx512.vpdpbusd.512", "i32", "<64 x i8>"),
     "interleave": _interleave,
+    "transpose": emit_transpose,
     "vdpbf16ps": _Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float", "<32 x bfloat>"),
     "tdpbusd": _Tiles("llvm.x86.tdpbusd"),
     "tdpbssd": _Tiles("llvm.x86.tdpbssd"),

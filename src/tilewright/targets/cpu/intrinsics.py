@@ -1,4 +1,4 @@
-"""Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), and AMX tiles.
+"""Tensor intrinsics of processors: dot products of AVX-512 (VNNI, BF16), AMX tiles, transposes.
 
 The products of narrow numbers that a 32-bit lane holds are summed in one instruction. `b` lies so
 that the numbers of a lane are neighbours: `pack` the right-hand side of a product in the order
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.expr.nodes import Buffer
@@ -108,6 +109,25 @@ def _tiles(name: str, a: DType, b: DType, out: DType, feature: str, side: int) -
     )
 
 
+def _transpose(dtype: DType) -> TensorIntrinsic:
+    """`out[i, j] = a[j, i]` of a tile with any extents, both contiguous along their last axis."""
+    x, y = Buffer("a", (LANES, LANES), dtype), Buffer("out", (LANES, LANES), dtype)
+
+    def lower(inputs: Sequence[Formal], outputs: Sequence[Formal]) -> HardwareCall:
+        (source,), (to,) = inputs, outputs
+        pointers = to.access_ptr("w"), source.access_ptr("r")
+        strides = to.strides[0], source.strides[0]
+        return hardware_intrinsic("transpose", *pointers, *strides, Extent(0), Extent(1))
+
+    return decl_tensor_intrinsic(
+        map_("transpose", y, lambda i, j: x[j, i]),
+        lower,
+        name=f"cpu.transpose.{dtype.name}",
+        free=("i", "j"),
+        target="cpu",
+    )
+
+
 vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
 interleave_s8, interleave_bf16 = _interleave(int8), _interleave(bfloat16)
@@ -121,3 +141,6 @@ tdpbf16ps, tdpbf16ps_wide = (
     _tiles("tdpbf16ps", bfloat16, bfloat16, float32, "amx-bf16", side)
     for side in (LANES, 2 * LANES)
 )
+_WORDS = ("float64", "int64", "uint64", "float32", "int32", "uint32")
+_NARROW = ("float16", "bfloat16", "int16", "uint16", "int8", "uint8", "bool_")
+TRANSPOSES = {d: _transpose(d) for d in (getattr(dtypes, name) for name in (*_WORDS, *_NARROW))}

@@ -1,0 +1,103 @@
+"""Transposed tiles: whole rows into registers, shuffles there, whole columns out.
+
+A tile is cut into squares whose side is a power of two and whose rows fill a register at most. A
+square of n rows is transposed in log2(n) rounds of n shuffles. The first rounds stay inside of
+groups of 16 bytes, which is all that the cheap shuffles of x86 reach; the others move whole groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.base.errors import CompileError
+from tilewright.loops.nodes import Operand, Unit
+from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_text import Value
+
+GROUP = 16  # bytes
+SIDE = 16  # rows of a square at most: as many as there are registers
+LARGEST = 4096  # elements of a tile, which is written out as a whole
+
+Square = tuple[int, int, int]  # its first row and column, its side
+
+
+def emit_transpose(x: Expressions, s: Unit) -> None:
+    """`out[i, j] = a[j, i]`. Raises CompileError for a tile that is no small piece of code."""
+    assert s.intrinsic is not None
+    a, out = s.operands
+    columns, rows = s.intrinsic.sizes
+    if rows * columns > LARGEST:
+        raise CompileError(
+            f"a tile of {rows} x {columns} is written out as a whole: {LARGEST} elements at most",
+            code="TW-INTRINSIC",
+            where=f"{s!r}",
+            hint="tile the loops",
+        )
+    size = a.buffer.dtype.itemsize
+    most = min(SIDE, x.machine.vector_bits // 8 // size)
+    start, to = (x.access(o.buffer, o.index).pointer for o in (a, out))
+    for row, column, side in _squares(rows, columns, most):
+        lines = [_load(x, _row(x, start, a, row + n, column), size, side) for n in range(side)]
+        for n, v in enumerate(_transposed(x, lines, max(1, GROUP // size))):
+            place = _row(x, to, out, column + n, row)
+            x.line(f"store {v.typed}, {place.typed}, align {size}")
+
+
+def _squares(rows: int, columns: int, most: int, row: int = 0, column: int = 0) -> Iterator[Square]:
+    """A rectangle as squares: the largest that fit, then the strips that are left."""
+    fitting = min(rows, columns, most)
+    if not fitting:
+        return
+    side = 1 << fitting.bit_length() - 1
+    down, right = rows // side * side, columns // side * side
+    for r in range(0, down, side):
+        for c in range(0, right, side):
+            yield row + r, column + c, side
+    yield from _squares(down, columns - right, most, row, column + right)
+    yield from _squares(rows - down, columns, most, row + down, column)
+
+
+def _row(x: Expressions, start: Value, o: Operand, row: int, column: int) -> Value:
+    offset = (row * o.strides[0] + column) * o.buffer.dtype.itemsize
+    return x.ins(f"getelementptr i8, {start.typed}, i64 {offset}", "ptr") if offset else start
+
+
+def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
+    type = f"i{8 * size}"
+    full = type if lanes == 1 else f"<{lanes} x {type}>"
+    return x.ins(f"load {full}, {place.typed}, align {size}", type, lanes)
+
+
+def _transposed(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+    """The columns of a square, of whose lanes `group` neighbours are shuffled cheaply."""
+    n = len(rows)
+    group = min(group, n)
+    blocks = [_zipped(x, rows[k : k + group], group) for k in range(0, n, group)]
+    # Now lanes g*group.. of a block's t-th vector are a piece of column g*group + t.
+    columns = [_unzipped(x, [b[t] for b in blocks], group) for t in range(group)]
+    return [columns[t][g] for g in range(n // group) for t in range(group)]
+
+
+def _zipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+    """The square in each group of lanes transposed: the two halves of the rows take turns."""
+    lanes, half = rows[0].lanes, group // 2
+    moves = [
+        [k + n + side for k in range(at, lanes, group) for n in range(half) for side in (0, lanes)]
+        for at in (0, half)
+    ]
+    for _ in range(group.bit_length() - 1):
+        pairs = zip(rows[:half], rows[half:], strict=True)
+        rows = [x.shuffle(p, chosen, q) for p, q in pairs for chosen in moves]
+    return rows
+
+
+def _unzipped(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+    """The groups of these rows transposed: the even ones of every two rows, then the odd."""
+    lanes = rows[0].lanes
+    moves = [
+        [k + n for k in range(at, 2 * lanes, 2 * group) for n in range(group)] for at in (0, group)
+    ]
+    for _ in range(len(rows).bit_length() - 1):
+        pairs = list(zip(rows[::2], rows[1::2], strict=True))
+        rows = [x.shuffle(p, chosen, q) for chosen in moves for p, q in pairs]
+    return rows
