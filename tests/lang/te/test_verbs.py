@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.notation.te.operators import Case, conv2d, layer_norm, matmul, softmax
+from tests.notation.te.operators import Case, conv2d, layer_norm, matmul, recurrence, softmax
 from tilewright import te as t
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.loops.verify import verify
 from tilewright.schedule import Trace, replay
 
@@ -126,6 +126,35 @@ def _set_scope(s: t.Schedule, c: Case) -> None:
     s[CC].set_scope("register")
 
 
+def _aligned(s: t.Schedule, c: Case) -> None:
+    (A, _), C = c.inputs, c.outputs[0]
+    AL, CC = s.cache_read(A, "stack"), s.cache_write(C, "stack")
+    yo, xo, _, _ = s[C].tile(*s[C].op.axis, 4, 8)
+    s[CC].compute_at(s[C], xo)
+    s[AL].compute_at(s[C], yo)
+    s[AL].storage_align(s[AL].op.axis[0], 16, 1)
+    s[CC].storage_align(s[CC].op.axis[0], 32)
+
+
+def _double_buffer(s: t.Schedule, c: Case) -> None:
+    (A, _), C = c.inputs, c.outputs[0]
+    AL = s.cache_read(A, "stack")
+    y, x = s[C].op.axis
+    s[AL].compute_at(s[C], s[C].split(y, 2)[0])
+    if c.outputs[0].shape[0] > 2:  # else there is no loop around it
+        s[AL].double_buffer()
+
+
+def _vthread(s: t.Schedule, c: Case) -> None:
+    C = c.outputs[0]
+    CC = s.cache_write(C, "stack")
+    yo, xo, yi, xi = s[C].tile(*s[C].op.axis, 4, 8)
+    s[C].reorder(yo, yi, xo, xi)
+    s[CC].compute_at(s[C], xo)
+    s[C].vthread(yi)
+    s[C].vectorize(xi)
+
+
 def _notes(s: t.Schedule, c: Case) -> None:
     stage = s[c.outputs[0]]
     stage.pragma(stage.op.axis[0], "auto_unroll_max_step", 16)
@@ -149,6 +178,9 @@ VERBS: dict[str, Say] = {
         _rfactor,
         _rfactor_outer,
         _set_scope,
+        _aligned,
+        _double_buffer,
+        _vthread,
         _notes,
     )
 }
@@ -226,7 +258,7 @@ def test_bind() -> None:
     s[C].bind(yo, t.thread_axis("blockIdx.y"))
     s[C].bind(xo, "blockIdx.x")
     s[C].bind(xi, t.thread_axis((0, 8), "threadIdx.x"))
-    s[C].vthread(yi)
+    s[C].bind(yi, "vthread")
     case.check(t.build(s, case.args, target="interp"))
     for axis in ("blockIdx.y", "blockIdx.x", "threadIdx.x", "vthread"):
         assert axis in str(s)
@@ -252,3 +284,44 @@ def test_symbolic_sizes() -> None:
     with pytest.raises(InputError, match="the size n is not known"):
         t.lower(s, [X, Y])
     assert "X: float32[5, 9]" in repr(t.lower(s, [X, Y], sizes={n: 5, m: 9}))
+
+
+def test_steps_of_a_recurrence() -> None:
+    case = recurrence()
+    s = t.create_schedule(case.outputs[0].op)
+    (Y,), (init, half, update) = case.outputs, (stage.tensors[0] for stage in s.stages[:3])
+    for stage in (half, update):
+        s[stage].vectorize(s[stage].split(s[stage].op.axis[1], 4)[1])
+    s[init].unroll(s[init].op.axis[1])
+    check(s, case)
+    assert str(s).count("in 4 vector") == 2
+    with pytest.raises(ScheduleError, match="s is no loop of update"):
+        s[update].unroll(s[update].op.axis[0])
+    with pytest.raises(ScheduleError, match="update belongs to a recurrence"):
+        s.cache_write(update, "stack")
+    s[Y].parallel(s[Y].op.axis[0])
+    with pytest.raises(ScheduleError, match=r"s\[Y\]\.parallel\(s\)"):
+        str(s)
+
+
+def test_pairs() -> None:
+    """Two tensors of one reduction are placed, staged and factored together."""
+    for say in ("reorder", "cache_write", "rfactor", "compute_at"):
+        X, k = t.placeholder((6, 9)), t.reduce_axis((0, 9))
+        V, I = t.compute((6,), lambda i: t.argmax(X[i, k], axis=k))  # noqa: E741
+        Y = t.compute((6,), lambda i: V[i] + I[i].astype("float32"))
+        case = Case((X,), (Y,), lambda x: x.max(1) + x.argmax(1))
+        s = t.create_schedule(Y.op)
+        (i,) = s[V].op.axis
+        if say == "reorder":
+            s[V].reorder(k, i)
+            s[V].vectorize(i)
+        if say == "cache_write":
+            VC, IC = s.cache_write(V, "stack")
+            s[IC].compute_at(s[V], s[V].op.axis[0])
+        if say == "rfactor":
+            VF, IF = s.rfactor(V, s[V].split(k, 3)[1])
+            s[VF].compute_at(s[I], i)
+        if say == "compute_at":
+            s[V].compute_at(s[Y], s[Y].op.axis[0])
+        check(s, case)

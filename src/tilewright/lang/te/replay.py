@@ -7,8 +7,9 @@ The stages' plain nests stand one after the other. Then:
    into them: the stage is placed (compute_at); its splits and fusions follow as written, each
    putting the loops that it needs next to one another; then its loops are put in their final order,
    the start of a reduction becoming a nest of its own where reduction loops go outside of others;
-3. memories: set_scope, storage_align, double_buffer; 4. loop kinds and notes: parallel, unroll,
-   vectorize, bind, annotate; 5. tensorize; each from the first stage to the last, as written.
+3. memories: set_scope, storage_align, double_buffer; 4. vthread; 5. loop kinds and notes:
+   parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
+   as written.
 
 A loop of one iteration does not exist in a program, and what is said about it holds by itself.
 """
@@ -30,7 +31,7 @@ from tilewright.schedule import Schedule
 
 _MEMORY: Final = ("set_scope", "storage_align", "double_buffer")
 _KINDS: Final = ("parallel", "unroll", "vectorize", "bind", "annotate")
-_PHASES: Final = (_MEMORY, _KINDS, ("tensorize",))
+_PHASES: Final = (_MEMORY, ("vthread",), _KINDS, ("tensorize",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,12 @@ class Replayed:
 
 @dataclass(slots=True)
 class _Nest:
-    """A stage's loops in the program: by handle, and of the nest that starts its reduction."""
+    """A stage's loops in the program: by handle, and of the nests that start its reduction."""
 
     stage: Stage
-    buffer: str
+    buffers: tuple[str, ...]
     names: dict[Handle, str]
-    starts: dict[Handle, str] = field(default_factory=dict)
+    starts: dict[Handle, list[str]] = field(default_factory=dict)
     order: list[Handle] = field(default_factory=list)
 
 
@@ -59,7 +60,7 @@ def replay(stages: Sequence[Stage], program: Program) -> Replayed:
     for stage in stages:
         if stage.attach is not None and stage.attach.how == "inline":
             with _naming(stage.attach.line):
-                s.compute_inline(nests[stage].buffer)
+                s.compute_inline(nests[stage].buffers[0])
     for stage in reversed(stages):
         if stage.attach is not None and stage.attach.how == "at":
             _place(s, nests, stage)
@@ -77,8 +78,8 @@ def _nest(stage: Stage, program: Program) -> _Nest:
     names: dict[Handle, str] = {
         a: program.loops[stage.op, a] for a in axes if (stage.op, a) in program.loops
     }
-    buffer = program.buffers[stage.op.outputs[0]].name
-    return _Nest(stage, buffer, names, order=list(axes))
+    buffers = tuple(program.buffers[t].name for t in stage.op.outputs)
+    return _Nest(stage, buffers, names, order=list(axes))
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
         at = attach.stage.leaves.index(attach.loop)
         around = [x for x in attach.stage.leaves[: at + 1] if x in consumer.names]
         if around:
-            s.compute_at(nests[stage].buffer, consumer.names[around[-1]])
+            s.compute_at(nests[stage].buffers[0], consumer.names[around[-1]])
 
 
 # -- the loops of one stage
@@ -177,22 +178,25 @@ def _order(s: Schedule, nest: _Nest, wanted: list[Handle]) -> None:
         return
     first = existing.index(bound[0])
     inside = [x for x in free if existing.index(x) > first]
-    made = s.decompose_reduction(nest.buffer, nest.names[inside[0]])
-    nest.starts = dict(zip(inside, made, strict=True))
+    for buffer in nest.buffers:
+        made = s.decompose_reduction(buffer, nest.names[inside[0]])
+        for x, name in zip(inside, made, strict=True):
+            nest.starts.setdefault(x, []).append(name)
     s.reorder(*(nest.names[x] for x in existing[first:]))
 
 
 def _apply(
     s: Schedule, nest: _Nest, line: Line, mark: tuple[str, Handle | None, tuple[Any, ...]]
 ) -> None:
-    """A primitive on a loop, and on its twin in the nest that starts the reduction."""
+    """A primitive on a loop, and on its twins in the nests that start the reduction."""
     verb, loop, args = mark
     primitive: Callable[..., Any] = getattr(s, verb)
     with _naming(line):
         if loop is None:
-            primitive(nest.buffer, *args)
+            for buffer in nest.buffers:
+                primitive(buffer, *args)
             return
-        if verb != "tensorize" and loop in nest.starts:
-            primitive(nest.starts[loop], *args)
+        for start in nest.starts.get(loop, ()) if verb != "tensorize" else ():
+            primitive(start, *args)
         if loop in nest.names:
             primitive(nest.names[loop], *args)

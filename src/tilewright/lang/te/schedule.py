@@ -11,7 +11,7 @@ from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Handle, Line, Stage
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.te.naming import assigned, caller_line
-from tilewright.notation.te.nodes import Compute, Op, Placeholder, Tensor
+from tilewright.notation.te.nodes import Compute, Op, Placeholder, Recurrence, Tensor
 from tilewright.notation.te.program import Program, Sizes, check_static, lower, order, sizes_of
 from tilewright.schedule import Schedule as Primitives
 from tilewright.schedule import Trace
@@ -29,9 +29,12 @@ class Schedule:
 
     def __init__(self, outputs: Sequence[Tensor]) -> None:
         self.outputs = tuple(outputs)
-        self.stages = [
-            Stage(op, op.outputs) for op in order(outputs) if not isinstance(op, Placeholder)
-        ]
+        self.stages: list[Stage] = []
+        for op in order(outputs):
+            if isinstance(op, Recurrence):
+                self.stages += [Stage(step, step.outputs, op) for step in op.steps]
+            if not isinstance(op, Placeholder):
+                self.stages.append(Stage(op, op.outputs))
         self.inputs = tuple(op.output for op in order(outputs) if isinstance(op, Placeholder))
 
     def __getitem__(self, of: Tensor | Op) -> Stage:
@@ -64,13 +67,14 @@ class Schedule:
         label = name or (assigned() or [f"{tensor.name}.{scope}"])[0]
         made, op = dataflow.cached(tensor, label, scope)
         for stage in stages:
-            if not isinstance(stage.op, Compute) or not dataflow.reads(stage.op, tensor):
+            found = _rewritable(stage, line)
+            if not dataflow.reads(found, tensor):
                 raise ScheduleError(
                     f"{stage.name} does not read {tensor.name}",
                     where=str(line),
                     hint="name stages that do",
                 )
-            stage.op = dataflow.reading(stage.op, tensor, made)
+            stage.op = dataflow.reading(found, tensor, made)
         self.stages.insert(min(map(self.stages.index, stages)), Stage(op, (made,)))
         return made
 
@@ -109,9 +113,7 @@ class Schedule:
 
     def _compute(self, tensor: Tensor, line: Line) -> tuple[Stage, Compute]:
         stage = self[tensor]
-        if not isinstance(stage.op, Compute):
-            raise ScheduleError(f"{tensor.name} is no compute", where=str(line))
-        return stage, stage.op
+        return stage, _rewritable(stage, line)
 
     # -- the program
 
@@ -130,7 +132,8 @@ class Schedule:
         given = (*self.inputs, *self.outputs) if params is None else tuple(params)
         outputs = [t for t in given if not isinstance(t.op, Placeholder)]
         label = name or "_".join(t.name for t in outputs)
-        return lower(_identifier(label), [s.op for s in self.stages], given, outputs, sizes)
+        ops = [s.op for s in self.stages if s.within is None]
+        return lower(_identifier(label), ops, given, outputs, sizes)
 
     def replay(
         self,
@@ -185,6 +188,17 @@ def create_schedule(ops: Any) -> Schedule:
         if isinstance(op, Compute):
             check_static(op)
     return Schedule(list(outputs))
+
+
+def _rewritable(stage: Stage, line: Line) -> Compute:
+    """The operation of a stage that may be given another one."""
+    if stage.within is not None or not isinstance(stage.op, Compute):
+        raise ScheduleError(
+            f"{stage.name} belongs to a recurrence, whose operations stay as they are",
+            where=str(line),
+            hint="stage what it reads before, in a compute of its own",
+        )
+    return stage.op
 
 
 def _line(verb: str, *args: Any) -> Line:

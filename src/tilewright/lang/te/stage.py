@@ -15,7 +15,7 @@ from tilewright.compute.nodes import CC
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
 from tilewright.notation.te.naming import caller_line, fresh
-from tilewright.notation.te.nodes import Axis, Op, Tensor
+from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.schedule.primitives.tile import Tail
 
 
@@ -105,11 +105,13 @@ class Attach:
 class Stage:
     """One operation: its loops now (outermost first), and the records to replay.
 
-    tensors: the names under which the schedule knows it, `s[tensor]`.
+    tensors: the names under which the schedule knows it, `s[tensor]`. within: the recurrence that
+    it is a step of, whose loop over the time then stands for its axis 0.
     """
 
     op: Op
     tensors: tuple[Tensor, ...]
+    within: Recurrence | None = None
     leaves: list[Handle] = field(default_factory=list)
     relations: list[Split | Fuse] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
@@ -118,7 +120,8 @@ class Stage:
     _taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.leaves = [*self.op.axis, *self.op.reduce_axis]
+        axis = self.op.axis[1:] if self.within else self.op.axis
+        self.leaves = [*axis, *self.op.reduce_axis]
         self._taken = {a.name for a in self.leaves}
 
     @property
@@ -212,7 +215,7 @@ class Stage:
         self._mark("parallel", loop)
 
     def bind(self, loop: Handle, thread: ThreadAxis | str) -> None:
-        """Its iterations on an axis of a GPU, or virtual threads: `thread_axis("threadIdx.x")`."""
+        """Its iterations on an axis of a GPU, `thread_axis("threadIdx.x")`, or on "vthread"."""
         axis = thread.tag if isinstance(thread, ThreadAxis) else thread
         if axis not in AXES:
             hint = f"one of {', '.join(AXES)}"
@@ -220,8 +223,8 @@ class Stage:
         self._mark("bind", loop, axis)
 
     def vthread(self, loop: Handle) -> None:
-        """Its iterations as virtual threads, interleaved."""
-        self._mark("bind", loop, "vthread")
+        """Its iterations as virtual threads, interleaved statement by statement."""
+        self._mark("vthread", loop)
 
     def annotate(self, loop: Handle, key: str, value: Any = True) -> None:
         """A note for what reads the kernel later."""
