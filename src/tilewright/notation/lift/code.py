@@ -10,12 +10,12 @@ from tilewright.base.errors import InputError
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.loops.nodes import Stmt, Store, Update, loop
 from tilewright.notation.lift.pending import step_of
-from tilewright.notation.lift.producer import Frame, Produced
+from tilewright.notation.lift.producer import Frame, Produced, Typed
 from tilewright.notation.lift.sizes import leaves
 from tilewright.notation.lift.tidy import tidy
 from tilewright.notation.lift.types import Array as ArrayType
-from tilewright.notation.lift.types import TupleType, Type, Vector
-from tilewright.notation.lift.views import Array, View, number, of_buffers, scalar, shifted
+from tilewright.notation.lift.types import Scalar, TupleType, Type, Vector
+from tilewright.notation.lift.views import Array, View, of_buffers, scalar, shifted
 
 _LETTERS = "ijklmn"
 # Values for these spaces are written where they are going, not to memory of their own first.
@@ -69,8 +69,9 @@ class Code:
             body(v)
         self.emit(loop(v, length, frame.close(), kind))
 
-    def into(self, view: View, t: Type, to: View) -> None:
-        """Write a value of type `t` to its destination, leaf by leaf."""
+    def into(self, value: Typed, to: View) -> None:
+        """Write a value to its destination, leaf by leaf."""
+        view, t = value
         if isinstance(view, Produced):
             if view.made is None and view.space in _OUTER:
                 view.write(to)
@@ -78,29 +79,26 @@ class Code:
             view = view.read()
         match t:
             case ArrayType(item, _):
-                start = 0
-                for part in view.parts:
-                    place = shifted(to, start, part.length)
-                    self.into(part, ArrayType(item, const(part.length)), place)
-                    start += part.length
-                if not view.parts:
-                    self._elements(view, item, to, "serial")
-            case Vector():
-                self._elements(view, None, to, "vector")
+                self._array(view, item, to)
+            case Vector(dtype, width):
+                self.loop(width, "vector", self._copy(view, Scalar(dtype), to))
             case TupleType(items):
                 for v, item, place in zip(view, items, to, strict=True):
-                    self.into(v, item, place)
+                    self.into(Typed(v, item), place)
             case _:
                 self.store(to, scalar(view))
 
-    def _elements(self, view: View, item: Type | None, to: Array, kind: str) -> None:
-        def element(i: Expr) -> None:
-            if item is None:
-                self.store(to.at(i), scalar(view.at(i)))
-            else:
-                self.into(view.at(i), item, to.at(i))
+    def _array(self, view: Array, item: Type, to: Array) -> None:
+        if not view.parts:
+            self.loop(view.length, "serial", self._copy(view, item, to))
+        start = 0
+        for part in view.parts:
+            t = ArrayType(item, const(part.length))
+            self.into(Typed(part, t), shifted(to, start, part.length))
+            start += part.length
 
-        self.loop(view.length, kind, element)
+    def _copy(self, view: Array, item: Type, to: Array) -> Callable[[Expr], None]:
+        return lambda i: self.into(Typed(view.at(i), item), to.at(i))
 
     def store(self, to: Load, value: Expr) -> None:
         """`to = value`; a step of a declared reduction where it says `to = to + v`."""
@@ -159,8 +157,3 @@ class Code:
             candidate = f"{name}_{count}"
         self.names.add(candidate)
         return candidate
-
-
-def extent(t: ArrayType) -> int:
-    """The length of an array type as a number."""
-    return number(t.length)

@@ -19,7 +19,7 @@ a program is translated with its destination in hand, as in Atkey, Steuwer, Lind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilewright.base.errors import InputError
@@ -28,13 +28,13 @@ from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.notation.lift import folds, scalars, views
 from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.code import Code, extent
+from tilewright.notation.lift.code import Code
 from tilewright.notation.lift.infer import Scope as Types
 from tilewright.notation.lift.lengths import Sizes
-from tilewright.notation.lift.producer import Produced
+from tilewright.notation.lift.producer import Produced, Typed
 from tilewright.notation.lift.sizes import specialised
 from tilewright.notation.lift.stages import leaf_buffers
-from tilewright.notation.lift.translator import Scope, Translator, Typed
+from tilewright.notation.lift.translator import Scope, Translator, Use
 from tilewright.notation.lift.types import Array as ArrayType
 from tilewright.notation.lift.views import Array, Reads, View, number, of_buffers, scalar
 
@@ -77,8 +77,8 @@ def lower(
     outputs = leaf_buffers("out", typing.result)
     code = Code(spaces, {b.name for b in (*inputs, *outputs)})
     scope = Scope(env, Types(dict(zip(fixed.params, typing.params, strict=True))))
-    value, t = Translator(code, _PATTERNS).value(fixed.body, scope)
-    code.into(value, t, of_buffers(t, outputs))
+    value = Translator(code, _PATTERNS).value(fixed.body, scope)
+    code.into(value, of_buffers(value.type, outputs))
     return Kernel(name, (*inputs, *outputs), tuple(outputs), code.frames[0].close())
 
 
@@ -96,142 +96,136 @@ def _makes(f: n.Fun) -> bool:
     )
 
 
-# -- functions: (translator, pattern, scope, values with types) -> view
+# -- patterns
 
 
-def _lambda(w: Translator, f: n.Lambda, s: Scope, *args: Typed) -> View:
-    env = {**s.env, **{p: v for p, (v, _) in zip(f.params, args, strict=True)}}
-    types = s.types.inner(f.params, tuple(t for _, t in args))
-    return w.value(f.body, Scope(env, types))[0]
+def _lambda(u: Use) -> View:
+    types = u.scope.types.inner(u.f.params, tuple(a.type for a in u.args))
+    bound = zip(u.f.params, (a.view for a in u.args), strict=True)
+    return u.translator.value(u.f.body, Scope({**u.scope.env, **dict(bound)}, types)).view
 
 
-def _compose(w: Translator, f: n.Compose, s: Scope, *args: Typed) -> View:
-    values: Sequence[Typed] = args
-    for g in f.funs:
-        values = [(w.call(g, values, s), w.result(g, values, s))]
-    return values[0][0]
+def _compose(u: Use) -> View:
+    first, *rest = u.f.funs
+    value = u.call(first, *u.args)
+    for g in rest:
+        value = u.call(g, value)
+    return value.view
 
 
-def _scalar(w: Translator, f: n.ScalarFun, s: Scope, *args: Typed) -> View:
-    if isinstance(f, n.Builtin) and f.name == "id":
-        return args[0][0]
-    return scalars.body(f, [scalar(v) for v, _ in args])
+def _scalar(u: Use) -> View:
+    if isinstance(u.f, n.Builtin) and u.f.name == "id":
+        return u.x
+    return scalars.body(u.f, [scalar(a.view) for a in u.args])
 
 
-def _map(w: Translator, f: n.Map, s: Scope, x: Typed) -> View:
-    (item,) = w.body(f, [x], s)
-    t = w.result(f, [x], s)
-    reads = Reads.STATEMENTS if _makes(f.f) else min(x[0].reads, Reads.EXPRESSION)
-    lazy = replace(views.mapped(lambda e: w.call(f.f, [(e, item)], s), x[0]), reads=reads)
-    made = w.produced(t, lambda to: w.code.into(lazy, t, to))
+def _map(u: Use) -> View:
+    plain = min(u.x.reads, Reads.EXPRESSION)
+    lazy = views.mapped(lambda e: u.body(e).view, u.x)
+    lazy = replace(lazy, reads=Reads.STATEMENTS if _makes(u.f.f) else plain)
+    made = u.produced(lambda to: u.code.into(Typed(lazy, u.type), to))
     made.lazy = lazy
     return made
 
 
-def _map_loop(w: Translator, f: n.AnyMap, s: Scope, x: Typed) -> View:
-    kind, (item,) = _LOOPS[type(f)], w.body(f, [x], s)
-    if isinstance(f, n.MapGlb | n.MapWrg | n.MapLcl):
-        kind = f"{kind}.{'xyz'[f.dim]}"
-    if isinstance(f, n.MapLcl) and not any(k.startswith("blockIdx") for k in w.code.kinds):
-        raise InputError("MapLcl is not inside MapWrg", code="TW-LIFT-NEST", where=repr(f))
-    t = w.result(f, [x], s)
-    assert isinstance(t, ArrayType)
+def _map_loop(u: Use) -> View:
+    kind = _LOOPS[type(u.f)]
+    if isinstance(u.f, n.MapGlb | n.MapWrg | n.MapLcl):
+        kind = f"{kind}.{'xyz'[u.f.dim]}"
+    if isinstance(u.f, n.MapLcl) and not any(k.startswith("blockIdx") for k in u.code.kinds):
+        raise InputError("MapLcl is not inside MapWrg", code="TW-LIFT-NEST", where=repr(u.f))
+    return _loop(u, kind, u.x)
 
+
+def _loop(u: Use, kind: str, x: Array) -> View:
     def write(to: View) -> None:
-        def element(i: Expr) -> None:
-            w.code.into(w.call(f.f, [(x[0].at(i), item)], s), t.item, to.at(i))
+        u.code.loop(u.length, kind, lambda i: u.code.into(u.body(x.at(i)), to.at(i)))
 
-        w.code.loop(extent(t), kind, element)
-
-    return w.produced(t, write)
+    return u.produced(write)
 
 
-def _map_seq_slide(w: Translator, f: n.MapSeqSlide, s: Scope, x: Typed) -> View:
-    size, step = number(f.size), number(f.step)
-    keep, (window,) = size - step, w.body(f, [x], s)
-    t = w.result(f, [x], s)
-    assert isinstance(t, ArrayType) and isinstance(window, ArrayType)
-    item = window.item
+def _map_seq_slide(u: Use) -> View:
+    size, step = number(u.f.size), number(u.f.step)
+    keep, code = size - step, u.code
     if keep <= 0:
-        return _map_loop(
-            w, n.MapSeq(f.f), s, (views.slide(x[0], size, step), ArrayType(window, t.length))
-        )
+        return _loop(u, "serial", views.slide(u.x, size, step))
+    (window,) = u.body_types()
+    assert isinstance(window, ArrayType)
 
     def write(to: View) -> None:
-        code = w.code
         kept = code.allocate(window, "private", "window")
 
         def take(j: int, source: View) -> None:
-            code.into(source, item, kept.at(const(j)))
+            code.into(Typed(source, window.item), kept.at(const(j)))
 
         def element(i: Expr) -> None:
             for j in range(keep, size):
-                take(j, x[0].at(views.plain(i * step + j)))
-            code.into(w.call(f.f, [(kept, window)], s), t.item, to.at(i))
+                take(j, u.x.at(views.plain(i * step + j)))
+            code.into(u.body(kept), to.at(i))
             for j in range(keep):
                 take(j, kept.at(const(j + step)))
 
         for j in range(keep):
-            take(j, x[0].at(const(j)))
-        code.loop(extent(t), "serial", element)
+            take(j, u.x.at(const(j)))
+        code.loop(u.length, "serial", element)
 
-    return w.produced(t, write)
-
-
-def _iterate(w: Translator, f: n.Iterate, s: Scope, x: Typed) -> View:
-    for _ in range(f.times):
-        x = w.call(f.f, [x], s), w.result(f.f, [x], s)
-    return x[0]
+    return u.produced(write)
 
 
-def _concat(w: Translator, f: n.Concat, s: Scope, *xs: Typed) -> View:
-    if not any(isinstance(v, Produced) for v, _ in xs):
-        return views.concat(*(w.guarded(v, t) for v, t in xs))
+def _iterate(u: Use) -> View:
+    value = u.args[0]
+    for _ in range(u.f.times):
+        value = u.call(u.f.f, value)
+    return value.view
+
+
+def _concat(u: Use) -> View:
+    if not any(isinstance(a.view, Produced) for a in u.args):
+        return views.concat(*map(u.translator.guarded, u.args))
 
     def write(to: View) -> None:
         start = 0
-        for v, t in xs:
-            w.code.into(v, t, views.shifted(to, start, v.length))
-            start += v.length
+        for part in u.args:
+            length = part.view.length
+            u.code.into(part, views.shifted(to, start, length))
+            start += length
 
-    return w.produced(w.result(f, xs, s), write)
-
-
-def _pad_constant(w: Translator, f: n.PadConstant, s: Scope, x: Typed) -> View:
-    inside, outside = w.guarded(*x), w.guarded(*w.here(f.value, s))
-    return views.pad_constant(inside, number(f.left), number(f.right), outside)
+    return u.produced(write)
 
 
-def _vectorize(w: Translator, f: n.Vectorize, s: Scope, *args: Typed) -> View:
-    lanes = w.body(f, args, s)
-
-    def lane(i: Expr) -> View:
-        return w.call(f.f, [(v.at(i), t) for (v, _), t in zip(args, lanes, strict=True)], s)
-
-    return Array(f.width, lane)
+def _pad_constant(u: Use) -> View:
+    inside = u.translator.guarded(u.args[0])
+    outside = u.translator.guarded(u.term(u.f.value))
+    return views.pad_constant(inside, number(u.f.left), number(u.f.right), outside)
 
 
-def _to(w: Translator, f: n.To, s: Scope, *args: Typed) -> View:
-    value, t = w.call(f.f, args, s), w.result(f.f, args, s)
-    if isinstance(value, Produced) and value.made is None and value.space is None:
-        return Produced(t, value.write, value.frame, w.code, f.space)
-    return w.produced(t, lambda to: w.code.into(value, t, to), f.space)
+def _vectorize(u: Use) -> View:
+    return Array(u.f.width, lambda i: u.body(*(a.view.at(i) for a in u.args)).view)
 
 
-def _device_op(w: Translator, f: n.DeviceOp, s: Scope, *args: Typed) -> View:
-    operands = [(w.named(v, t), t) for v, t in args]
-    t = w.result(f, args, s)
+def _to(u: Use) -> View:
+    value = u.call(u.f.f, *u.args)
+    view = value.view
+    if isinstance(view, Produced) and view.made is None and view.space is None:
+        return Produced(u.type, view.write, view.frame, u.code, u.f.space)
+    made = u.produced(lambda to: u.code.into(value, to))
+    made.space = u.f.space
+    return made
+
+
+def _device_op(u: Use) -> View:
+    operands = [Typed(u.translator.named(a), a.type) for a in u.args]
+    inside = Translator(u.code, _PATTERNS, in_place=True)
 
     def write(to: View) -> None:
-        inside = Translator(w.code, _PATTERNS, in_place=True)
-        with w.code.block() as frame:
-            w.code.into(inside.call(f.meaning, operands, s), t, to)
-        w.code.emit(Unit(f.name, None, (), frame.close()))
+        with u.code.block() as frame:
+            u.code.into(inside.call(u.f.meaning, u.scope, *operands), to)
+        u.code.emit(Unit(u.f.name, None, (), frame.close()))
 
-    return w.produced(t, write)
+    return u.produced(write)
 
 
-_PATTERNS: Mapping[type[n.Fun], Callable[..., View]] = {
+_PATTERNS: Mapping[type[n.Fun], Callable[[Use], View]] = {
     n.Lambda: _lambda,
     n.Compose: _compose,
     n.UserFun: _scalar,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.loops.nodes import Alloc, Stmt, block
@@ -34,6 +34,13 @@ class Frame:
         for b in reversed(self.allocs):
             body = Alloc(b, body)
         return body
+
+
+class Typed(NamedTuple):
+    """A value with its type."""
+
+    view: View
+    type: Type
 
 
 class Memory(Protocol):

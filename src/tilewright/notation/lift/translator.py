@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,10 @@ from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.code import Code
 from tilewright.notation.lift.infer import Scope as Types
 from tilewright.notation.lift.infer import arguments_of_body, result, type_of, unpacked
-from tilewright.notation.lift.producer import Produced, inverse_of_all, invertible
+from tilewright.notation.lift.producer import Produced, Typed, inverse_of_all, invertible
+from tilewright.notation.lift.types import Array as ArrayType
 from tilewright.notation.lift.types import Scalar, Type
 from tilewright.notation.lift.views import LAYOUT, Array, Reads, View, number
-
-# A value and its type.
-Typed = tuple[View, Type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +35,14 @@ class Translator:
     """
 
     code: Code
-    patterns: Mapping[type[n.Fun], Callable[..., View]]
+    patterns: Mapping[type[n.Fun], Callable[[Use], View]]
     in_place: bool = False
 
     def value(self, term: n.Term, scope: Scope) -> Typed:
         """A term with its type."""
         if term not in scope.known:
-            scope.known[term] = self._value(term, scope), type_of(term, scope.types)
+            scope.known[term] = Typed(self._value(term, scope), type_of(term, scope.types))
         return scope.known[term]
-
-    def here(self, term: n.Term, scope: Scope) -> Typed:
-        """A term inside a pattern: evaluated anew in the block where the pattern runs."""
-        return self.value(term, Scope(scope.env, scope.types))
 
     def _value(self, term: n.Term, scope: Scope) -> View:
         match term:
@@ -59,78 +53,125 @@ class Translator:
             case n.Apply(f, args):
                 values = [self.value(a, scope) for a in args]
                 if isinstance(f, n.Lambda):
-                    values = [(self.named(v, t), t) for v, t in values]
-                return self.call(f, values, scope)
+                    values = [Typed(self.named(v), v.type) for v in values]
+                return self.call(f, scope, *values).view
             case n.Tuple(items):
-                return tuple(self.value(i, scope)[0] for i in items)
+                return tuple(self.value(i, scope).view for i in items)
             case n.Fill(value, length):
-                filled = self.value(value, scope)[0]
+                filled = self.value(value, scope).view
                 reads = Reads.MEMORY if in_memory(filled) else Reads.EXPRESSION
                 return Array(number(length), lambda i: filled, reads=reads)
             case n.Iota(length):
                 return Array(number(length), lambda i: i, reads=Reads.MEMORY)
         raise TypeError(type(term).__name__)
 
-    def call(self, f: n.Fun, args: Sequence[Typed], scope: Scope) -> View:
+    def call(self, f: n.Fun, scope: Scope, *args: Typed) -> Typed:
         """`f` applied; one tuple may stand for several arguments."""
-        types = tuple(t for _, t in args)
+        types = tuple(a.type for a in args)
         items = unpacked(f, types)
         if items is not types:
-            args = [(args[0][0][k], t) for k, t in enumerate(items)]
-        if len(args) == 1 and isinstance(args[0][0], Produced):
-            moved = self._moved(f, args[0], scope)
-            if moved is not None:
-                return moved
-        if type(f) in LAYOUT and type(f) is not n.Concat:
-            return LAYOUT[type(f)](f, *(v for v, _ in args))
-        return self.patterns[type(f)](self, f, scope, *args)
+            whole = args[0].view
+            args = tuple(Typed(whole[k], t) for k, t in enumerate(items))
+        use = Use(self, f, scope, args, result(f, items, scope.types))
+        return Typed(self._view(use), use.type)
 
-    def result(self, f: n.Fun, args: Sequence[Typed], scope: Scope) -> Type:
-        """The type of `f` applied to these."""
-        return result(f, tuple(t for _, t in args), scope.types)
+    def _view(self, use: Use) -> View:
+        kind = type(use.f)
+        if isinstance(use.x, Produced) and use.x.made is None and invertible(use.f):
+            return self._moved(use)
+        if kind in LAYOUT and kind is not n.Concat:
+            return LAYOUT[kind](use.f, *(a.view for a in use.args))
+        return self.patterns[kind](use)
 
-    def body(self, f: Any, args: Sequence[Typed], scope: Scope) -> tuple[Type, ...]:
-        """The types of the arguments of `f.f`."""
-        return arguments_of_body(f, tuple(t for _, t in args), scope.types)
+    def _moved(self, use: Use) -> View:
+        """A pattern that only moves data: the destination moves instead of the value."""
+        value, t = use.args[0]
 
-    def produced(
-        self, t: Type, write: Callable[[View], None], space: str | None = None
-    ) -> Produced:
+        def types(g: n.Fun, a: Type) -> Type:
+            return result(g, (a,), use.scope.types)
+
+        def write(to: View) -> None:
+            value.write(inverse_of_all(use.f, types, t, to))
+
+        moved = Produced(use.type, write, value.frame, self.code, value.space)
+        if value.lazy is not None:
+            moved.lazy = self.call(use.f, use.scope, Typed(value.lazy, t)).view
+        return moved
+
+    def produced(self, t: Type, write: Callable[[View], None]) -> Produced:
         """A value made in the block being written."""
-        return Produced(t, write, self.code.frames[-1], self.code, space)
+        return Produced(t, write, self.code.frames[-1], self.code)
 
-    def named(self, view: View, t: Type) -> View:
+    def named(self, value: Typed) -> View:
         """In memory, unless it only moves what is there already."""
+        view, t = value
         if isinstance(view, Produced):
             return view.place()
         if isinstance(t, Scalar) or in_memory(view):
             return view
-        return self.produced(t, lambda to: self.code.into(view, t, to)).place()
+        return self.produced(t, lambda to: self.code.into(value, to)).place()
 
-    def guarded(self, view: View, t: Type) -> View:
+    def guarded(self, value: Typed) -> View:
         """A view that may be read under a condition: no statement is needed for it there."""
+        view = value.view
         if isinstance(view, Array | Produced) and view.reads is Reads.STATEMENTS:
-            return self.named(view, t)
+            return self.named(value)
         return view
 
-    def _moved(self, f: n.Fun, arg: Typed, scope: Scope) -> View | None:
-        """A pattern that only moves data: the destination moves instead of the value."""
-        view, t = arg
-        if view.made is not None or not invertible(f):
-            return None
 
-        def types(g: n.Fun, a: Type) -> Type:
-            return result(g, (a,), scope.types)
+@dataclass(frozen=True, eq=False, slots=True)
+class Use:
+    """A pattern where it is applied: to `args`, with a result of `type`."""
 
-        lazy = None if view.lazy is None else self.call(f, [(view.lazy, t)], scope)
-        return Produced(
-            types(f, t),
-            lambda to: view.write(inverse_of_all(f, types, t, to)),
-            view.frame,
-            self.code,
-            view.space,
-            lazy,
-        )
+    translator: Translator
+    f: Any
+    scope: Scope
+    args: tuple[Typed, ...]
+    type: Type
+
+    @property
+    def code(self) -> Code:
+        """What is being written."""
+        return self.translator.code
+
+    @property
+    def x(self) -> View:
+        """The first argument."""
+        return self.args[0].view if self.args else None
+
+    @property
+    def item(self) -> Type:
+        """The type of the result's elements."""
+        assert isinstance(self.type, ArrayType)
+        return self.type.item
+
+    @property
+    def length(self) -> int:
+        """The length of the result."""
+        assert isinstance(self.type, ArrayType)
+        return number(self.type.length)
+
+    def call(self, f: n.Fun, *args: Typed) -> Typed:
+        """A function applied in the same scope."""
+        return self.translator.call(f, self.scope, *args)
+
+    def body(self, *views: View) -> Typed:
+        """The pattern's own function, applied to views of the types that it is given."""
+        types = self.body_types()
+        return self.call(self.f.f, *(Typed(v, t) for v, t in zip(views, types, strict=True)))
+
+    def body_types(self) -> tuple[Type, ...]:
+        """The types of the arguments of the pattern's own function."""
+        types = tuple(a.type for a in self.args)
+        return arguments_of_body(self.f, types, self.scope.types)
+
+    def term(self, term: n.Term) -> Typed:
+        """A term inside the pattern: evaluated anew in the block where the pattern runs."""
+        return self.translator.value(term, Scope(self.scope.env, self.scope.types))
+
+    def produced(self, write: Callable[[View], None]) -> Produced:
+        """The result, as what `write` writes."""
+        return self.translator.produced(self.type, write)
 
 
 def in_memory(view: View) -> bool:
