@@ -11,7 +11,8 @@ The stages' plain nests stand one after the other. Then:
    parallel, unroll, vectorize, bind, annotate; 6. tensorize; each from the first stage to the last,
    as written.
 
-A loop of one iteration does not exist in a program, and what is said about it holds by itself.
+A loop of one iteration does not exist in a program, and what is said about it holds by itself; so
+do the loops of a stage that is computed inline.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def replay(stages: Sequence[Stage], program: Program) -> Replayed:
         if stage.attach is not None and stage.attach.how == "inline":
             with _naming(stage.attach.line):
                 s.compute_inline(nests[stage].buffers[0])
+            nests[stage] = _Nest(stage, (), {}, order=nests[stage].order)
     for stage in reversed(stages):
         if stage.attach is not None and stage.attach.how == "at":
             _place(s, nests, stage)
@@ -105,6 +107,11 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
             raise ScheduleError(
                 f"{attach.loop} is no loop of {attach.stage.name} any more",
                 hint=f"its loops are {', '.join(x.name for x in attach.stage.leaves)}",
+            )
+        if not consumer.buffers:
+            raise ScheduleError(
+                f"{attach.stage.name} is computed inline and has no loops",
+                hint="place it in a stage that reads that one",
             )
         at = attach.stage.leaves.index(attach.loop)
         around = [x for x in attach.stage.leaves[: at + 1] if x in consumer.names]
