@@ -7,7 +7,7 @@ Extents are small and odd as often as even, 1 included.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.base import dtypes
 from tilewright.compute.build import cast, map_, padded, reduce_
@@ -21,7 +21,20 @@ Made = tuple[Computation, Buffer]
 
 
 def random_kernel(r: random.Random) -> Kernel:
-    """A kernel of two to four Computations in a row."""
+    """The plain nests of `random_computations`."""
+    return plain(random_computations(r))
+
+
+def plain(computations: Sequence[Computation]) -> Kernel:
+    """The plain nests of a row of Computations, of which only the last one's result is returned."""
+    made = {o.tensor for c in computations for o in c.outputs}
+    read = dict.fromkeys(b for c in computations for b in c.inputs if b not in made)
+    outputs = [o.tensor for o in computations[-1].outputs]
+    return lower("p", computations, [*read, *outputs], outputs)
+
+
+def random_computations(r: random.Random) -> list[Computation]:
+    """Two to four Computations in a row, each over the result of the one before."""
     x = Buffer("X", (r.randint(1, 7), r.randint(2, 9)), i32)
     computations: list[Computation] = []
     source = x
@@ -35,7 +48,7 @@ def random_kernel(r: random.Random) -> Kernel:
         return Max(source[i, j], Sub(b[j], source[i, (w - 1) - j]))
 
     computations.append(map_("last", y, last))
-    return lower("p", computations, [x, b, y], [y])
+    return computations
 
 
 def _mirrored(r: random.Random, n: int, source: Buffer) -> Made:

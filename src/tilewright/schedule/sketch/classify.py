@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.expr.affine import Affine, affine
@@ -27,7 +27,8 @@ class Kind:
     """The sketch's name and the Computations it schedules.
 
     reduction, epilogue, vector: for `tiled` the reduction, the map behind it, and the vector
-    dimension. parts: for `attention` the scores, the rows and the output, each of its own kind.
+    dimension. dims: the epilogue's dimensions by the reduction's. parts: for `attention` the
+    scores, the rows and the output, each of its own kind.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     reduction: Computation | None = None
     epilogue: Computation | None = None
     vector: Dim | None = None
+    dims: Mapping[Dim, Dim] = field(default_factory=dict)
     parts: tuple[Kind, Kind, Kind] | None = None
 
 
@@ -78,13 +80,9 @@ def classify(computations: Sequence[Computation]) -> Kind:
         return Kind("map" if len(computations) == 1 else "plain", group)
     reductions = [c for c in computations if not c.is_map]
     if len(reductions) == 1 and computations[0] is reductions[0] and len(computations) <= 2:
-        r = reductions[0]
-        if len(r.outputs) == 1:
-            free = free_dims(r)
-            epilogue = computations[1] if len(computations) == 2 else None
-            alike = epilogue is None or set(free_dims(epilogue)) == set(free)
-            if free and alike and _contiguous_result(r, free[-1]):
-                return Kind("tiled", group, r, epilogue, free[-1])
+        tiled = _tiled(reductions[0], group)
+        if tiled is not None:
+            return tiled
     products = [c for c in reductions if _is_product(c)]
     if len(products) == 2 and computations[0] is products[0]:
         return _attention(computations, products[1]) or Kind("plain", group)
@@ -92,6 +90,49 @@ def classify(computations: Sequence[Computation]) -> Kind:
     if alike and all(_row_reduction(c) for c in reductions):
         return Kind("rows", group)
     return Kind("plain", group)
+
+
+def _tiled(r: Computation, group: tuple[Computation, ...]) -> Kind | None:
+    """A reduction and at most one map of the same points, in vectors along one dimension."""
+    free = free_dims(r)
+    epilogue = group[1] if len(group) == 2 else None
+    dims = {d: d for d in free} if epilogue is None else aligned(r, epilogue)
+    if len(r.outputs) != 1 or not free or dims is None:
+        return None
+    last = r if epilogue is None else epilogue
+    place = address(last.outputs[0].tensor[last.outputs[0].index])
+    # Best a dimension that is contiguous in an operand and in the result.
+    good = [d for d in free if stride(place, dims[d].var) == 1 and 1 in _strides(r, d)]
+    for vector in (*good, free[-1]):
+        if _contiguous_result(r, vector):
+            return Kind("tiled", group, r, epilogue, vector, dims)
+    return None
+
+
+def _strides(r: Computation, d: Dim) -> list[int | None]:
+    return [stride(address(a), d.var) for a in r.accesses]
+
+
+def aligned(r: Computation, epilogue: Computation) -> dict[Dim, Dim] | None:
+    """The map's dimension by the reduction's whose points are the same; None where they are not.
+
+    They are if the map has the same dimensions, or reads each result once, at a point of its own.
+    """
+    free = free_dims(r)
+    if set(free) == set(free_dims(epilogue)):
+        return {d: d for d in free}
+    out = r.outputs[0]
+    reads = [a for a in epilogue.accesses if a.buffer is out.tensor]
+    mine, theirs = ({d.var: d for d in dims} for dims in (free, free_dims(epilogue)))
+    if len(reads) != 1 or len(mine) != len(theirs):
+        return None
+    found: dict[Dim, Dim] = {}
+    for i, j in zip(out.index, reads[0].index, strict=True):
+        if i in mine and j in theirs and mine[i].extent == theirs[j].extent:
+            found[mine[i]] = theirs[j]
+        elif affine(i) != affine(j):
+            return None
+    return found if len(found) == len(mine) == len(set(found.values())) else None
 
 
 def _points(reduction: Computation) -> int:
@@ -134,14 +175,31 @@ def _written(c: Computation) -> set[Buffer]:
 
 def _contiguous_result(r: Computation, vector: Dim) -> bool:
     """Whether vectors along `vector` read contiguous or invariant data, or weights to be packed."""
-    accesses = list(r.accesses)
-    steps = [stride(address(a), vector.var) for a in accesses]
+    steps = _strides(r, vector)
     if any(s is None for s in steps):
         return False
     if any(s == 1 for s in steps):
         return True
     inner = reduction_dims(r)
-    return len(accesses) >= 2 and bool(inner) and any(s == 0 for s in steps)
+    return len(steps) >= 2 and bool(inner) and any(s == 0 for s in steps)
+
+
+def streams_rows(kind: Kind, constants: Collection[Buffer]) -> bool:
+    """Whether a tiled reduction reads most of its data once, along rows: a matrix times a vector.
+
+    Such data, if it is not constant, is not worth copying into an order for tiles.
+    """
+    r = kind.reduction
+    inner = [] if r is None else reduction_dims(r)
+    if r is None or not inner:
+        return False
+    dims = [*free_dims(r), *inner]
+    return any(
+        a.buffer not in constants
+        and stride(address(a), inner[-1].var) == 1
+        and all(any(uses(i, d.var) for i in a.index) for d in dims)
+        for a in r.accesses
+    )
 
 
 def _row_reduction(c: Computation) -> bool:

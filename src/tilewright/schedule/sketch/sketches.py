@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.sketch.attention import attention
 from tilewright.schedule.sketch.choices import Choices, Sketch
-from tilewright.schedule.sketch.classify import Kind, classify
+from tilewright.schedule.sketch.classify import Kind, classify, streams_rows
 from tilewright.schedule.sketch.context import Context
 from tilewright.schedule.sketch.maps import maps
 from tilewright.schedule.sketch.plain import plain
@@ -44,6 +44,8 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
     """
     kind = classify(computations)
     found = [] if kind.name == "plain" else [[kind]]
+    if kind.name == "tiled" and streams_rows(kind, at.constants):
+        found.insert(0, [Kind("rows", kind.computations)])
     found += [list(parts(computations)), [Kind("plain", tuple(computations))]]
     possible = [p for p in found if not at.exact or not any(k.name in REGROUPING for k in p)]
     return [
