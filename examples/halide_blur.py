@@ -24,7 +24,7 @@ from tilewright.loops.nodes import For, Kernel, Stmt, Store
 THREADS = len(os.sched_getaffinity(0))
 LANES = 32
 CACHE = 1 << 20
-ROUNDS = 15
+ROUNDS = 31
 
 
 def blur_3x3(m: ModuleType) -> tuple[Any, Any, Any]:

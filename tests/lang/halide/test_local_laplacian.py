@@ -183,7 +183,7 @@ def run(width, height, pyramid_levels, intensities, root_only):
     want = reference(image, pyramid_levels, intensities, 0.5, 0.9)
     difference = np.abs(out.astype(int) - want.astype(int))
     assert difference.max() <= 2, (difference.max(), np.argwhere(difference > 2)[:5])
-    return len(f.pipeline([width, height]).funcs), seconds
+    return len(f.regions([width, height]).funcs), seconds
 
 
 @pytest.mark.parametrize("root_only", [True, False], ids=["root", "vectors"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright import halide as hl
+from tilewright.base.errors import InputError
 from tilewright.loops.verify import verify
 
 x, y, c, k = (hl.Var(name) for name in "xyck")
@@ -331,3 +332,21 @@ def test_storage_in_another_order():
     blur_x.compute_root().reorder_storage(y, x)
     assert f"alloc blur_x: uint16[{WIDTH}, {HEIGHT + 2}]" in repr(blur_y.kernel([WIDTH, HEIGHT]))
     checked(blur_y, [WIDTH, HEIGHT], blurred(source))
+
+
+def test_several_outputs_share_what_they_need():
+    f, g, h = hl.Func("f"), hl.Func("g"), hl.Func("h")
+    f[x, y] = x + y * 10
+    g[x, y] = f[x, y] * 2
+    h[x, y] = f[x, y] - g[x, y]
+    f.compute_root()
+    both = hl.Pipeline([g, h])
+    columns, rows = np.meshgrid(np.arange(6), np.arange(4))
+    first, second = both.realize([6, 4])
+    np.testing.assert_array_equal(first, (columns + rows * 10) * 2)
+    np.testing.assert_array_equal(second, -(columns + rows * 10))
+    assert repr(both.kernel([6, 4])).startswith("kernel g_h() -> g: int32[4, 6], h: int32[4, 6]:")
+    h2 = hl.Func("h2")
+    h2[x, y] = g[x + 1, y]
+    with pytest.raises(InputError, match=r"g: it is needed over \[0\.\.6, 0\.\.3\], but only"):
+        hl.Pipeline([g, h2]).realize([6, 4])

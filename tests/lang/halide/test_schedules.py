@@ -114,7 +114,7 @@ def test_what_was_said_is_a_trace_of_primitives():
         "parallel('h.y.o')",
         "set_scope('g', 'stack')",
     ]
-    before = plain(h.pipeline([16, 8]), "h").kernel
+    before = plain(h.regions([16, 8]), "h").kernel
     assert repr(replay(before, s.trace)) == repr(s.kernel)
     assert s.verify() is None
 
@@ -293,7 +293,7 @@ def test_a_verb_refuses_at_once(say, message):
 def test_a_kernel_of_computations_is_the_plain_one():
     """Without reductions, the nests are those of the Computations themselves."""
     _, _, h = chain()
-    p = h.pipeline([6, 5])
+    p = h.regions([6, 5])
     found = h.computations([6, 5])
     out = found[-1].outputs[0].tensor
     assert repr(lower("h", found, [out], [out])) == repr(plain(p, "h").kernel)

@@ -323,7 +323,7 @@ CASES = {
     unbounded: "which has no bounds.*clamp the index",
     outside: r"dimension 0 is read at 1\.\.8, but has 0\.\.7.*BoundaryConditions",
     broken_promise: r"needed over 1\.\.8, which leaves the bound 0\.\.7",
-    update_outside: r"touch \[0\.\.19\], but only \[0\.\.7\] is realized",
+    update_outside: r"needed over \[0\.\.19\], but only \[0\.\.7\] is realized",
     no_data: "it has no data",
     wrong_size: "2 dimensions, and 1 sizes",
     wrong_data: "expected uint8 of 1 dimensions, found uint8 of 2",

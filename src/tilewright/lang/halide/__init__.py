@@ -16,7 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tilewright.lang.halide.func import Func
+from tilewright.lang.halide.func import Func, Pipeline
 from tilewright.lang.halide.levels import MemoryType
 from tilewright.lang.halide.verbs import Stage, TailStrategy
 from tilewright.notation.halide import boundary
@@ -112,6 +112,7 @@ __all__ = [
     "Int",
     "MemoryType",
     "Param",
+    "Pipeline",
     "RDom",
     "RVar",
     "Stage",

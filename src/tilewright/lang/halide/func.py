@@ -17,34 +17,38 @@ from tilewright.loops.nodes import Kernel
 from tilewright.notation.halide import lower
 from tilewright.notation.halide.expr import Expr
 from tilewright.notation.halide.image import Buffer
-from tilewright.notation.halide.pipeline import Pipeline, pipeline
+from tilewright.notation.halide.pipeline import Pipeline as Stages
+from tilewright.notation.halide.pipeline import pipeline
 from tilewright.schedule import Schedule
 
 
-class Func(Scheduled):
-    """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
+class Runs:
+    """What can be compiled and run: a Func, or a Pipeline of several."""
 
-    def __init__(self, name: str | Expr | None = None) -> None:
-        self._functions: dict[tuple[str, str, int | None], Function] = {}
-        super().__init__(name)
+    _outputs: tuple[Scheduled, ...]
+    _functions: dict[tuple[str, str, int | None], Function]
 
-    def pipeline(self, sizes: Sequence[int]) -> Pipeline:
-        """The Funcs behind this one and their regions, to compute `sizes` (x first) of it."""
-        return pipeline([self], [list(sizes)])
+    def name(self) -> str:
+        """The name of the kernel."""
+        return "_".join(f.name() for f in self._outputs)
+
+    def regions(self, sizes: Sequence[int]) -> Stages:
+        """The Funcs behind the outputs and their regions, to compute `sizes` (x first) of each."""
+        return pipeline(self._outputs, [list(sizes)] * len(self._outputs))
 
     def computations(self, sizes: Sequence[int]) -> list[Computation]:
         """What is computed: one Computation per Func, producers first.
 
         Raises UnsupportedError where a Func is no homomorphism; `kernel` has its nest.
         """
-        return lower.computations(self.pipeline(sizes))[0]
+        return lower.computations(self.regions(sizes))[0]
 
     def schedule(self, sizes: Sequence[int]) -> Schedule:
         """The kernel with all that was said replayed as primitives.
 
         Raises ScheduleError where a verb is not legal, with the user's line.
         """
-        return replay(self.pipeline(sizes), self.name()).schedule
+        return replay(self.regions(sizes), self.name()).schedule
 
     def kernel(self, sizes: Sequence[int]) -> Kernel:
         """The scheduled loops that compute `sizes` (x first)."""
@@ -53,7 +57,7 @@ class Func(Scheduled):
     def compile_jit(
         self, sizes: Sequence[int], target: str = "cpu", threads: int | None = None
     ) -> Function:
-        """A function on arrays: the images in order of first use, then the output."""
+        """A function on arrays: the images in order of first use, then the outputs."""
         kernel = self.kernel(sizes)
         key = (repr(kernel), target, threads)
         if key not in self._functions:
@@ -63,12 +67,12 @@ class Func(Scheduled):
     def realize(
         self, sizes: Sequence[int] = (), target: str = "cpu", threads: int | None = None
     ) -> Any:
-        """Compute `sizes` (x first) of it: a Buffer, or a tuple of them, one per value.
+        """Compute `sizes` (x first) of each output: a Buffer, or a tuple of them, one per value.
 
         Raises InputError where an image has no data.
         """
         function = self.compile_jit(sizes, target, threads)
-        images = self.pipeline(sizes).images
+        images = self.regions(sizes).images
         for image in images:
             if image.data is None:
                 raise InputError(
@@ -81,4 +85,19 @@ class Func(Scheduled):
 
     def print_loop_nest(self, sizes: Sequence[int]) -> None:
         """Print the loops as Halide does: where each Func is stored, produced and consumed."""
-        print(show_loop_nest(replay(self.pipeline(sizes), self.name())))
+        print(show_loop_nest(replay(self.regions(sizes), self.name())))
+
+
+class Pipeline(Runs):
+    """Several output Funcs that are computed together; what they share is computed once."""
+
+    def __init__(self, outputs: Sequence[Scheduled]) -> None:
+        self._outputs, self._functions = tuple(outputs), {}
+
+
+class Func(Scheduled, Runs):
+    """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
+
+    def __init__(self, name: str | Expr | None = None) -> None:
+        self._outputs, self._functions = (self,), {}
+        super().__init__(name)

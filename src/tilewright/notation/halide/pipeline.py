@@ -54,7 +54,15 @@ def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipelin
         needed[f] = [[0, int(n) - 1] for n in reversed(size)]
     for f in reversed(funcs):
         if f in needed:
-            _infer(f, needed, f in outputs)
+            _infer(f, needed)
+    for f, size in zip(outputs, sizes, strict=True):
+        asked = [[0, int(n) - 1] for n in reversed(size)]
+        if needed[f] != asked:
+            raise InputError(
+                f"it is needed over {_shown(needed[f])}, but only {_shown(asked)} is realized",
+                where=f"Func {f.name()}",
+                hint="realize that size, keep its RDoms inside, or bound it",
+            )
     boxes: dict[Any, Box] = {f: _box(needed[f]) for f in funcs}
     boxes |= {image: _image_box(image, needed[image]) for image in images}
     return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
@@ -104,10 +112,9 @@ def _symbols(definition: Definition) -> Iterator[Symbol]:
                 yield node.buffer
 
 
-def _infer(f: Func, needed: dict[Any, list[list[int]]], is_output: bool) -> None:
+def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:
     """Complete the region of `f`, then add what it reads to the regions of others."""
     region = needed[f]
-    asked = [list(r) for r in region]
     for _ in range(len(f.definitions) + 1):
         before = [list(r) for r in region]
         for definition in f.definitions[1:]:
@@ -116,12 +123,6 @@ def _infer(f: Func, needed: dict[Any, list[list[int]]], is_output: bool) -> None
                     _extend(region, load, env, f)
         if region == before:
             break
-    if is_output and region != asked:
-        raise InputError(
-            f"its updates touch {_shown(region)}, but only {_shown(asked)} is realized",
-            where=f"Func {f.name()}",
-            hint="realize that size, or keep the RDom inside",
-        )
     for d, (var, r) in enumerate(zip(reversed(f.args), region, strict=True)):
         if var.name() in f.promised:
             low, extent = f.promised[var.name()]
