@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 
 import pytest
@@ -16,10 +17,11 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import Buffer, Cast, Max, call, const
 from tilewright.notation.lift import express
-from tilewright.notation.lift.express import _tidied as tidied
+from tilewright.notation.lift.express import tidied
 from tilewright.notation.lift.infer import infer
 from tilewright.notation.lift.patterns import parse
 from tilewright.notation.lift.printer import show_lines, show_part
+from tilewright.testing.computations import computations
 from tilewright.testing.lift_programs import lowered, random_program
 
 A, B, V = (Buffer(*row, float32) for row in (("A", (4, 6)), ("B", (6, 5)), ("v", (7,))))
@@ -98,7 +100,7 @@ def test_some_computations_as_programs(golden) -> None:
         (map_("wrapped", out(9), lambda i: V[i % 7]), "indexes in a way"),
         (
             map_("scattered", out(7), lambda i: V[i], index=lambda i: (const(6) - i,)),
-            "another order",
+            "the order of its dimensions",
         ),
     ],
     ids=lambda c: getattr(c, "name", ""),
@@ -106,6 +108,13 @@ def test_some_computations_as_programs(golden) -> None:
 def test_what_no_pattern_says(c: Computation, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
         express.show(c)
+
+
+@settings(max_examples=60, deadline=None)
+@given(computations())
+def test_any_computation_reads_back_equal_or_is_refused(c: Computation) -> None:
+    with contextlib.suppress(UnsupportedError):
+        assert text(express.parse(express.show(c))) == text(tidied(c))
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.canonical import canonical
-from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.expr import nodes as e
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -65,11 +65,13 @@ def show(c: Computation) -> str:
     """
     if c.tags:
         raise _no_form(c, f"it carries the tags {', '.join(c.tags)}")
+    if sum(d.combine == PS for d in c.dims) > 1:
+        raise _no_form(c, "it scans along several dimensions at once")
     program = program_of(c)
     again = normalise(program, {})
-    mine = canonical([_tidied(c)], [*c.inputs, *(o.tensor for o in c.outputs)])
+    mine = canonical([tidied(c)], [*c.inputs, *(o.tensor for o in c.outputs)])
     if canonical(again.computations, [*again.inputs, *again.outputs]) != mine:
-        raise _no_form(c, "its dimensions are in another order than the patterns make them")
+        raise _no_form(c, "its results or the order of its dimensions are none that patterns make")
     return show_lines(program)
 
 
@@ -316,7 +318,8 @@ def _accesses(root: Expr) -> list[Expr]:
     return [pads.get(x, x) for x in nodes if isinstance(x, Load)]
 
 
-def _tidied(c: Computation) -> Computation:
+def tidied(c: Computation) -> Computation:
+    """The Computation with its index arithmetic in normal form."""
     env = {d.var: (0, d.extent - 1) for d in c.dims}
     outputs = tuple(
         Output(o.tensor, tuple(tidy(i, env) for i in o.index), tidy(o.value, env))
