@@ -98,6 +98,33 @@ def test_parallel_vector_loops_run() -> None:
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 
 
+NATIVE = {
+    "lanes around a fold": "A | Transpose | MapVec(ReduceSeq(add, 0.0)) | Join",
+    "nested cores": "A | MapPar(MapPar(relu))",
+    "a rotating window": "A | MapPar(MapSeqSlide(Reduce(add, 0.0), 3, 1) >> Join)",
+    "prefixes": "A | MapPar(ScanSeq(add, 0.0))",
+    "unrolled": "A | MapPar(ReduceSeqUnroll(add, 0.0)) | Join",
+    "any fold": "A | MapPar(ReduceSeq(lambda a, x: a * 0.5 + x, 1.0)) | Join",
+    "vectors": "A | MapPar(asVector(4) >> MapSeq(Vectorize(4, exp)) >> asScalar)",
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_low_level_patterns_run_natively(name: str) -> None:
+    p = lift.parse(f"fun(lambda A: {NATIVE[name]}, f32[8, 16])")
+    (A,) = arrays((8, 16))
+    (want,) = lift.interpret(p, A)
+    got = np.zeros_like(want)
+    lift.build(p)(A, got)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_on_a_gpus_axis_is_refused_by_a_processor() -> None:
+    p = lift.parse("fun(lambda A: A | MapWrg(MapLcl(relu)), f32[8, 16])")
+    with pytest.raises(UnsupportedError, match=r"bound to blockIdx.x"):
+        lift.build(p)
+
+
 def test_types_can_be_given_three_ways() -> None:
     @fun
     def one(x: f32[m]):
