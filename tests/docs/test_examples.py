@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SAYS = {
+    "lift_fully_connected": ["= recognise-MVMul", "block MVMul32", "parallel", "equal to NumPy"],
     "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
     "compile_torch": ["agrees with PyTorch"],
     "custom_operator": ["agrees with its reference", "matmul+swish"],

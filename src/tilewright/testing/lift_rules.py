@@ -34,7 +34,7 @@ from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, Vecto
 INT = Scalar(int64)
 PAIR = TupleType((INT, INT))
 UNIT = n.Tuple((n.Literal(1, int64), n.Literal(0, int64)))
-LARGEST = 12
+LARGEST = 9
 
 
 @dataclass(frozen=True)
@@ -354,7 +354,7 @@ def _sorts(holes: Iterable[Any]) -> list[Type]:
 def _type(hole: TypeHole, breaking: str, pairs: bool, rng: Random) -> Type:
     """A type for a hole, one on which the condition `breaking` can fail."""
     if breaking in ("instruction", "fits"):
-        return Array(INT, const(LARGEST))
+        return Array(INT, const(12))
     if pairs:
         return PAIR
     if breaking in _BREAKING or hole.kind == "scalar":

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from tilewright.base.errors import InputError
-from tilewright.expr.printer import show
-from tilewright.notation.lift.lambdas import applied
+from tilewright.base.text import indent
+from tilewright.notation.lift.lambdas import applied, pointfree
 from tilewright.notation.lift.nodes import Fun, Lambda
+from tilewright.notation.lift.patterns import parse
+from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.rule import Given, Rule, RuleError
 from tilewright.notation.lift.sites import Path, Site, parse_path, root_site, show_path, site, walk
 
 Rules = Mapping[str, Rule]
+WIDTH = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Derivation:
     """
 
     programs: tuple[Fun, ...]
-    rules: Rules
+    rules: Rules = field(repr=False)
     steps: tuple[Step, ...] = ()
     given: Given = ()
 
@@ -72,9 +75,16 @@ class Derivation:
 
     def at(self, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation:
         """After `rule` at a site of the program. Raises RuleError if it is refused."""
-        after = self._rule(rule).apply(place, sizes, self.given)
+        return self._after(self._rule(rule).apply(place, sizes, self.given), place, rule, sizes)
+
+    def attempt(self, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation | None:
+        """As `at`, None where the rule does not apply."""
+        after = self._rule(rule).attempt(place, sizes, self.given)
+        return None if after is None else self._after(after, place, rule, sizes)
+
+    def _after(self, program: Fun, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation:
         step = Step(rule, place.path, tuple(sizes.items()))
-        return replace(self, programs=(*self.programs, after), steps=(*self.steps, step))
+        return replace(self, programs=(*self.programs, program), steps=(*self.steps, step))
 
     def _rule(self, name: str) -> Rule:
         if name not in self.rules:
@@ -82,33 +92,43 @@ class Derivation:
         return self.rules[name]
 
     def __str__(self) -> str:
-        lines = [laid_out(repr(self.start))]
+        lines = [_shown(self.start)]
         for step, program in zip(self.steps, self.programs[1:], strict=True):
-            lines += [f"= {step}", laid_out(repr(program))]
+            lines += [f"= {step}", _shown(program)]
         return "\n".join(lines)
 
     def to_json(self) -> str:
         """The derivation without its programs, which `replay` makes again."""
         steps = [{"rule": s.rule, "at": show_path(s.path), **dict(s.sizes)} for s in self.steps]
-        given = [[c.kind, show(c.left), show(c.right)] for c in self.given]
-        whole = {"start": repr(self.start), "given": given, "steps": steps}
+        whole = {"start": repr(self.start), "steps": steps}
         return json.dumps(whole, indent=1)
+
+
+def _shown(program: Fun) -> str:
+    assert isinstance(program, Lambda)
+    return indent(show_lines(Lambda(program.params, pointfree(program.body)), WIDTH))
 
 
 def derive(program: Lambda, rules: Rules, given: Given = ()) -> Derivation:
     """A derivation without steps. Raises InputError if the program is ill-typed."""
-    start = applied(program)
+    start = Lambda(program.params, applied(program.body))
     root_site(start)
     return Derivation((start,), rules, (), given)
 
 
-def replay(text: str, program: Lambda, rules: Rules, given: Given = ()) -> Derivation:
-    """The steps of `Derivation.to_json` on the program they were recorded on, or one of its form.
+def replay(text: str, rules: Rules, program: Lambda | None = None, given: Given = ()) -> Derivation:
+    """The steps of `Derivation.to_json`, on the program they were recorded on or on another.
 
     Raises InputError if the text is no derivation, RuleError if a step is refused.
     """
+    start, steps = _read(text)
+    if program is None:
+        parsed = parse(start)
+        if not isinstance(parsed, Lambda):
+            raise InputError(f"{start!r} is no program", hint="give the program to start with")
+        program = parsed
     now = derive(program, rules, given)
-    for n, (rule, path, sizes) in enumerate(_steps(text)):
+    for n, (rule, path, sizes) in enumerate(steps):
         try:
             now = now.apply(rule, path, **sizes)
         except (RuleError, InputError) as error:
@@ -116,13 +136,17 @@ def replay(text: str, program: Lambda, rules: Rules, given: Given = ()) -> Deriv
     return now
 
 
-def _steps(text: str) -> Iterator[tuple[str, Path, dict[str, int]]]:
+def _read(text: str) -> tuple[str, list[tuple[str, Path, dict[str, int]]]]:
+    """The first program as text, and the steps."""
+    steps = []
     try:
-        for step in json.loads(text)["steps"]:
+        whole = json.loads(text)
+        for step in whole["steps"]:
             sizes = {k: v for k, v in step.items() if k not in ("rule", "at")}
             if not all(isinstance(v, int) for v in sizes.values()):
                 raise ValueError(f"parameters {sizes}")
-            yield str(step["rule"]), parse_path(step["at"]), sizes
+            steps.append((str(step["rule"]), parse_path(step["at"]), sizes))
+        return str(whole["start"]), steps
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"this is no derivation: {error}") from None
 
@@ -130,30 +154,3 @@ def _steps(text: str) -> Iterator[tuple[str, Path, dict[str, int]]]:
 def places(program: Fun) -> Iterator[Site]:
     """Where rules may apply: outermost first, left to right."""
     return (place for place in walk(root_site(program)) if place.is_place)
-
-
-def laid_out(text: str, width: int = 96) -> str:
-    """A pipeline over several lines, one pattern on each, if it is too long for one."""
-    if len(text) <= width:
-        return f"  {text}"
-    head, *rest = _pipeline(text)
-    lines = [f"  {head}"]
-    for part in rest:
-        if len(lines[-1]) + len(part) + 3 <= width:
-            lines[-1] += f" | {part}"
-        else:
-            lines.append(f"    | {part}")
-    return "\n".join(lines)
-
-
-def _pipeline(text: str) -> Iterable[str]:
-    """The text cut at every ` | ` that is inside no more than the outermost parentheses."""
-    least = 1 if text.endswith(")") and text.startswith("fun(") else 0
-    depth, start = 0, 0
-    parts: list[str] = []
-    for n, c in enumerate(text):
-        depth += (c in "([") - (c in ")]")
-        if depth <= least and text.startswith(" | ", n):
-            parts.append(text[start:n])
-            start = n + 3
-    return [*parts, text[start:]]

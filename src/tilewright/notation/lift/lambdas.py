@@ -31,6 +31,7 @@ from tilewright.notation.lift.nodes import (
     Zip,
     apply,
     free_params,
+    lambda_,
 )
 
 
@@ -43,6 +44,8 @@ def opened(fun: Fun, count: int = 1) -> tuple[tuple[Param, ...], Term]:
         return fun.params, fun.body
     if not isinstance(fun, Lambda):
         params = tuple(Param(f"x{n}" if n else "x", None) for n in range(count))
+        if count > 1 and arity(fun) == 1:
+            return params, _component(apply(fun, Tuple(params)))
         return params, apply(fun, *params)
     if count == 1:
         params = (Param("_".join(p.name for p in fun.params), None),)
@@ -64,7 +67,7 @@ def put(part: Any, values: Mapping[Param, Term]) -> Any:
 
 def _component(node: Any) -> Any:
     match node:
-        case Apply(Get(position), (Tuple(items),)):
+        case Apply(Get(position), (Tuple(items),)) if position < len(items):
             return items[position]
         case Apply(f, (Tuple(items),)) if not isinstance(f, Lambda) and arity(f) == len(items) > 1:
             return Apply(f, items)
@@ -192,6 +195,15 @@ def applied(part: Any, count: int = 1) -> Any:
         case To(_, f):
             return part.replace(f=applied(f, count))
     return part.map(applied) if isinstance(part, Part) else part
+
+
+def pointfree(part: Any) -> Any:
+    """`part` with every function that only pipes its arguments as a composition: for the eye."""
+    done: dict[Any, Any] = {}
+    for node in postorder(part):
+        new = node.map(done.__getitem__)
+        done[node] = lambda_(new.params, new.body) if isinstance(new, Lambda) else new
+    return done[part]
 
 
 def refreshed(part: Any) -> Any:

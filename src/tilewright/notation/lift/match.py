@@ -69,7 +69,10 @@ class FunHole(Fun):
 
 
 class Mismatch(Exception):
-    """The pattern does not match; the text says where it first differs."""
+    """The pattern does not match; the text, put together when asked for, says where it differs."""
+
+    def __str__(self) -> str:
+        return "".join(a if isinstance(a, str) else _show(a) for a in self.args)
 
 
 @dataclass(slots=True)
@@ -211,10 +214,12 @@ class _Matcher:
         inside = free_params(part) & set(self.scope.values())
         if inside:
             names = ", ".join(sorted(p.name for p in inside))
-            raise Mismatch(f"{part!r} depends on {names}")
+            raise Mismatch(part, f" depends on {names}")
+        if isinstance(part, Lambda):
+            part = abstraction(part.params, part.body)
         known = self.found.parts.setdefault(hole, part)
         if not same(known, part):
-            raise Mismatch(f"{known!r} and {part!r} differ")
+            raise Mismatch(known, " and ", part, " differ")
 
     def _bound(self, args: tuple[Term, ...]) -> bool:
         return all(a in self.scope for a in args) and len(set(args)) == len(args)
@@ -227,7 +232,7 @@ class _Matcher:
     def _field(self, pattern: Any, value: Any, at: object) -> None:
         if isinstance(pattern, tuple):
             if len(pattern) != len(value):
-                raise Mismatch(f"{at!r}: {len(value)} operands, expected {len(pattern)}")
+                raise Mismatch(at, f": {len(value)} operands, expected {len(pattern)}")
             for p, v in zip(pattern, value, strict=True):
                 self._field(p, v, at)
         elif isinstance(pattern, Part):
@@ -237,7 +242,7 @@ class _Matcher:
         elif isinstance(pattern, IndexFun):
             self._field((pattern.name, *pattern.args), (value.name, *value.args), at)
         elif pattern != value:
-            raise Mismatch(f"{at!r}: {value!r}, expected {pattern!r}")
+            raise Mismatch(at, ": ", value, ", expected ", pattern)
 
     def _length(self, pattern: Expr, actual: Expr) -> None:
         if isinstance(pattern, Var):
@@ -249,8 +254,7 @@ class _Matcher:
 
 def _require(condition: bool, expected: object, found: object) -> None:
     if not condition:
-        wanted = show(expected) if isinstance(expected, Part) else repr(expected)
-        raise Mismatch(f"{found!r} is no {wanted}")
+        raise Mismatch(found, " is no ", expected)
 
 
 def device_name(name: str, sizes: tuple[Any, ...]) -> str:
@@ -263,6 +267,10 @@ def show(pattern: Part) -> str:
     """A pattern as text, its holes by name."""
     holes = (h for h in postorder(pattern) if isinstance(h, FunHole))
     return repr(substitute(pattern, {h: Builtin(h.name) for h in holes}))
+
+
+def _show(value: object) -> str:
+    return show(value) if isinstance(value, Part) else repr(value)
 
 
 # -- filling

@@ -20,8 +20,16 @@ from tilewright.ir.node import postorder
 from tilewright.notation.lift import lengths
 from tilewright.notation.lift.conditions import Place, SideCondition
 from tilewright.notation.lift.lambdas import same
-from tilewright.notation.lift.match import Bindings, Mismatch, fill, match, match_types, show
-from tilewright.notation.lift.nodes import Fun, IndexFun, Part, Term
+from tilewright.notation.lift.match import (
+    Bindings,
+    FunHole,
+    Mismatch,
+    fill,
+    match,
+    match_types,
+    show,
+)
+from tilewright.notation.lift.nodes import Apply, Fun, IndexFun, Lambda, Part, Term
 from tilewright.notation.lift.sites import Site, show_path
 from tilewright.notation.lift.types import Type
 
@@ -71,15 +79,26 @@ class Rule:
         sizes: a number or length per parameter. given: conditions on lengths taken as known.
         Raises RuleError naming what does not match, or the side condition that fails.
         """
-        at = site.opened()
+        at = site.opened
         assert isinstance(at.node, Term)
         try:
             return at.replaced(self._rewrite(at, at.node, sizes or {}, given))
         except Mismatch as error:
             raise self._error(site, str(error), matched=False) from None
 
+    def attempt(self, site: Site, sizes: Sizes, given: Given = ()) -> Fun | None:
+        """As `apply`, None where the rule does not apply."""
+        at = site.opened
+        assert isinstance(at.node, Term)
+        try:
+            return at.replaced(self._rewrite(at, at.node, sizes, given))
+        except (Mismatch, RuleError):
+            return None
+
     def _rewrite(self, site: Site, term: Term, sizes: Sizes, given: Given) -> Term:
         found = Bindings()
+        if not self._may_match(term):
+            raise Mismatch(term, " is no ", self.left)
         match(self.left, term, found)
         match_types(self.left, found, site.type_of, site.result_of)
         self._take(sizes, found, site)
@@ -99,6 +118,13 @@ class Rule:
         if after is not before:
             raise self._error(site, f"the type {before!r} becomes {after!r}", matched=True)
         return new
+
+    def _may_match(self, term: Term) -> bool:
+        """A quick look at the pattern at the root."""
+        left = self.left
+        if not isinstance(left, Apply) or isinstance(left.fun, FunHole):
+            return True
+        return isinstance(term, Apply) and isinstance(term.fun, type(left.fun) | Lambda)
 
     def _take(self, sizes: Sizes, found: Bindings, site: Site) -> None:
         wanted = {v.name: v for v in self.parameters}

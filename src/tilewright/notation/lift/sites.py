@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tilewright.base.errors import InputError
@@ -52,16 +52,20 @@ class Site:
     def children(self) -> tuple[Site, ...]:
         """The sites one step below, in order."""
         return tuple(
-            self.child(n)
+            self._child(n)
             for n, part in enumerate(self.node.children())
             if isinstance(part, Part) and not self._is_bound(part)
         )
 
     def child(self, n: int) -> Site:
         """The site of child `n` of the node. Raises InputError if there is none."""
+        for found in self.children:
+            if found.path[-1] == n:
+                return found
+        raise InputError(f"{self.node!r} has no part {n}", where=show_path(self.path))
+
+    def _child(self, n: int) -> Site:
         parts = self.node.children()
-        if not 0 <= n < len(parts) or not isinstance(parts[n], Part):
-            raise InputError(f"{self.node!r} has no part {n}", where=show_path(self.path))
         part: Any = parts[n]
         scope, args = self.scope, None
         if isinstance(self.node, Lambda) and n == len(parts) - 1:
@@ -85,6 +89,7 @@ class Site:
             part = abstraction(self.params, part)
         return _put(self.root, self.path, part)  # type: ignore[no-any-return]
 
+    @cached_property
     def opened(self) -> Site:
         """The site of a function as that of what it does to fresh arguments; a term's as it is."""
         if self.args is None:
@@ -118,6 +123,7 @@ class Site:
         return infer.arguments_of_body(self.node, self.args, self.scope)
 
 
+@lru_cache(maxsize=512)
 def root_site(program: Fun) -> Site:
     """The place of the whole program, a Lambda whose parameters carry types.
 
@@ -163,9 +169,4 @@ def _put(node: Any, path: Path, part: Part) -> Any:
     children = list(node.children())
     children[path[0]] = _put(children[path[0]], path[1:], part)
     following = iter(children)
-    return node.map(lambda _: _contracted(next(following)))
-
-
-def _contracted(part: Any) -> Any:
-    """A function inside the program without needless variables."""
-    return abstraction(part.params, part.body) if isinstance(part, Lambda) else part
+    return node.map(lambda _: next(following))

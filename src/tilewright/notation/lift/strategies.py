@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.ir.strategy import Strategy, attempt, otherwise, repeat, then
 from tilewright.notation.lift.derive import Derivation
 from tilewright.notation.lift.rule import RuleError
-from tilewright.notation.lift.sites import Path, Site, site
+from tilewright.notation.lift.sites import Path, Site, root_site, site
 
 __all__ = [
     "Focus", "all_places", "at", "attempt", "bottom_up", "normalize", "once", "otherwise",
@@ -22,19 +22,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """A derivation, and where in its program to look."""
+    """A derivation, and the place in its program to look at."""
 
     derivation: Derivation
-    path: Path = ()
-
-    @property
-    def site(self) -> Site:
-        """The place."""
-        return site(self.derivation.program, self.path)
+    place: Site
 
     def children(self) -> list[Focus]:
         """The places one step below."""
-        return [Focus(self.derivation, child.path) for child in self.site.children]
+        return [Focus(self.derivation, child) for child in self.place.children]
+
+    def moved(self, derivation: Derivation) -> Focus:
+        """The same place after more steps."""
+        return Focus(derivation, site(derivation.program, self.place.path))
 
 
 def run(strategy: Strategy, derivation: Derivation) -> Derivation:
@@ -42,7 +41,7 @@ def run(strategy: Strategy, derivation: Derivation) -> Derivation:
 
     Raises RuleError if the strategy does not apply.
     """
-    after = strategy(Focus(derivation))
+    after = strategy(Focus(derivation, root_site(derivation.program)))
     if after is None:
         raise RuleError("the strategy applies nowhere")
     return after.derivation  # type: ignore[no-any-return]
@@ -52,13 +51,10 @@ def rule(name: str, **sizes: int) -> Strategy:
     """One rule, here."""
 
     def apply(focus: Focus) -> Focus | None:
-        place = focus.site
-        if not place.is_place:
+        if not focus.place.is_place:
             return None
-        try:
-            return Focus(focus.derivation.at(place, name, sizes), focus.path)
-        except RuleError:
-            return None
+        after = focus.derivation.attempt(focus.place, name, sizes)
+        return None if after is None else focus.moved(after)
 
     return apply
 
@@ -67,8 +63,9 @@ def at(path: Path, strategy: Strategy) -> Strategy:
     """There: `path` starts at the focus."""
 
     def apply(focus: Focus) -> Focus | None:
-        after = strategy(Focus(focus.derivation, focus.path + path))
-        return None if after is None else Focus(after.derivation, focus.path)
+        place = site(focus.derivation.program, focus.place.path + path)
+        after = strategy(Focus(focus.derivation, place))
+        return None if after is None else focus.moved(after.derivation)
 
     return apply
 
@@ -98,7 +95,7 @@ def _first(strategy: Strategy, focus: Focus) -> Focus | None:
     for child in focus.children():
         after = strategy(child)
         if after is not None:
-            return Focus(after.derivation, focus.path)
+            return focus.moved(after.derivation)
     return None
 
 
@@ -113,7 +110,7 @@ def all_places(strategy: Strategy) -> Strategy:
         for n in range(count):
             child = now.children()[n]
             after = apply(child)
-            now = now if after is None else Focus(after.derivation, focus.path)
+            now = now if after is None else now.moved(after.derivation)
         after = strategy(now)
         now = now if after is None else after
         return None if now is focus else now

@@ -14,6 +14,7 @@ from tilewright.notation.lift.conditions import (
     at_most,
     divides,
     fits,
+    holds,
     instruction,
     number,
     read,
@@ -30,6 +31,7 @@ from tilewright.notation.lift.nodes import (
     Join,
     Literal,
     Map,
+    MapSeq,
     PadConstant,
     Param,
     Reduce,
@@ -144,9 +146,13 @@ def _matrices(table: Mapping[str, Schema]) -> tuple[Rule, ...]:
 def _memories(chip: int) -> tuple[Rule, ...]:
     """Where the result of an instruction goes."""
     x, y, xs, z = term("x", a), term("y", b), term("xs", Array(a, n)), term("z", b)
+    then = fun("g", b, c)
     one, two, fold = fun("f", a, b), fun("f", a, b, c), fun("f", b, a, b)
     on_chip = (read("chip"), fits("chip", chip))
     return (
+        Rule("chain", xs | Map(one) | Map(then), xs | Map(fn(lambda x: then(one(x)))),
+             (holds(one, (DeviceOp,)), holds(then, (DeviceOp,)))),
+        Rule("issue", xs | Map(one), xs | MapSeq(one), (holds(one, (DeviceOp,)), result())),
         Rule("to-chip-1", one(x), To("chip", one)(x), (instruction(one), *on_chip)),
         Rule("to-chip-2", two(x, y), To("chip", two)(x, y), (instruction(two), *on_chip)),
         Rule("to-chip-reduce", xs | Reduce(fold, z), xs | To("chip", Reduce(fold, z)),

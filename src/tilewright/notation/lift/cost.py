@@ -1,0 +1,75 @@
+"""What a program costs on an accelerator: an example of a cost for `search`, in cycles.
+
+Work that no instruction does, the host does slowly. An operator of a size that the machine does
+not have must be split first, so it counts between the two. A result that stays on the chip is
+free; any other one is written to memory and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.notation.lift.lengths import evaluate
+from tilewright.notation.lift.memory import nbytes
+from tilewright.notation.lift.nodes import (
+    AnyMap,
+    AnyReduce,
+    AnyScan,
+    DeviceOp,
+    Fun,
+    Iterate,
+    PartRed,
+    ScalarFun,
+    To,
+)
+from tilewright.notation.lift.sites import Site, root_site
+from tilewright.notation.lift.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Cycles of a program; called with it.
+
+    has: whether an operator is an instruction of the machine. host, split: cycles per scalar
+    operation on the host, and in an operator of another size. issue: cycles per instruction.
+    lanes: scalar operations per cycle inside of one. memory: cycles per byte.
+    """
+
+    has: Callable[[DeviceOp], bool]
+    host: float = 100.0
+    split: float = 10.0
+    issue: float = 4.0
+    lanes: float = 64.0
+    memory: float = 0.25
+
+    def __call__(self, program: Fun) -> float:
+        return self._of(root_site(program), 1)
+
+    def _of(self, at: Site, times: int) -> float:
+        """The cycles of a part that runs so many times."""
+        match at.node:
+            case ScalarFun():
+                return self.host * times
+            case DeviceOp() as op:
+                return (self._operator(op) + self._traffic(at, op)) * times
+            case AnyMap() | AnyReduce() | AnyScan() | PartRed():
+                assert at.args is not None and isinstance(at.args[0], Array)
+                runs = times * evaluate(at.args[0].length, {})
+                rest = sum(self._of(child, times) for child in at.children[1:])
+                return rest + self._of(at.children[0], runs)
+            case Iterate(count):
+                return self._of(at.children[0], times * count)
+        return sum(self._of(child, times) for child in at.children)
+
+    def _operator(self, op: DeviceOp) -> float:
+        work = prod(op.sizes) * (2 if len(op.sizes) > 1 else 1)
+        return self.issue + work / self.lanes if self.has(op) else self.split * work
+
+    def _traffic(self, at: Site, op: DeviceOp) -> float:
+        """Writing a result that does not stay on the chip, and reading it unless it is output."""
+        assert at.args is not None
+        spaces = [p.space for p in at.above[-2:] if isinstance(p, To)]
+        ways = {"chip": 0, "output": 1}.get(spaces[-1] if spaces else "dram", 2)
+        return ways * self.memory * nbytes(at.result_of(op, at.args))

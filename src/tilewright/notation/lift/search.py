@@ -1,0 +1,87 @@
+"""Search over rule applications: a beam of derivations, the cheapest kept at every step.
+
+What a program costs is an argument; `cost.Cycles` is an example. Programs that are equal up to the
+names of their variables are one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import InputError
+from tilewright.ir.strategy import Strategy
+from tilewright.notation.lift.derive import Derivation, places
+from tilewright.notation.lift.lambdas import key
+from tilewright.notation.lift.nodes import Fun
+from tilewright.notation.lift.strategies import run
+
+Cost = Callable[[Fun], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A rule that may be applied at any place, with these parameters."""
+
+    rule: str
+    sizes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The cheapest derivation, its cost, and how many programs were looked at."""
+
+    derivation: Derivation
+    cost: float
+    seen: int
+
+
+def move(rule: str, **sizes: int) -> Move:
+    """`move("split-join", m=4)`."""
+    return Move(rule, tuple(sizes.items()))
+
+
+def search(
+    start: Derivation,
+    moves: Sequence[Move],
+    cost: Cost,
+    *,
+    width: int = 16,
+    depth: int = 12,
+    tidy: Strategy | None = None,
+) -> Found:
+    """The cheapest program that at most `depth` moves reach, `width` programs kept after each.
+
+    tidy: a strategy that is run after every move. Raises InputError for a rule without a name in
+    the derivation, and for a width or depth below 1.
+    """
+    if width < 1 or depth < 1:
+        raise InputError(f"width {width} and depth {depth} must be at least 1")
+    seen = {key(start.program)}
+    beam = [(cost(start.program), start)]
+    best = beam[0]
+    for _ in range(depth):
+        reached: list[tuple[float, Derivation]] = []
+        for _, derivation in beam:
+            for after in _moved(derivation, moves, tidy):
+                state = key(after.program)
+                if state not in seen:
+                    seen.add(state)
+                    reached.append((cost(after.program), after))
+        if not reached:
+            break
+        # Of equal costs the first found comes first: the outermost place, the first move.
+        beam = sorted(reached, key=lambda pair: pair[0])[:width]
+        best = min(best, beam[0], key=lambda pair: pair[0])
+    return Found(best[1], best[0], len(seen))
+
+
+def _moved(
+    derivation: Derivation, moves: Sequence[Move], tidy: Strategy | None
+) -> Iterator[Derivation]:
+    """The derivation after each move at each place where it applies."""
+    for place in places(derivation.program):
+        for m in moves:
+            after = derivation.attempt(place, m.rule, dict(m.sizes))
+            if after is not None:
+                yield after if tidy is None else run(tidy, after)
