@@ -19,7 +19,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import PS, PW, Computation
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr import python
-from tilewright.expr.nodes import Buffer, Expr, Load
+from tilewright.expr.nodes import Buffer, Const, Expr, Load
 from tilewright.ir.node import Node, transform
 from tilewright.notation.te import build, program, reduce
 from tilewright.notation.te.naming import fresh
@@ -81,6 +81,10 @@ def _check(c: Computation) -> None:
         raise refuse(f"it has tags: {', '.join(c.tags)}")
     if list(c.dims[: len(free)]) != free:
         raise refuse("a reduced dimension comes before one of the result")
+    for a in c.accesses:
+        for i, extent in zip(a.index, a.buffer.shape, strict=True):
+            if isinstance(i, Const) and not 0 <= int(i.value.real) < extent:
+                raise refuse(f"{a!r}, under a condition, is outside of the tensor")
     for n, o in enumerate(c.outputs):
         if o.index != tuple(d.var for d in free):
             raise refuse(f"{o.tensor.name} is not written at its dimensions in order")

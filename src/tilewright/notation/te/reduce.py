@@ -114,10 +114,14 @@ class _ArgReduce(ReduceOp):
     ) -> Reduction:
         """The extreme value and its first index, as two results; dtype: the index's."""
         axes = _given(more, axis, self.name)
-        if axes is None or len(axes) != 1:
-            raise InputError("it takes exactly one axis", where=self.name)
         if isinstance(value, tuple):
             return super().__call__(value, axis=axes, where=where)  # type: ignore[no-any-return]
+        if axes is None or len(axes) != 1:
+            raise InputError(
+                "it takes exactly one axis",
+                where=self.name,
+                hint="over several, give the index too: argmax((value, index), axis=[k, l])",
+            )
         of = dtype_of(dtype)
         index = axes[0] if of is INDEX else Cast(axes[0], of)
         return super().__call__((value, index), axis=axes, where=where)  # type: ignore[no-any-return]
