@@ -28,6 +28,7 @@ MEANINGS: list[tuple[str, Callable[[], Any]]] = [
     ("v | Split(2)", lambda: V.reshape(3, 2)),
     ("x | Join", lambda: X.reshape(-1)),
     ("v | Slide(3, 1)", lambda: np.lib.stride_tricks.sliding_window_view(V, 3)),
+    ("x | Slide2D(2, 1)", lambda: np.lib.stride_tricks.sliding_window_view(X, (2, 2))),
     ("v | Slide(2, 2)", lambda: V.reshape(3, 2)),
     ("x | Transpose", lambda: X.T),
     ("Concat(v | Drop(4), v | Take(2))", lambda: np.concatenate([V[4:], V[:2]])),

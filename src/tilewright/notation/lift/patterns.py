@@ -235,6 +235,12 @@ def Slide(size: Size, step: Size) -> n.Fun:
     return n.Slide(length(size), length(step))
 
 
+def Slide2D(size: Size, step: Size) -> n.Fun:
+    """Square windows: `a[m, n] -> a[(m-s+t)/t, (n-s+t)/t, s, s]`, made of Slides."""
+    rows = Slide(size, step)
+    return Map(rows) >> rows >> Map(n.Transpose())
+
+
 def Take(size: Size) -> n.Fun:
     """The first `size` elements."""
     return n.Take(length(size))
@@ -298,7 +304,8 @@ SPACES: Final[Mapping[str, Any]] = {f"to{s.capitalize()}": To(s) for s in n.SPAC
 SCOPE: Final[Mapping[str, Any]] = {
     **{f.__name__: f for f in (Map, MapSeq, MapPar, MapVec, MapGlb, MapWrg, MapLcl, MapSeqSlide)},
     **{f.__name__: f for f in (Reduce, ReduceSeq, ReduceSeqUnroll, PartRed, Scan, ScanSeq)},
-    **{f.__name__: f for f in (Iterate, Tuple, Get, At, Fill, Iota, Split, Slide, Take, Drop)},
+    **{f.__name__: f for f in (Iterate, Tuple, Get, At, Fill, Iota, Split, Slide)},
+    **{f.__name__: f for f in (Slide2D, Take, Drop)},
     **{f.__name__: f for f in (Pad, Gather, Scatter, asVector, Vectorize, userfun, let, fun)},
     **{f.__name__: f for f in (Tup, Vec)},
     "Zip": Zip,
