@@ -158,6 +158,21 @@ def test_a_matrix_that_is_read_once_is_read_in_its_rows():
     assert sketches(kernel, computations, Context(Small(), {m}))[0].name == "tiled"
 
 
+def test_vectors_go_along_what_is_contiguous_in_operand_and_result(results):
+    a, b, c = (Buffer(n, s, f32) for n, s in zip("ABC", [(8, 6), (16, 8), (16, 6)], strict=True))
+    computations = [
+        reduce_(
+            "mm", c, (8,), "add", lambda i, j, k: a[k, i] * b[j, k],
+            extents=(6, 16), index=lambda i, j: (j, i),
+        )
+    ]  # fmt: skip
+    kernel = plain(computations)
+    point = sketches(kernel, computations, Context(Small()))[0].default()
+    assert "for mm.i in 4 vector" in str(point.schedule)
+    for want, got in zip(results(kernel), results(point.schedule.kernel), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 def test_exact_arithmetic_has_no_sketch_that_regroups():
     computations = softmax(4, 8)
     kernel = plain(computations)

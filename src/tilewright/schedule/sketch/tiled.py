@@ -166,7 +166,8 @@ def results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:
     r, e = kind.reduction, kind.epilogue
     assert r is not None
     if e is not None:
-        return r.outputs[0].tensor.name, {d: f"{e.name}.{d.var.name}" for d in e.dims}
+        names = {d: f"{e.name}.{kind.dims[d].var.name}" for d in free_dims(r)}
+        return r.outputs[0].tensor.name, names
     out = r.outputs[0]
     name = s.cache_write(out.tensor.name, None, scope="global")
     loops: dict[Dim, str] = {}
@@ -237,14 +238,17 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
-    inits = s.decompose_reduction(target, (*rows, column)[0])
-    reductions = existing(s, [loops[d] for d in p.reduction])
-    order = [*reductions, *rows, column]
+    nest = [name for name in s.loops if name in (*rows, column)]
+    starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=True))
+    if nest != [*rows, column]:
+        s.reorder(*(starts[name] for name in (*rows, column)))
+    order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:
         s.reorder(*order)
-    for name in (*inits[:-1], *rows):
+    for name in rows:
+        s.unroll(starts[name])
         s.unroll(name)
-    register_vectors(s, inits[-1], p.tile.lanes)
+    register_vectors(s, starts[column], p.tile.lanes)
     register_vectors(s, column, p.tile.lanes)
 
 
