@@ -68,6 +68,18 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: _one(lambda i: t.if_then_else(i, 1.0, 2.0)),
         "the condition is int64, not bool",
     ),
+    "identity-compare": (
+        lambda: _one(lambda i: t.if_then_else(A[i, 0] == 0.0, 1.0, 2.0)),
+        r"the condition is False, no expression.*a\.eq\(b\)",
+    ),
+    "identity-compare-all": (
+        lambda: _one(lambda i: t.if_then_else(t.all(i == 3, i < 5), 1.0, 2.0)),
+        "all: the condition is False, no expression",
+    ),
+    "where": (
+        lambda: _one(lambda i: t.sum(A[i, k], axis=k, where=A[i, k])),
+        "sum, where=: the condition is float32, not bool",
+    ),
     "truth": (lambda: _one(lambda i: 1.0 if i < 4 else 2.0), "no truth value"),
     "arguments": (
         lambda: _one(lambda i, j: A[i, j]),

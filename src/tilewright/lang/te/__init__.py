@@ -22,8 +22,8 @@ from tilewright.lang.te.intrinsic import (
     hardware_intrin,
     hardware_intrinsic,
 )
+from tilewright.lang.te.records import ThreadAxis, thread_axis
 from tilewright.lang.te.schedule import Schedule, create_schedule
-from tilewright.lang.te.stage import ThreadAxis, thread_axis
 from tilewright.notation.te.build import compute, placeholder, reduce_axis, scan, var
 from tilewright.notation.te.functions import TABLE as _FUNCTIONS
 from tilewright.notation.te.functions import bitcast, cast, const, if_then_else, select

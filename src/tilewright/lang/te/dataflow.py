@@ -9,7 +9,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Add, Expr, Load, Mod, Mul, Select, as_expr
 from tilewright.ir.node import Node, substitute, transform
-from tilewright.lang.te.stage import Handle, Line, Split, Stage
+from tilewright.lang.te.records import Handle, Line, Split
+from tilewright.lang.te.stage import Stage
 from tilewright.notation.te.nodes import Axis, Compute, Op, Tensor
 from tilewright.notation.te.program import copy
 

@@ -25,7 +25,8 @@ from typing import Any, Final
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
 from tilewright.ir.node import postorder
-from tilewright.lang.te.stage import Handle, Line, Split, Stage
+from tilewright.lang.te.records import Handle, Line, Split
+from tilewright.lang.te.stage import Stage
 from tilewright.loops.nodes import For
 from tilewright.notation.te.program import Program
 from tilewright.schedule import Schedule

@@ -7,8 +7,9 @@ from typing import Any
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.lang.te import dataflow
+from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
-from tilewright.lang.te.stage import Handle, Line, Stage
+from tilewright.lang.te.stage import Stage
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.te.naming import assigned, caller_line
 from tilewright.notation.te.nodes import Compute, Op, Placeholder, Recurrence, Tensor

@@ -12,83 +12,21 @@ from typing import Any, Literal
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC
+from tilewright.lang.te.records import (
+    Fuse,
+    Handle,
+    Line,
+    Loop,
+    Mark,
+    Split,
+    ThreadAxis,
+    consumed,
+)
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
 from tilewright.notation.te.naming import caller_line, fresh
 from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.schedule.primitives.tile import Tail
-
-
-class Loop:
-    """A loop made by a verb, as the axes of an operation are loops too."""
-
-    __slots__ = ("combine", "name")
-
-    def __init__(self, name: str, combine: str) -> None:
-        self.name = name
-        self.combine = combine
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-Handle = Axis | Loop
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadAxis:
-    """An axis to bind loops to."""
-
-    tag: str
-
-
-def thread_axis(domain: Any = None, tag: str | None = None) -> ThreadAxis:
-    """`thread_axis("threadIdx.x")`; an extent before it, as TVM takes one, is the loop's anyway."""
-    return ThreadAxis(tag if tag is not None else str(domain))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Line:
-    """A verb as it was written, and where."""
-
-    text: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.place})" if self.place else self.text
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Split:
-    """`parent` as tiles of `factor`, or as `nparts` tiles."""
-
-    line: Line
-    parent: Handle
-    outer: Loop
-    inner: Loop
-    factor: int | None
-    nparts: int | None
-    tail: Tail | None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Fuse:
-    """Two loops as one."""
-
-    line: Line
-    outer: Handle
-    inner: Handle
-    fused: Loop
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Mark:
-    """A primitive of the same name on the loop, or on the stage's buffer where there is none."""
-
-    line: Line
-    verb: str
-    loop: Handle | None
-    args: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -292,7 +230,7 @@ class Stage:
         gone = {x for x in self.leaves if x.combine != CC} | {*self.op.reduce_axis}
         self.op = op
         self.leaves = [*(x for x in self.leaves if x.combine == CC), *op.reduce_axis]
-        self.relations = [r for r in self.relations if _consumed(r)[0].combine == CC]
+        self.relations = [r for r in self.relations if consumed(r)[0].combine == CC]
         self.marks = [m for m in self.marks if m.loop not in gone]
 
     @property
@@ -318,7 +256,7 @@ class Stage:
     def _leaf(self, loop: Any, line: Line) -> None:
         if any(x is loop for x in self.leaves):
             return
-        made = next((r for r in self.relations if loop in _consumed(r)), None)
+        made = next((r for r in self.relations if loop in consumed(r)), None)
         why = f"{loop!r} is no loop of {self.name}"
         if made is not None:
             why = f"{loop!r} is no loop any more since {made.line}"
@@ -330,12 +268,6 @@ class Stage:
 
     def __repr__(self) -> str:
         return f"stage({self.name}: {', '.join(x.name for x in self.leaves)})"
-
-
-def _consumed(relation: Split | Fuse) -> tuple[Handle, ...]:
-    if isinstance(relation, Split):
-        return (relation.parent,)
-    return (relation.outer, relation.inner)
 
 
 def _shown(value: Any) -> str:

@@ -69,13 +69,39 @@ def bitcast(value: Expr, dtype: Any) -> Expr:
 
 def if_then_else(condition: Expr, then: Any, otherwise: Any) -> Expr:
     """`then` where the condition holds, else `otherwise`; only the chosen one is read."""
+    check_condition(condition, "if_then_else")
     a, b = _alike("if_then_else", (then, otherwise))
-    if condition.dtype is not bool_:
-        raise InputError(f"the condition is {condition.dtype}, not bool", where="if_then_else")
     return Select(condition, a, b)
 
 
 select = if_then_else
+
+
+def check_condition(value: Any, where: str) -> None:
+    """Refuse what is no condition, above all the truth value that `==` of two nodes gives."""
+    if not isinstance(value, Expr):
+        raise InputError(
+            f"the condition is {value!r}, no expression",
+            where=where,
+            hint="`==` asks whether two nodes are the same; the expression is a.eq(b)",
+        )
+    if value.dtype is not bool_:
+        raise InputError(f"the condition is {value.dtype}, not bool", where=where)
+
+
+def rsqrt(x: Expr) -> Expr:
+    """`1 / sqrt(x)`."""
+    return 1 / nodes.call("sqrt", x)
+
+
+def min_value(dtype: Any) -> Const:
+    """The least finite value of a dtype, as a constant."""
+    return const(dtype_of(dtype).min, dtype)
+
+
+def max_value(dtype: Any) -> Const:
+    """The greatest finite value of a dtype, as a constant."""
+    return const(dtype_of(dtype).max, dtype)
 
 
 def _alike(where: str, values: tuple[Any, ...]) -> tuple[Expr, ...]:
@@ -118,4 +144,5 @@ TABLE: Final[dict[str, Callable[..., Expr]]] = {
     **{name: _function(name, name) for name in FUNCTIONS},
     **{alias: _function(alias, name) for alias, name in ALIASES.items()},
     **{name: _binary(name, node) for name, node in _BINARY.items()},
+    **{f.__name__: f for f in (rsqrt, min_value, max_value)},
 }

@@ -177,6 +177,10 @@ class Tensor:
             )
         return Load(self.buffer, tuple(self._index(n, i) for n, i in enumerate(parts)))
 
+    def __call__(self, *index: Any) -> Load:
+        """The element at `index`, as `A(i, j)` or `A(*indices)`."""
+        return self[index]
+
     def _index(self, n: int, value: Any) -> Expr:
         where = f"tensor {self.name}, dimension {n}"
         if isinstance(value, float | str | slice) or value is None:

@@ -20,6 +20,7 @@ from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PW
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Cast, Const, Expr, Select, Var, as_expr
+from tilewright.notation.te.functions import check_condition
 from tilewright.notation.te.nodes import Axis
 
 Make = Callable[[tuple[DType, ...]], Reducer]
@@ -50,10 +51,10 @@ class Reduction:
 
 
 class ReduceOp:
-    """An operator to reduce, scan or combine with."""
+    """An operator to reduce, scan or combine with; conditions: on truth values only."""
 
-    def __init__(self, name: str, make: Make) -> None:
-        self.name, self.make = name, make
+    def __init__(self, name: str, make: Make, conditions: bool = False) -> None:
+        self.name, self.make, self.conditions = name, make, conditions
 
     def __call__(self, value: Any, *more: Any, axis: Any = None, where: Any = None) -> Any:
         """The reduction of `value` over `axis`; on values alone, the operator applied to them.
@@ -75,6 +76,8 @@ class ReduceOp:
         return self._reduction(value, axes, (), where)
 
     def _apply(self, *values: Any) -> Expr:
+        for v in values if self.conditions else ():
+            check_condition(v, self.name)
         typed = next((v for v in values if isinstance(v, Expr)), None)
         if typed is None or len(values) < 2:
             raise InputError(
@@ -102,6 +105,7 @@ class ReduceOp:
                 f"it combines {len(op.dtypes)} values, {len(typed)} given", where=self.name
             )
         if where is not None:
+            check_condition(where, f"{self.name}, where=")
             typed = tuple(Select(where, v, i) for v, i in zip(typed, op.identity, strict=True))
         return Reduction(op, typed, axes, scanned)
 
@@ -221,7 +225,7 @@ def _named(name: str, op: str) -> ReduceOp:
             raise InputError(f"it is for conditions, not {types[0]}", where=name)
         return reducer(op, types[0])
 
-    return ReduceOp(name, make)
+    return ReduceOp(name, make, conditions=op in ("and", "or"))
 
 
 def _arg(name: str) -> ReduceOp:

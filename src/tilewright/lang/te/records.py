@@ -1,0 +1,88 @@
+"""What the verbs of a stage record, and the handles of loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.notation.te.nodes import Axis
+from tilewright.schedule.primitives.tile import Tail
+
+
+class Loop:
+    """A loop made by a verb, as the axes of an operation are loops too."""
+
+    __slots__ = ("combine", "name")
+
+    def __init__(self, name: str, combine: str) -> None:
+        self.name = name
+        self.combine = combine
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Handle = Axis | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAxis:
+    """An axis to bind loops to."""
+
+    tag: str
+
+
+def thread_axis(domain: Any = None, tag: str | None = None) -> ThreadAxis:
+    """`thread_axis("threadIdx.x")`; an extent before it, as TVM takes one, is the loop's anyway."""
+    return ThreadAxis(tag if tag is not None else str(domain))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line:
+    """A verb as it was written, and where."""
+
+    text: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.place})" if self.place else self.text
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Split:
+    """`parent` as tiles of `factor`, or as `nparts` tiles."""
+
+    line: Line
+    parent: Handle
+    outer: Loop
+    inner: Loop
+    factor: int | None
+    nparts: int | None
+    tail: Tail | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Fuse:
+    """Two loops as one."""
+
+    line: Line
+    outer: Handle
+    inner: Handle
+    fused: Loop
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mark:
+    """A primitive of the same name on the loop, or on the stage's buffer where there is none."""
+
+    line: Line
+    verb: str
+    loop: Handle | None
+    args: tuple[Any, ...]
+
+
+def consumed(relation: Split | Fuse) -> tuple[Handle, ...]:
+    """The loops that are none any more, once it is applied."""
+    if isinstance(relation, Split):
+        return (relation.parent,)
+    return (relation.outer, relation.inner)
