@@ -118,7 +118,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
     outer, inner = _tile(s, p, names, r, at, choose)
-    loops = {d: f"{r.name}.{d.var.name}" for d in (*p.rows, p.vector, *p.reduction)}
+    dims = (*p.batch, *p.rows, p.vector, *p.reduction)
+    loops = {d: f"{r.name}.{d.var.name}" for d in dims}
     if outer:
         s.compute_at(target, outer[-1], scope="register")
     else:
@@ -238,10 +239,13 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
-    nest = [name for name in s.loops if name in (*rows, column)]
+    tile = (*rows, column)
+    free = {*tile, *(loops[d] for d in p.batch if d in loops)}
+    nest = [name for name in s.loops if name in free]
+    nest = nest[min(map(nest.index, tile)) :]  # batch loops of one iteration may stand between
     starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=True))
-    if nest != [*rows, column]:
-        s.reorder(*(starts[name] for name in (*rows, column)))
+    if [name for name in nest if name in tile] != [*tile]:
+        s.reorder(*(starts[name] for name in tile))
     order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:
         s.reorder(*order)
