@@ -10,6 +10,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.schedule.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,12 @@ class Target(Protocol):
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Schedule:
         """A schedule that is good without tuning; `constants` are known at compile time."""
+        ...
+
+    def sketches(
+        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+    ) -> Sequence[Sketch]:
+        """The families of schedules that are worth trying, best first."""
         ...
 
     def covers(self, computations: Sequence[Computation]) -> bool:

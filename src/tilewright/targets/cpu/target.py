@@ -10,7 +10,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch import Context, default
+from tilewright.schedule.sketch import Context, Sketch, default, sketches
 from tilewright.schedule.sketch.attention import block_rows
 from tilewright.schedule.sketch.classify import classify
 from tilewright.targets.base import Artifact, Call
@@ -47,8 +47,14 @@ class CpuTarget:
     def default_schedule(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Schedule:
-        """The sketches with this machine's numbers."""
+        """The first of `sketches` that no primitive refuses, with its default parameters."""
         return default(kernel, computations, Context(self.machine, constants, self.exact))
+
+    def sketches(
+        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+    ) -> Sequence[Sketch]:
+        """The neutral sketches with this machine's numbers."""
+        return sketches(kernel, computations, Context(self.machine, constants, self.exact))
 
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
