@@ -294,6 +294,22 @@ def wrong_size():
     f.realize([8])
 
 
+def negative_size():
+    f = hl.Func("f")
+    f[x] = x
+    f.realize([-3])
+
+
+def no_whole_size():
+    f = hl.Func("f")
+    f[x] = x
+    f.realize([2.5])
+
+
+def complex_image():
+    hl.Buffer(np.zeros(3, np.complex64))
+
+
 def wrong_data():
     hl.ImageParam(hl.UInt(8), 1, "source").set(np.zeros((3, 3), np.uint8))
 
@@ -326,6 +342,9 @@ CASES = {
     update_outside: r"needed over \[0\.\.19\], but only \[0\.\.7\] is realized",
     no_data: "it has no data",
     wrong_size: "2 dimensions, and 1 sizes",
+    negative_size: r"a size of \[-3\]",
+    no_whole_size: "constant integer, not 2.5",
+    complex_image: "elements are complex64",
     wrong_data: "expected uint8 of 1 dimensions, found uint8 of 2",
     even_select: "odd number",
     symbolic_domain: "constant integer",

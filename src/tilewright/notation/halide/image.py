@@ -65,6 +65,8 @@ class Image:
     """An input of several dimensions; `image[x, y]` is an element, x innermost."""
 
     def __init__(self, name: str, dtype: DType, rank: int) -> None:
+        if not (dtype.is_int or dtype.is_bool or dtype.is_float):
+            raise InputError(f"elements are {dtype}", where=f"image {name}", hint="Halide has none")
         self.symbol = Symbol(name, rank, dtype, self)
         self.bounds: list[tuple[int, int] | None] = [None] * rank
         self.data: np.ndarray[Any, Any] | None = None

@@ -15,7 +15,7 @@ from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.bounds import bounds, refine
 from tilewright.ir.node import postorder
-from tilewright.notation.halide.expr import domain_of
+from tilewright.notation.halide.expr import constant, domain_of
 from tilewright.notation.halide.func import Definition, Func
 from tilewright.notation.halide.image import Image, Symbol
 
@@ -51,12 +51,12 @@ def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipelin
                 f"it has {f.dimensions()} dimensions, and {len(size)} sizes are given",
                 where=f"Func {f.name()}",
             )
-        needed[f] = [[0, int(n) - 1] for n in reversed(size)]
+        needed[f] = [[0, n - 1] for n in _checked(size)]
     for f in reversed(funcs):
         if f in needed:
             _infer(f, needed)
     for f, size in zip(outputs, sizes, strict=True):
-        asked = [[0, int(n) - 1] for n in reversed(size)]
+        asked = [[0, n - 1] for n in _checked(size)]
         if needed[f] != asked:
             raise InputError(
                 f"it is needed over {_shown(needed[f])}, but only {_shown(asked)} is realized",
@@ -66,6 +66,14 @@ def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipelin
     boxes: dict[Any, Box] = {f: _box(needed[f]) for f in funcs}
     boxes |= {image: _image_box(image, needed[image]) for image in images}
     return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
+
+
+def _checked(size: Sequence[int]) -> list[int]:
+    """A size in NumPy's order. Raises InputError for one that is none."""
+    extents = [constant(n) for n in reversed(size)]
+    if any(n < 0 for n in extents):
+        raise InputError(f"a size of {list(size)}", hint="extents are not negative")
+    return extents
 
 
 def _box(region: Sequence[Sequence[int]]) -> Box:
