@@ -47,7 +47,7 @@ def _stages(machine: Machine) -> Iterator[tuple[list[Move], int, int]]:
     """Moves, width and depth of each stage."""
     vectors = [name for name in operators(machine.dtype) if name.startswith("VV")]
     recognise = [move(f"recognise-{name}") for name in ("MVMul", *vectors)]
-    yield [*map(move, ALGEBRA), *recognise], 24, 8
+    yield [*map(move, ALGEBRA), *recognise], 16, 8
     tiles = [move(f"tile-{name}", p=machine.vector) for name in vectors]
     tiles.append(move("tile-MVMul-rows", p=machine.rows))
     tiles.append(move("tile-MVMul-columns", q=machine.columns))

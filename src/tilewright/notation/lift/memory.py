@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.base.errors import InputError
 from tilewright.notation.lift.lengths import evaluate
 from tilewright.notation.lift.nodes import (
     AnyMap,
+    AnyReduce,
+    AnyScan,
     Apply,
     AsScalar,
     AsVector,
@@ -18,6 +22,7 @@ from tilewright.notation.lift.nodes import (
     Get,
     Join,
     Lambda,
+    PartRed,
     Scatter,
     Slide,
     Split,
@@ -62,24 +67,38 @@ def resident(program: Fun, space: str = "chip") -> int:
 
 
 def _peak(at: Site, space: str) -> tuple[int, int]:
-    """The most bytes while the part is evaluated, and those that its result keeps."""
+    """The most bytes while the part is evaluated or applied, and those that its result keeps.
+
+    A map is run where its result is read, element by element, and so keeps one element.
+    """
     node, below = at.node, at.children
-    if not isinstance(node, Apply | Tuple):
-        found = [_peak(child, space) for child in below]
-        kept = found[-1][1] if found and isinstance(node, Lambda) else 0
-        return max((peak for peak, _ in found), default=0), kept
+    match node:
+        case To():
+            assert at.args is not None
+            inner = _peak(below[0], space)[0]
+            own = nbytes(at.result_of(node, at.args)) if node.space == space else 0
+            return inner + own, own
+        case Apply():
+            most, held = _together(below[1:], space)
+            inner, kept = _peak(below[0], space)
+            # What these read is free once they are done; others are views of their operands.
+            done = isinstance(node.fun, To | DeviceOp | AnyReduce | AnyScan | PartRed)
+            return max(most, held + inner), kept if done else held + kept
+        case Tuple():
+            return _together(below, space)
+        case AnyReduce() | AnyScan() | PartRed():
+            return max((_peak(child, space)[0] for child in below), default=0), 0
+    found = [_peak(child, space) for child in below]
+    return max((peak for peak, _ in found), default=0), found[-1][1] if found else 0
+
+
+def _together(sites: Sequence[Site], space: str) -> tuple[int, int]:
+    """Values made one after the other and kept: the most bytes meanwhile, and in the end."""
     most = held = 0
-    for arg in below if isinstance(node, Tuple) else below[1:]:
-        peak, kept = _peak(arg, space)
+    for at in sites:
+        peak, kept = _peak(at, space)
         most, held = max(most, held + peak), held + kept
-    if isinstance(node, Tuple):
-        return most, held
-    inner, kept = _peak(below[0], space)
-    own = nbytes(at.type_of(node)) if isinstance(node.fun, To) and node.fun.space == space else 0
-    most = max(most, held + inner + own)
-    # What an instruction reads is free once it is done; everything else is a view of its operands.
-    done = isinstance(node.fun, To | DeviceOp)
-    return most, own if done else held + kept
+    return most, held
 
 
 def moves_only(f: Fun) -> bool:

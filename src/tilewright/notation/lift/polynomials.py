@@ -17,7 +17,7 @@ Polynomial = dict[Monomial, Fraction]
 
 def normal(e: Expr) -> Expr:
     """The one expression of its value; two lengths are equal if their normal forms are one."""
-    return _to_expr(polynomial(e))
+    return e if isinstance(e, Const | Var) else _to_expr(polynomial(e))
 
 
 def polynomial(e: Expr) -> Polynomial:

@@ -90,6 +90,8 @@ class Rule:
         """As `apply`, None where the rule does not apply."""
         at = site.opened
         assert isinstance(at.node, Term)
+        if not may_match(self.left, at.node):
+            return None
         try:
             return at.replaced(self._rewrite(at, at.node, sizes, given))
         except (Mismatch, RuleError):
@@ -97,7 +99,7 @@ class Rule:
 
     def _rewrite(self, site: Site, term: Term, sizes: Sizes, given: Given) -> Term:
         found = Bindings()
-        if not self._may_match(term):
+        if not may_match(self.left, term):
             raise Mismatch(term, " is no ", self.left)
         match(self.left, term, found)
         match_types(self.left, found, site.type_of, site.result_of)
@@ -119,13 +121,6 @@ class Rule:
             raise self._error(site, f"the type {before!r} becomes {after!r}", matched=True)
         return new
 
-    def _may_match(self, term: Term) -> bool:
-        """A quick look at the pattern at the root."""
-        left = self.left
-        if not isinstance(left, Apply) or isinstance(left.fun, FunHole):
-            return True
-        return isinstance(term, Apply) and isinstance(term.fun, type(left.fun) | Lambda)
-
     def _take(self, sizes: Sizes, found: Bindings, site: Site) -> None:
         wanted = {v.name: v for v in self.parameters}
         if set(sizes) != set(wanted):
@@ -139,6 +134,17 @@ class Rule:
         error = RuleError(message, where=f"rule {self.name} at {show_path(site.path)}")
         error.matched = matched
         return error
+
+
+def may_match(pattern: Term, term: Term) -> bool:
+    """A quick look at the functions that are applied, before the match itself."""
+    if not isinstance(pattern, Apply) or isinstance(pattern.fun, FunHole):
+        return True
+    if not isinstance(term, Apply):
+        return False
+    if not isinstance(term.fun, type(pattern.fun)):
+        return isinstance(term.fun, Lambda)
+    return len(pattern.args) == len(term.args) and all(map(may_match, pattern.args, term.args))
 
 
 def table(rules: Iterable[Rule]) -> str:

@@ -52,7 +52,7 @@ from tilewright.notation.lift.types import TupleType
 
 xs, ys, zs = term("xs", arr(a, n)), term("ys", arr(b, n)), term("zs", arr(c, n))
 xss, bs, ym = term("xss", arr(a, n, m)), term("xs", arr(b, n)), term("ys", arr(b, m))
-xs2 = term("ys", arr(a, n))
+xs2, yss = term("ys", arr(a, n)), term("yss", arr(b, n, m))
 one = term("yss", arr(b, n, const(1)))
 x, y, z, w, v = term("x", a), term("y", a), term("z", b), term("w", b), term("w", c)
 f, g, h = fun("f", a, b), fun("g", b, c), fun("h", a, c)
@@ -79,8 +79,18 @@ _MAPS = (
          Zip()(xs, one) | Map(fn(lambda x, r: r | Map(fn(lambda y: e(x, y))))) | Join(),
          Zip()(xs, one | Join()) | Map(e)),
     Rule("map-identity", xs | Map(fn(lambda x: x)), xs),
+)  # fmt: skip
+
+_INTERCHANGES = (
     Rule("interchange", xs | Map(fn(lambda x: ym | Map(fn(lambda y: e(x, y))))),
          ym | Map(fn(lambda y: xs | Map(fn(lambda x: e(x, y))))) | Transpose()),
+    Rule("interchange-zip-outside",
+         Zip()(xs, yss) | Map(fn(lambda x, row: row | Map(fn(lambda y: e(x, y))))),
+         yss | Transpose() | Map(fn(lambda column: Zip()(xs, column) | Map(e))) | Transpose()),
+    Rule("interchange-zip-inside",
+         xss | Map(fn(lambda row: Zip()(row, ym) | Map(e))),
+         Zip()(xss | Transpose(), ym)
+         | Map(fn(lambda column, y: column | Map(fn(lambda x: e(x, y))))) | Transpose()),
 )  # fmt: skip
 
 _ZIPS = (
@@ -150,4 +160,4 @@ _SCALARS = (
     Rule("iterate-once", x | Iterate(1, same), same(x)),
 )  # fmt: skip
 
-RULES = (*_MAPS, *_ZIPS, *_REDUCTIONS, *_SCALARS)
+RULES = (*_MAPS, *_INTERCHANGES, *_ZIPS, *_REDUCTIONS, *_SCALARS)
