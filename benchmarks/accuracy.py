@@ -14,9 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models, reference
-from benchmarks.bench import ERROR_BAR, networks_option
+from benchmarks.harness import networks_option
+from benchmarks.score import BARS
 from tilewright.cli.engines import ENGINES
 from tilewright.cli.rounds import difference
+
+ERROR_BAR = BARS["network"].error
 
 
 def expose(path: Path, tensors: list[str], target: Path) -> None:

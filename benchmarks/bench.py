@@ -1,135 +1,82 @@
-"""Side by side with another engine over the benchmark networks (python -m benchmarks.bench)."""
+"""Side by side with the best peers over networks and operators (python -m benchmarks.bench)."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import platform
-import statistics
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import harness, models
+from benchmarks import harness, models, peers, reference, score, show
 from tilewright.cli import rounds as timing
-from tilewright.cli.engines import ENGINES
 from tilewright.cli.rounds import Row, Task
 
-# What "fast enough" means, as shares of the peer's speed.
-GEOMETRIC_MEAN_BAR = 0.8
-EACH_BAR = 0.5
-# Largest difference from the float64 reference (or from the peer), relative to the peak.
-ERROR_BAR = 1e-4
+
+@dataclass(frozen=True)
+class Settings:
+    """How rows are measured. against: in place of the required peers; probed: also if near."""
+
+    directory: Path
+    ours: str
+    against: tuple[str, ...] | None
+    probed: tuple[str, ...]
+    rounds: int
+    seconds: float
+    reference: bool
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version()}
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            facts["processor"] = line.partition(":")[2].strip()
-        if line.startswith("flags"):
-            wide = ("avx2", "fma", "avx512f", "avx512_vnni", "amx_tile")
-            facts["features"] = [f for f in wide if f in line.split()]
-    facts["cpus"] = sorted(os.sched_getaffinity(0))
-    facts["load"] = os.getloadavg()[0]
-    for package in ("onnxruntime", "onnx", "numpy", "llvmlite"):
-        try:
-            facts[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            facts[package] = None
-    return facts
+def prepare(name: str, threads: int, how: Settings) -> tuple[Task, list[np.ndarray] | None]:
+    """What is to be timed, and the outputs in float64 (None: compared with a peer's)."""
+    path, inputs = harness.prepare(name, how.directory)
+    task = Task(name, path, inputs, threads, worker="benchmarks.worker")
+    return task, reference.outputs(name, path) if how.reference else None
 
 
-def prepare(name: str, directory: Path) -> tuple[Path, Path]:
-    """The model file and the file of its inputs (`in.<name>`), made where they are missing."""
-    path = models.build(name, directory)
-    inputs = directory / f"{name}.inputs.npz"
-    np.savez(inputs, **{f"in.{k}": v for k, v in models.inputs(name).items()})  # type: ignore[arg-type]
-    return path, inputs
+def near(task: Task, wanted: Sequence[str], yardstick: str, store: harness.Rows) -> list[str]:
+    """Those of the engines that one round finds at most FAR_BEHIND times behind `yardstick`.
+
+    The round is kept in `store`: an engine is probed once per network and versions.
+    """
+    usable = [engine for engine in wanted if peers.missing(engine) is None]
+    if not usable:
+        return []
+    key = "|".join(map(str, ["probe", task.name, models.recipe_hash(task.name), task.threads,
+                             *usable, harness.versions()]))  # fmt: skip
+    row = store.rows.get(key)
+    if row is None:
+        row = timing.measure(task, [yardstick, *usable], 1, 0.1)
+        row.key = key
+        store.add(row)
+    limit = peers.FAR_BEHIND * (row.median(yardstick) or 0.0)
+    return [engine for engine in usable if (row.median(engine) or limit + 1) <= limit]
 
 
-def reference_outputs(name: str, path: Path) -> list[np.ndarray]:
-    """The outputs in float64, computed once per model file."""
-    from benchmarks import reference
-
-    return reference.outputs(name, path)
-
-
-def summary(rows: list[Row], peer: str) -> dict[str, Any]:
-    """Geometric mean and minimum of the speed ratios per thread count, and over everything."""
-    result: dict[str, Any] = {}
-    for threads in [*sorted({row.threads for row in rows}), None]:
-        chosen = [row for row in rows if threads in (None, row.threads)]
-        speeds = [s for row in chosen if (s := row.speed(peer)) is not None]
-        group = "all" if threads is None else f"threads={threads}"
-        result[group] = {
-            "geometric_mean": harness.geometric_mean(speeds) if speeds else None,
-            "minimum": min(speeds, default=None),
-            "rows": len(chosen),
-            "without_ratio": len(chosen) - len(speeds),
-        }
-    return result
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def table(rows: list[Row], engines: list[str]) -> Table:
-    """The rows as a table; speed is the peer's time over ours, above 1 we are faster."""
-    view = Table(
-        title="Milliseconds per call (median of rounds); speed = peer / ours", expand=False
-    )
-    for heading in ("network", "threads"):
-        view.add_column(heading)
-    for engine in engines:
-        view.add_column(f"{engine} ms", justify="right")
-    for peer in engines[1:]:
-        view.add_column(f"speed vs {peer}", justify="right")
-        view.add_column("quartiles", justify="right")
-    view.add_column("error", justify="right")
-    view.add_column("load s", justify="right")
-    for row in rows:
-        cells = [row.network, str(row.threads)]
-        for engine in engines:
-            times = row.times.get(engine)
-            cells.append(_number(statistics.median(times) if times else None, ".3f"))
-        for peer in engines[1:]:
-            ratios = sorted(row.ratios(peer))
-            cells.append(_number(row.speed(peer), ".2f"))
-            ends = (ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]) if ratios else None
-            cells.append(f"{ends[0]:.2f}-{ends[1]:.2f}" if ends else "-")
-        cells.append(_number(row.error.get(engines[0]), ".1e"))
-        cells.append(_number(row.load_seconds.get(engines[0]), ".2f"))
-        view.add_row(*cells)
-    return view
-
-
-def verdict(rows: list[Row], peer: str) -> list[str]:
-    """What is missed of the bars, one sentence each; empty if all are met."""
-    ours = rows[0].engines[0] if rows else ""
-    missed = [f"{r.network} x{r.threads}: {e} failed: {why}" for r in rows
-              for e, why in r.failed.items()]  # fmt: skip
-    for row in rows:
-        speed, error = row.speed(peer), row.error.get(ours)
-        if speed is not None and speed < EACH_BAR:
-            missed.append(f"{row.network} x{row.threads}: speed {speed:.2f}, bar {EACH_BAR}")
-        if error is not None and not error <= ERROR_BAR:
-            missed.append(f"{row.network} x{row.threads}: error {error:.1e}, bar {ERROR_BAR:.0e}")
-    for group, facts in summary(rows, peer).items():
-        mean = facts["geometric_mean"]
-        if mean is not None and mean < GEOMETRIC_MEAN_BAR:
-            missed.append(f"{group}: geometric mean {mean:.2f}, bar {GEOMETRIC_MEAN_BAR}")
-    return missed
+def measure(
+    name: str, threads: int, how: Settings, version: str, store: harness.Rows, fresh: bool
+) -> Row:
+    """The row of a network or operator, from the store where it is there and not `fresh`."""
+    task, expected = prepare(name, threads, how)
+    wanted = score.required(name, how.against)
+    absent = {peer: reason for peer in wanted if (reason := peers.missing(peer)) is not None}
+    engines = [how.ours, *(peer for peer in wanted if peer not in absent)]
+    engines += near(task, how.probed, wanted[0], store)
+    setting = [name, models.recipe_hash(name), threads, *engines, how.rounds, how.seconds]
+    key = "|".join(map(str, [*setting, how.reference, version, harness.versions()]))
+    row = None if fresh or absent else store.get(key)
+    if row is None:
+        row = timing.measure(task, engines, how.rounds, how.seconds, expected)
+        row.engines += absent
+        row.failed |= absent
+        row.key = key
+        store.add(row)
+    return row
 
 
 def _integers(_context: object, _parameter: object, value: str) -> list[int]:
@@ -142,101 +89,91 @@ def _integers(_context: object, _parameter: object, value: str) -> list[int]:
     return numbers
 
 
-def _networks(_context: object, _parameter: object, value: str | None) -> list[str]:
-    names = value.split(",") if value else list(models.STANDARD)
-    unknown = [name for name in names if name not in models.RECIPES]
+def _engines(_context: object, _parameter: object, value: str | None) -> tuple[str, ...] | None:
+    names = tuple(value.split(",")) if value else ()
+    unknown = [name for name in names if name not in peers.ENGINES]
     if unknown:
-        raise click.BadParameter(f"no {', '.join(unknown)}; there are {', '.join(models.RECIPES)}")
-    return names
+        known = ", ".join(peers.ENGINES)
+        raise click.BadParameter(f"no engine {', '.join(unknown)}; there are {known}")
+    return names or None
 
 
-networks_option = click.option(
-    "--networks", callback=_networks, help="Names with commas between; else the standard eight."
-)
+OPERATORS = (*models.OPERATORS, *models.QUANTISED)
 
 
-@click.command(epilog="Example: python -m benchmarks.bench --networks lenet,resnet50 --threads 1,2")
-@networks_option
+@click.command(epilog="Example: python -m benchmarks.bench --networks 'lenet*' --threads 1,2")
+@harness.names_option("--networks", tuple(models.RECIPES))
+@harness.names_option("--operators", OPERATORS)
 @click.option("--threads", default="1,2", callback=_integers, show_default=True)
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(min=1))
 @click.option("--seconds", default=0.5, show_default=True, help="Of calls in one round.")
-@click.option("--ours", default="tilewright", show_default=True, type=click.Choice(list(ENGINES)))
-@click.option("--against", default="onnxruntime", show_default=True, help="Engines with commas.")
+@click.option("--ours", default="tilewright", show_default=True,
+              type=click.Choice(list(peers.ENGINES)))  # fmt: skip
+@click.option("--against", callback=_engines, help="Engines in place of the required peers.")
+@click.option("--probe", callback=_engines, help="Engines that take part where they are near.")
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
-@click.option("--out", type=click.Path(path_type=Path), help="Where rows.jsonl, bench.json go.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the results go.")
 @click.option("--reference/--no-reference", default=True, help="Errors from float64, else a peer.")
 @click.option("--fresh", is_flag=True, help="Measure again what rows.jsonl already has.")
 @click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 def main(
-    networks: list[str], threads: list[int], rounds: int, seconds: float, ours: str, against: str,
+    networks: list[str] | None, operators: list[str] | None, threads: list[int], rounds: int,
+    seconds: float, ours: str, against: tuple[str, ...] | None, probe: tuple[str, ...] | None,
     directory: Path | None, out: Path | None, reference: bool, fresh: bool, check: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Time networks side by side: same cores, same threads, rounds interleaved."""
-    engines = [ours, *against.split(",")]
-    unknown = [e for e in engines if e not in ENGINES]
-    if unknown:
-        raise click.UsageError(f"no engine {', '.join(unknown)}; there are {', '.join(ENGINES)}")
+    """Time networks and operators beside the peers: same cores, same threads, rounds interleaved.
+
+    Everything is measured unless --networks or --operators names what; a run that was broken off
+    goes on where it was.
+    """
+    names = [*(networks or ()), *(operators or ())] or [*models.RECIPES, *OPERATORS]
     directory = directory or models.default_directory()
     out = out or models.default_directory() / "results"
+    how = Settings(directory, ours, against, probe or (), rounds, seconds, reference)
     store = harness.Rows(out / "rows.jsonl")
-    facts: dict[str, Any] = {
-        "machine": machine(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    names = timing.labels(engines)
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    facts = {"machine": harness.machine(), "started": started}
     version = harness.source_hash()
     console = Console(stderr=True)
+    disturbed = timing.disturbance()
+    if disturbed:
+        console.print(disturbed, highlight=False)
     rows: list[Row] = []
-    for network in networks:
-        path, inputs = prepare(network, directory)
-        expected = reference_outputs(network, path) if reference else None
+    for name in names:
         for count in threads:
-            setting = [network, models.recipe_hash(network), count, *engines, rounds, seconds]
-            key = "|".join(map(str, [*setting, reference, version]))
-            row = None if fresh else store.get(key)
-            if row is None:
-                with console.status(f"{network}, {count} threads"):
-                    task = Task(network, path, inputs, count)
-                    row = timing.measure(task, engines, rounds, seconds, expected)
-                row.key = key
-                store.add(row)
+            with console.status(f"{name}, {count} threads"):
+                row = measure(name, count, how, version, store, fresh)
             rows.append(row)
-            _say(console, row, names)
-    missed = verdict(rows, names[1])
-    facts["summary"] = {peer: summary(rows, peer) for peer in names[1:]}
-    result = {**facts, "missed": missed, "rows": [asdict(row) for row in rows]}
+            told = show.number(score.lead(row), ".2f")
+            console.print(f"{name} x{count}: {told} of {score.fastest(row)}", highlight=False)
+    missed = score.missed(rows)
+    result = {**facts, "summary": score.summary(rows), "missed": missed,
+              "rows": [asdict(row) | {"lead": score.lead(row)} for row in rows]}  # fmt: skip
     (out / "bench.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    show.write_picture(rows, out / "bench.svg")
     if as_json:
         click.echo(json.dumps(result))
     else:
-        _report(rows, names, facts["summary"], missed, out)
+        _report(rows, result["summary"], missed, out)
     sys.exit(1 if check and missed else 0)
 
 
-def _say(console: Console, row: Row, names: list[str]) -> None:
-    speeds = ", ".join(f"{_number(row.speed(p), '.2f')} of {p}" for p in names[1:])
-    console.print(f"{row.network} x{row.threads}: {speeds}", highlight=False)
-
-
-def _report(
-    rows: list[Row], names: list[str], found: dict[str, Any], missed: list[str], out: Path
-) -> None:  # fmt: skip
+def _report(rows: list[Row], groups: list[dict[str, Any]], missed: list[str], out: Path) -> None:
     """The table, the summary lines and what is missed, on standard output."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table(rows, names))
-    for peer in names[1:]:
-        for group, facts in found[peer].items():
-            mean, least = facts["geometric_mean"], facts["minimum"]
-            console.print(
-                f"{group}: geometric mean {_number(mean, '.2f')}, minimum {_number(least, '.2f')} "
-                f"of {peer}'s speed ({facts['without_ratio']} of {facts['rows']} rows without)",
-                highlight=False,
-            )
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(show.table(rows))
+    for group in groups:
+        mean, least = (show.number(group[key], ".2f") for key in ("geometric_mean", "minimum"))
+        console.print(
+            f"{group['kind']} x{group['threads']}: geometric mean {mean}, minimum {least} of the "
+            f"fastest peer's speed ({group['void']} of {group['rows']} rows void)",
+            highlight=False,
+        )
     for sentence in missed:
         console.print(f"missed: {sentence}", highlight=False, markup=False)
-    console.print(f"written: {out / 'bench.json'}", highlight=False)
+    console.print(f"written: {out}/rows.jsonl, bench.json, bench.svg", highlight=False)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
-from benchmarks.bench import networks_option
+from benchmarks.harness import networks_option
 from benchmarks.probe import ProbeFailed, fresh
 
 # What ResNet-50 must meet, in seconds, on two cores; for every network the share of cold.

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
-from benchmarks.bench import networks_option, prepare
+from benchmarks.harness import networks_option, prepare
 from benchmarks.probe import ProbeFailed, fresh
 
 # Seconds that loading may take on top of reading the file.

@@ -1,14 +1,21 @@
-"""What the benchmarks share: results that survive a break, and the environment of processes."""
+"""What the benchmarks share: rows that survive a break, names on the command line, the machine."""
 
 from __future__ import annotations
 
+import fnmatch
+import importlib.metadata
 import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import click
+import numpy as np
+
+from benchmarks import models
 from tilewright.cli.rounds import Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,11 +55,6 @@ class Rows:
             file.write(json.dumps(asdict(row)) + "\n")
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of positive numbers; nan of none."""
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
 def source_hash() -> str:
     """Changes with any source file of the package: old rows are then not taken for new ones."""
     import hashlib
@@ -61,3 +63,64 @@ def source_hash() -> str:
     for path in sorted((ROOT / "src" / "tilewright").rglob("*.py")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+PACKAGES = ("onnxruntime", "openvino", "torch", "onnx", "numpy", "llvmlite", "jax", "apache-tvm",
+            "iree-base-compiler")  # fmt: skip
+
+
+def versions() -> dict[str, str | None]:
+    """The installed version of each package that the figures depend on."""
+    found: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers are measured on."""
+    facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version()}
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            facts["processor"] = line.partition(":")[2].strip()
+        if line.startswith("flags"):
+            wide = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
+            facts["features"] = [f for f in wide if f in line.split()]
+    facts["cpus"] = sorted(os.sched_getaffinity(0))
+    facts["load"] = os.getloadavg()[0]
+    return facts | versions()
+
+
+def prepare(name: str, directory: Path) -> tuple[Path, Path]:
+    """The model file and the file of its inputs (`in.<name>`), made where they are missing."""
+    path = models.build(name, directory)
+    inputs = directory / f"{name}.inputs.npz"
+    np.savez(inputs, **{f"in.{k}": v for k, v in models.inputs(name).items()})  # type: ignore[arg-type]
+    return path, inputs
+
+
+def chosen(patterns: str, known: Sequence[str]) -> list[str]:
+    """The known names that patterns with commas between them match; BadParameter where none."""
+    result: list[str] = []
+    for pattern in patterns.split(","):
+        found = fnmatch.filter(known, pattern)
+        if not found:
+            raise click.BadParameter(f"no {pattern}; there are {', '.join(known)}")
+        result += [name for name in found if name not in result]
+    return result
+
+
+def names_option(flag: str, known: Sequence[str], **more: Any) -> Callable[..., Any]:
+    """An option that takes names or patterns of `known` and gives a list, or None if left out."""
+
+    def parse(_context: object, _parameter: object, value: str | None) -> list[str] | None:
+        return None if value is None else chosen(value, known)
+
+    text = "Names or patterns, commas between them ('*': all)."
+    return click.option(flag, callback=parse, help=text, **more)
+
+
+networks_option = names_option("--networks", tuple(models.RECIPES), default="*")

@@ -8,11 +8,16 @@ import json
 import os
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import numpy as np
+
+from benchmarks import quantised
+from benchmarks.operators import OPERATORS
+from benchmarks.quantised import QUANTISED
 
 Array = np.ndarray
 
@@ -22,7 +27,7 @@ class Recipe:
     """How one network is made.
 
     source: "torch", or the name of the onnx package's light model. images: the shape of its one
-    image input (None: token ids). logit_gain: what brings the logits' std near 1.
+    float32 input (None: what INPUTS makes). logit_gain: what brings the logits' std near 1.
     """
 
     source: str
@@ -32,6 +37,7 @@ class Recipe:
 
 IMAGE = (1, 3, 224, 224)
 
+# The networks that are measured, all of them.
 RECIPES: dict[str, Recipe] = {
     "lenet": Recipe("torch", (1, 1, 32, 32), 1 / 6),
     "lenet_b64": Recipe("torch", (64, 1, 32, 32), 1 / 6),
@@ -40,22 +46,53 @@ RECIPES: dict[str, Recipe] = {
     "mobilenet_v2": Recipe("torch", IMAGE),
     "squeezenet": Recipe("squeezenet", IMAGE, 1 / 3.5),
     "densenet121": Recipe("densenet121", IMAGE, 1 / 13),
-    "bert_base": Recipe("torch", None),
-    "vit_small": Recipe("torch", IMAGE),
     "inception_v2": Recipe("inception_v2", IMAGE, 1 / 64),
     "shufflenet": Recipe("shufflenet", IMAGE, 1 / 27),
     "vgg19": Recipe("vgg19", IMAGE, 1 / 6.5),
+    "unet_small": Recipe("torch", (1, 3, 192, 192)),
+    "convnext_tiny": Recipe("torch", IMAGE),
+    "bert_base": Recipe("torch", None),
+    "minilm": Recipe("torch", None),
+    "vit_small": Recipe("torch", IMAGE),
+    "gpt2_6l": Recipe("torch", None),
+    "gpt2_6l_step": Recipe("torch", None),
+    "lstm2": Recipe("torch", (1, 32, 256)),
 }
-
-# What the issue's bars are measured over; the others are extra.
-STANDARD = ("lenet", "resnet18", "resnet50", "mobilenet_v2", "squeezenet", "densenet121",
-            "bert_base", "vit_small")  # fmt: skip
-
-SEQUENCE = 128
-VOCABULARY = 30522
 
 # The light models keep the input names that they were published with.
 INPUT_NAME = {"torch": "image", "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0"}
+
+
+def bert_inputs(rng: np.random.Generator, length: int = 128) -> dict[str, Array]:
+    """Token ids, segments and a mask that hides the last quarter: int64 [1, length] each."""
+    mask = np.ones((1, length), np.int64)
+    mask[:, 3 * length // 4 :] = 0
+    segments = np.zeros((1, length), np.int64)
+    segments[:, length // 2 :] = 1
+    ids = rng.integers(0, 30522, (1, length), dtype=np.int64)
+    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+
+
+def decoder_inputs(rng: np.random.Generator, length: int, past: int = 0) -> dict[str, Array]:
+    """Token ids [1, length]; with `past`, keys and values of six layers [1, 12, past, 64]."""
+    arrays: dict[str, Array] = {"input_ids": rng.integers(0, 50257, (1, length), dtype=np.int64)}
+    for layer in range(6 if past else 0):
+        for what in ("key", "value"):
+            value = rng.standard_normal((1, 12, past, 64), dtype=np.float32)
+            arrays[f"past_{what}_{layer}"] = value
+    return arrays
+
+
+INPUTS: dict[str, Callable[[np.random.Generator], dict[str, Array]]] = {
+    "bert_base": bert_inputs,
+    "minilm": bert_inputs,
+    "gpt2_6l": lambda rng: decoder_inputs(rng, 64),
+    "gpt2_6l_step": lambda rng: decoder_inputs(rng, 1, past=64),
+}
+
+
+# Everything that can be built, networks first.
+NAMES = (*RECIPES, *OPERATORS, *QUANTISED)
 
 
 def default_directory() -> Path:
@@ -65,36 +102,47 @@ def default_directory() -> Path:
     return Path(platformdirs.user_cache_dir("tilewright-bench"))
 
 
-def recipe(name: str) -> Recipe:
-    """The recipe of a network; KeyError names the known ones."""
-    if name not in RECIPES:
-        raise KeyError(f"no network {name!r}; there are {', '.join(RECIPES)}")
-    return RECIPES[name]
+def shapes(name: str) -> tuple[tuple[int, ...], ...]:
+    """The shapes of an operator's inputs; KeyError names the known networks and operators."""
+    if name in OPERATORS:
+        return OPERATORS[name].shapes
+    if name in QUANTISED:
+        return (QUANTISED[name].shape,)
+    raise KeyError(f"no network or operator {name!r}; there are {', '.join(NAMES)}")
 
 
 def inputs(name: str, seed: int = 0) -> dict[str, Array]:
-    """Seeded inputs of a network: normal float32 images, or int64 ids, segments and mask."""
-    how = recipe(name)
+    """Seeded inputs of a network or an operator: normal float32, or what INPUTS makes."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    if how.images is not None:
+    if name in INPUTS:
+        return INPUTS[name](rng)
+    how = RECIPES.get(name)
+    if how is not None:
+        assert how.images is not None
         image = rng.standard_normal(how.images, dtype=np.float32)
         return {INPUT_NAME.get(how.source, "data_0"): image}
-    mask = np.ones((1, SEQUENCE), np.int64)
-    mask[:, 3 * SEQUENCE // 4 :] = 0
-    segments = np.zeros((1, SEQUENCE), np.int64)
-    segments[:, SEQUENCE // 2 :] = 1
-    ids = rng.integers(0, VOCABULARY, (1, SEQUENCE), dtype=np.int64)
-    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
+    normal = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes(name))
+    return {f"x{i}": value for i, value in enumerate(normal)}
+
+
+def _makers(name: str) -> tuple[str, ...]:
+    """The package that makes the file, then our source files that say how."""
+    how = RECIPES.get(name)
+    if how is not None and how.source != "torch":
+        return "onnx", "light_nets.py"
+    if name in QUANTISED:
+        return "onnx", "quantised.py"
+    nets = ("conv_nets.py", "sequence_nets.py") if how else ("operators.py", "sequence_nets.py")
+    return "torch", "torch_nets.py", *nets
 
 
 def recipe_hash(name: str) -> str:
     """Changes when the file that `build` would write may change."""
-    how = recipe(name)
     here = Path(__file__).parent
-    nets = "torch_nets.py" if how.source == "torch" else "light_nets.py"
-    maker = "torch" if how.source == "torch" else "onnx"
-    parts = [name, repr(how), maker, importlib.metadata.version(maker)]
-    parts += [(here / file).read_text(encoding="utf-8") for file in ("weights.py", nets)]
+    maker, *sources = _makers(name)
+    parts = [name, repr(RECIPES.get(name)), maker, importlib.metadata.version(maker)]
+    parts += [repr({k: (v.shape, v.dtype) for k, v in inputs(name).items()})]
+    parts += [(here / file).read_text(encoding="utf-8") for file in ("weights.py", *sources)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -107,26 +155,34 @@ def build(name: str, directory: Path) -> Path:
         return path
     directory.mkdir(parents=True, exist_ok=True)
     scratch = directory / f".{name}.{os.getpid()}.onnx"
-    how = recipe(name)
     try:
-        if how.source == "torch":
-            import torch
-
-            from benchmarks import torch_nets
-
-            example = {k: torch.from_numpy(v) for k, v in inputs(name).items()}
-            torch_nets.build(name, example, how.logit_gain, scratch)
-        else:
-            import onnx
-
-            from benchmarks import light_nets
-
-            onnx.save(light_nets.build(name, how.source, how.logit_gain), scratch)
+        _write(name, scratch)
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
     note.write_text(wanted + "\n", encoding="utf-8")
     return path
+
+
+def _write(name: str, path: Path) -> None:
+    how = RECIPES.get(name, Recipe("torch", None))
+    if name in QUANTISED:
+        import onnx
+
+        onnx.save(quantised.build(name), path)
+    elif how.source == "torch":
+        import torch
+
+        from benchmarks import torch_nets
+
+        example = {k: torch.from_numpy(v) for k, v in inputs(name).items()}
+        torch_nets.build(name, example, how.logit_gain, path)
+    else:
+        import onnx
+
+        from benchmarks import light_nets
+
+        onnx.save(light_nets.build(name, how.source, how.logit_gain), path)
 
 
 def write_outputs(name: str, path: Path, seed: int = 0) -> Path:
@@ -157,8 +213,8 @@ def describe(path: Path) -> dict[str, object]:
 
 
 @click.command(epilog="Example: python -m benchmarks.models resnet50 bert_base -o /tmp/models")
-@click.argument("names", nargs=-1, type=click.Choice(list(RECIPES)))
-@click.option("--all", "everything", is_flag=True, help="Every network.")
+@click.argument("names", nargs=-1, type=click.Choice(list(NAMES)))
+@click.option("--all", "everything", is_flag=True, help="Every network and operator.")
 @click.option("-o", "--dir", "directory", type=click.Path(path_type=Path), help="Where to write.")
 @click.option("--with-outputs", is_flag=True, help="Also inputs and ONNX Runtime's outputs (.npz).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per network.")
@@ -166,10 +222,10 @@ def main(
     names: tuple[str, ...], everything: bool, directory: Path | None, with_outputs: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Build benchmark networks as ONNX files with seeded weights."""
-    chosen = tuple(RECIPES) if everything else names
+    """Build benchmark networks and operators as ONNX files with seeded weights."""
+    chosen = NAMES if everything else names
     if not chosen:
-        raise click.UsageError(f"name networks, or --all; there are {', '.join(RECIPES)}")
+        raise click.UsageError(f"name networks, or --all; there are {', '.join(NAMES)}")
     for name in chosen:
         path = build(name, directory or default_directory())
         if with_outputs:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 Array = np.ndarray
+Module = TypeVar("Module")
 
 # A residual branch is added to the stream this many times weaker than the stream itself, so that
 # the variance after sixteen blocks is still of the order of the first block's.
@@ -55,3 +57,10 @@ ROLES: dict[str, Callable[..., Array]] = {
 def draw(network: str, tensor: str, role: str, shape: tuple[int, ...], gain: float = 1.0) -> Array:
     """One float32 tensor of a network in the given role (a key of ROLES)."""
     return ROLES[role](generator(network, tensor), tuple(shape), gain)
+
+
+def gained(module: Module, gain: float) -> Module:
+    """Notes on a torch module what its drawn weights are multiplied with (of matrices, the
+    variance)."""
+    module.weight_gain = gain  # type: ignore[attr-defined]
+    return module

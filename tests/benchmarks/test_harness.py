@@ -2,39 +2,81 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import accuracy, bench, compile_time, footprint, harness, import_time, models
-from tilewright.cli.rounds import Row
-
 pytest.importorskip("onnxruntime")
+pytest.importorskip("torch")
+from benchmarks import (
+    accuracy,
+    bench,
+    compile_time,
+    footprint,
+    harness,
+    import_time,
+    peers,
+    score,
+    show,
+)
+from tilewright.cli.rounds import Row, Task
 
 
 def row(times: dict[str, list[float]], network: str = "n", threads: int = 1, **more) -> Row:
     return Row(network, threads, list(times), times, **more)
 
 
-def test_summary_counts_each_network_at_each_thread_count():
-    rows = [row({"o": [1.0], "p": [t]}, threads=n) for n, t in ((1, 1.0), (2, 4.0))]
-    found = bench.summary([*rows, row({"o": [], "p": [1.0]}, "broken", failed={"o": "x"})], "p")
-    assert found["all"] == {"geometric_mean": pytest.approx(2.0), "minimum": 1.0, "rows": 3,
-                            "without_ratio": 1}  # fmt: skip
-    assert found["threads=2"]["geometric_mean"] == pytest.approx(4.0)
+def test_the_lead_is_over_the_fastest_peer_of_the_row():
+    found = row({"o": [1.0, 2.0, 4.0], "p": [2.0, 2.0, 2.0], "q": [3.0, 1.0, 9.0]})
+    assert score.fastest(found) == "p"
+    assert score.lead(found) == 1.0  # the median of 2, 1, 0.5
 
 
-def test_verdict_names_what_is_missed():
-    slow = row({"o": [4.0], "p": [1.0]}, "slow", error={"o": 1e-3})
-    broken = row({"o": [], "p": [1.0]}, "broken", failed={"o": "no such operator"})
-    said = "\n".join(bench.verdict([slow, broken], "p"))
-    assert "slow x1: speed 0.25, bar 0.5" in said
-    assert "slow x1: error 1.0e-03" in said
-    assert "broken x1: o failed: no such operator" in said
-    assert "geometric mean 0.25" in said
-    assert bench.verdict([row({"o": [1.0], "p": [1.0]})], "p") == []
-    assert bench.verdict([row({"o": [1.0], "p": [1.0]}, error={"o": math.nan})], "p") != []
+def test_a_row_without_one_of_its_peers_is_void():
+    found = row({"o": [1.0], "p": [2.0]}, failed={"q": "not installed: q"})
+    assert score.fastest(found) is None and score.lead(found) is None
+    assert score.missed([found]) == ["n x1: void: q: not installed: q"]
+    assert score.summary([found])[0]["void"] == 1
+
+
+def test_summary_is_per_kind_and_thread_count():
+    times = {"lenet": 1.0, "vgg19": 4.0, "matmul_512": 1.0, "int8_matmul_1024": 1.0}
+    rows = [row({"o": [1.0], "p": [t]}, name, n) for name, t in times.items() for n in (1, 2)]
+    found = {(g["kind"], g["threads"]): g for g in score.summary(rows)}
+    assert list(found) == [(k, n) for k in ("network", "operator", "int8") for n in (1, 2)]
+    assert found["network", 2]["geometric_mean"] == pytest.approx(2.0)
+    assert found["network", 2]["minimum"] == 1.0 and found["network", 2]["rows"] == 2
+
+
+def test_missed_names_what_misses_a_bar():
+    slow = row({"o": [4.0], "p": [1.0]}, "lenet", error={"o": 1e-3})
+    said = "\n".join(score.missed([slow]))
+    assert "lenet x1: 0.25 of p, bar 0.95" in said
+    assert "lenet x1: error 1.0e-03" in said
+    assert "network x1: geometric mean 0.25, bar 1.15" in said
+    assert score.missed([row({"o": [1.0], "p": [2.0]}, "lenet")]) == []
+    assert score.missed([row({"o": [1.0], "p": [2.0]}, "lenet", error={"o": math.nan})]) != []
+    assert score.missed([row({"o": [1.0], "p": [1.0]}, "int8_conv1x1_256x56_64",
+                             error={"o": 1e-3})]) == []  # fmt: skip
+
+
+def test_missing_peers_say_why(monkeypatch):
+    assert peers.missing("onnxruntime") is None
+    assert "no engine of that name" in peers.missing("nobody")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "C++ compiler" in peers.missing("torch_compile")
+
+
+def test_the_picture_has_a_bar_for_each_row_that_is_not_void():
+    rows = [row({"o": [1.0], "p": [2.0]}, "lenet"), row({"o": [1.0], "p": [0.01]}, "a<b"),
+            row({"o": [1.0]}, "broken", failed={"p": "x"})]  # fmt: skip
+    drawn = ElementTree.fromstring(show.picture(rows, "title"))
+    texts = [node.text for node in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "lenet, 1" in texts and "2.00" in texts and "a<b, 1" in texts
+    assert not any("broken" in text for text in texts)
 
 
 def test_rows_survive_a_run_that_was_broken_off(tmp_path: Path):
@@ -52,13 +94,16 @@ def test_rows_survive_a_run_that_was_broken_off(tmp_path: Path):
 def test_bench_writes_rows_and_goes_on_from_them(folder: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(harness, "source_hash", lambda: "the same sources")
     arguments = ["--networks", "squeezenet", "--threads", "1", "--rounds", "1", "--seconds", "0.01",
-                 "--ours", "onnxruntime", "--dir", str(folder), "--out", str(tmp_path)]  # fmt: skip
+                 "--ours", "onnxruntime", "--against", "onnxruntime",
+                 "--dir", str(folder), "--out", str(tmp_path)]  # fmt: skip
     result = CliRunner().invoke(bench.main, arguments)
     assert result.exit_code == 0, result.output
     assert "geometric mean" in result.output
     written = json.loads((tmp_path / "bench.json").read_text())
     assert written["rows"][0]["network"] == "squeezenet"
-    assert written["rows"][0]["error"]["onnxruntime"] < 1e-4
+    assert all(written["rows"][0]["error"][e] < 1e-4 for e in ("onnxruntime", "onnxruntime#2"))
+    assert written["rows"][0]["lead"] > 0
+    assert (tmp_path / "bench.svg").read_text().startswith("<svg")
     assert CliRunner().invoke(bench.main, arguments).exit_code == 0
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
     monkeypatch.setattr(harness, "source_hash", lambda: "a change")
@@ -109,5 +154,11 @@ def test_import_time_of_a_module():
     assert CliRunner().invoke(import_time.main, ["--module", "no_such_module"]).exit_code == 1
 
 
-def test_standard_networks_have_recipes():
-    assert set(models.STANDARD) <= set(models.RECIPES)
+def test_engines_that_are_near_take_part(folder: Path, tmp_path: Path, monkeypatch):
+    path, inputs = harness.prepare("squeezenet", folder)
+    task = Task("squeezenet", path, inputs, 1, worker="benchmarks.worker")
+    store = harness.Rows(tmp_path / "rows.jsonl")
+    assert bench.near(task, ["torch_eager"], "onnxruntime", store) == ["torch_eager"]
+    monkeypatch.setattr(peers, "FAR_BEHIND", 1e-3)
+    assert bench.near(task, ["torch_eager", "jax"], "onnxruntime", store) == []
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) <= 2

@@ -43,14 +43,16 @@ def onnxruntime(path: Path, threads: int, dims: Mapping[str, int] | None = None)
     return lambda feeds: session.run(names, feeds)
 
 
-def openvino(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """OpenVINO's CPU plug-in for latency, in float32 as the others compute."""
+def openvino(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None, precision: str = "f32"
+) -> Runner:
+    """OpenVINO's CPU plug-in for latency, by default in float32 as the others compute."""
     import openvino as ov
 
     settings = {
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
     }
     compiled = ov.Core().compile_model(str(path), "CPU", settings)
     request = compiled.create_infer_request()

@@ -71,7 +71,7 @@ def child_environment(threads: int) -> dict[str, str]:
 class Task:
     """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
 
-    models: engines that are given another file than `model`.
+    models: engines that are given another file than `model`. worker: the module that serves.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Task:
     threads: int
     dims: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[str, Path] = field(default_factory=dict)
+    worker: str = "tilewright.cli.worker"
 
 
 class Worker:
@@ -95,7 +96,7 @@ class Worker:
             "dims": dict(task.dims),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tilewright.cli.worker", json.dumps(argument)],
+            [sys.executable, "-m", task.worker, json.dumps(argument)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

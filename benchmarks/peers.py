@@ -1,0 +1,119 @@
+"""The engines that we are measured against and that read no ONNX files themselves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.cli import engines
+from tilewright.cli.engines import Feeds, Runner
+
+# A row of a kind is void where one of these is missing.
+FOUR: Final = ("onnxruntime", "openvino", "torch_eager", "torch_compile")
+REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "network": FOUR,
+    "operator": FOUR,
+    "bfloat16": ("openvino_bf16", "torch_eager", "torch_compile"),
+    "int8": ("onnxruntime", "openvino"),
+}
+# Probed by `make bench-all`: they take part where they are at most this many times behind.
+OPTIONAL: Final = ("jax", "iree", "tvm")
+FAR_BEHIND: Final = 10.0
+
+
+def _module(path: Path) -> Any:
+    """The network of an ONNX file of ours as a torch module with the same weights."""
+    from benchmarks import models, onnx_torch, torch_nets
+
+    how = models.RECIPES.get(path.stem)
+    if how is not None and how.source != "torch":
+        return onnx_torch.convert(path)
+    return torch_nets.module(path.stem, how.logit_gain if how else 1.0)
+
+
+def _torch(module: Any) -> Runner:
+    import torch
+
+    def run(feeds: Feeds) -> list[Any]:
+        with torch.inference_mode():
+            result = module(*map(torch.from_numpy, feeds.values()))
+        return [y.numpy() for y in (result if isinstance(result, tuple) else (result,))]
+
+    return run
+
+
+def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """PyTorch as it is, operator by operator."""
+    import torch
+
+    torch.set_num_threads(threads)
+    return _torch(_module(path))
+
+
+def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """`torch.compile` with frozen weights, which lets Inductor fold and pack them."""
+    import torch
+    import torch._inductor.config as settings
+
+    torch.set_num_threads(threads)
+    settings.freezing = True
+    settings.compile_threads = 1  # no pool of compilers beside the timed process
+    run = _torch(torch.compile(_module(path)))
+    from benchmarks import models
+
+    run(models.inputs(path.stem))  # compiles: this is part of loading
+    return run
+
+
+def openvino_bf16(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """OpenVINO, computing in bfloat16."""
+    return engines.openvino(path, threads, dims, precision="bf16")
+
+
+def jax(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """XLA's CPU backend through JAX. Its thread pool is as wide as the processors allowed."""
+    from benchmarks import onnx_jax
+
+    return onnx_jax.load(path)
+
+
+def iree(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """IREE's CPU backend with its local-task scheduler."""
+    from benchmarks import other_compilers
+
+    return other_compilers.iree(path, threads)
+
+
+def tvm(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """TVM's Relax with its default CPU pipeline, not tuned."""
+    from benchmarks import other_compilers
+
+    return other_compilers.tvm(path, threads)
+
+
+# What `tilewright.cli.engines` has not: those that need the network's own definition.
+PEERS: Final[dict[str, Callable[..., Runner]]] = {
+    "torch_eager": torch_eager,
+    "torch_compile": torch_compile,
+    "openvino_bf16": openvino_bf16,
+    "jax": jax,
+    "iree": iree,
+    "tvm": tvm,
+}
+PACKAGE: Final = {"torch_eager": "torch", "torch_compile": "torch", "openvino_bf16": "openvino"}
+ENGINES: Final = engines.ENGINES | PEERS
+
+
+def missing(engine: str) -> str | None:
+    """Why the engine cannot be used here, or None if it can."""
+    if engine not in ENGINES:
+        return f"no engine of that name; there are {', '.join(ENGINES)}"
+    package = PACKAGE.get(engine, engine)
+    if find_spec(package) is None:
+        return f"not installed: {package}"
+    if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
+        return "no C++ compiler: torch.compile needs g++ or clang++"
+    return None

@@ -1,0 +1,71 @@
+"""Int8 products and convolutions in ONNX's QDQ form, with drawn weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.weights import draw
+
+# Of activations (uint8) in and out: about four standard deviations of a normal variable.
+SCALE, ZERO = 1 / 32, 128
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """An operator between quantised tensors: its ONNX operator, weights, input and attributes."""
+
+    operator: str
+    weight: tuple[int, ...]
+    shape: tuple[int, ...]
+    attributes: dict[str, Any]
+
+
+QUANTISED: dict[str, Quantised] = {
+    "int8_matmul_1024": Quantised("MatMul", (1024, 1024), (1024, 1024), {}),
+    "int8_matmul_2048": Quantised("MatMul", (2048, 2048), (2048, 2048), {}),
+    "int8_conv3x3_128x28": Quantised(
+        "Conv", (128, 128, 3, 3), (1, 128, 28, 28), {"pads": [1, 1, 1, 1]}
+    ),
+    "int8_conv1x1_256x56_64": Quantised("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
+}
+
+
+def build(name: str) -> onnx.ModelProto:
+    """float32 in, quantised to uint8, int8 weights, uint8 result, float32 out."""
+    what = QUANTISED[name]
+    weight = draw(name, "weight", "matrix", what.weight)
+    if what.operator == "MatMul":
+        weight = np.ascontiguousarray(weight.T)
+    scale = np.float32(np.abs(weight).max() / 127)
+    constants = {
+        "scale": np.float32(SCALE),
+        "zero": np.uint8(ZERO),
+        "weight": np.round(weight / scale).astype(np.int8),
+        "weight_scale": scale,
+        "weight_zero": np.int8(0),
+    }
+    node = helper.make_node
+    quantisation = ["scale", "zero"]
+    nodes = [
+        node("QuantizeLinear", ["x0", *quantisation], ["xq"]),
+        node("DequantizeLinear", ["xq", *quantisation], ["x"]),
+        node("DequantizeLinear", ["weight", "weight_scale", "weight_zero"], ["w"]),
+        node(what.operator, ["x", "w"], ["y"], **what.attributes),
+        node("QuantizeLinear", ["y", *quantisation], ["yq"]),
+        node("DequantizeLinear", ["yq", *quantisation], ["output"]),
+    ]
+    channels = what.weight[1] if what.operator == "MatMul" else what.weight[0]
+    out = (*what.shape[:-1], channels) if what.operator == "MatMul" else (
+        what.shape[0], channels, *what.shape[2:])  # fmt: skip
+    graph = helper.make_graph(
+        nodes, name,
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, what.shape)],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, out)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)

@@ -1,0 +1,13 @@
+"""The timing process of `tilewright.cli.worker` with the peers of the benchmarks besides."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.peers import PEERS
+from tilewright.cli import worker
+from tilewright.cli.engines import ENGINES
+
+if __name__ == "__main__":
+    ENGINES.update(PEERS)
+    sys.exit(worker.main(sys.argv[1]))
