@@ -150,6 +150,30 @@ def test_tuples():
     both(make)
 
 
+def test_rfactor():
+    """A histogram and a sum by rows in parallel, as in Halide's tutorial."""
+
+    def make(m, b, s, w, f):
+        x, v, u = m.Var("x"), m.Var("v"), m.Var("u")
+        h, t, out = m.Func("h"), m.Func("t"), m.Func("out")
+        r, q = m.RDom([(0, 20), (0, 12)], "r"), m.RDom([(0, 20), (0, 12)], "q")
+        q.where(q.x + q.y < 20)
+        h[x] = 5
+        h[m.i32(b[r.x, r.y]) % 16] += 1
+        rows = h.update().rfactor(r.y, v)
+        rows.compute_root().update().parallel(v)
+        t[x] = 0
+        t[x] = m.max(t[x], w[q.x, q.y] * x)
+        columns = t.update().rfactor([(q.x, u)])
+        columns.compute_root().vectorize(x, 4).update().parallel(u)
+        h.compute_root()
+        t.compute_root()
+        out[x] = h[x] + t[x]
+        return out
+
+    both(make, (16,))
+
+
 # -- one program, many schedules: (verbs on the two Funcs)
 
 

@@ -271,9 +271,18 @@ def not_defined(h):
     hl.Func("u").vectorize(x)
 
 
+def factor_what_is_scheduled(h):
+    f, r = hl.Func("f"), hl.RDom([(0, 4)], "r")
+    f[x] = 0
+    f[x] += r
+    f.update().unroll(r)
+    f.update().rfactor(r, t)
+
+
 @pytest.mark.parametrize(
     "say, message",
     [
+        (factor_what_is_scheduled, "scheduled already"),
         (unknown_var, "split: there is no loop t.*innermost first: x, y"),
         (vectorize_what_was_split, "vector: there is no loop x.*xi, xo, y"),
         (tile_arguments, "6 or 8 arguments"),

@@ -294,6 +294,20 @@ def wrong_size():
     f.realize([8])
 
 
+def factor_no_reduction():
+    f, r = hl.Func("f"), hl.RDom([(1, 4)], "r")
+    f[x] = 0
+    f[r] = f[r - 1] + 1
+    f.update().rfactor(r, y)
+
+
+def factor_another_var():
+    f, r = hl.Func("f"), hl.RDom([(1, 4)], "r")
+    f[x] = 0
+    f[x] += r
+    f.update().rfactor(hl.RDom([(0, 2)], "q"), y)
+
+
 def negative_size():
     f = hl.Func("f")
     f[x] = x
@@ -342,6 +356,8 @@ CASES = {
     update_outside: r"needed over \[0\.\.19\], but only \[0\.\.7\] is realized",
     no_data: "it has no data",
     wrong_size: "2 dimensions, and 1 sizes",
+    factor_no_reduction: "no step of an associative and commutative",
+    factor_another_var: r"reduces over r\.x",
     negative_size: r"a size of \[-3\]",
     no_whole_size: "constant integer, not 2.5",
     complex_image: "elements are complex64",

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.lang.function import Function
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.replay import replay
+from tilewright.lang.halide.verbs import Stage, line, plan_of, var_name
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.halide import lower
 from tilewright.notation.halide.expr import Expr
+from tilewright.notation.halide.factor import factored
 from tilewright.notation.halide.image import Buffer
 from tilewright.notation.halide.pipeline import Pipeline as Stages
 from tilewright.notation.halide.pipeline import pipeline
@@ -101,3 +103,31 @@ class Func(Scheduled, Runs):
     def __init__(self, name: str | Expr | None = None) -> None:
         self._outputs, self._functions = (self,), {}
         super().__init__(name)
+
+    def update(self, n: int = 0) -> Update:
+        """The n-th update, for its schedule."""
+        return Update(self.plan(n + 1))
+
+
+class Update(Stage):
+    """An update definition, for its schedule."""
+
+    def rfactor(self, *kept: Any) -> Func:
+        """A Func of partial results, one for each point of some RVars: `rfactor(r.y, v)`.
+
+        kept: an RVar and a new Var, or a list of such pairs. The update becomes the combination of
+        the partial results, which can be computed in parallel. Raises InputError where the update
+        is no step of a commutative operator, ScheduleError where it has been scheduled before.
+        """
+        pairs = kept[0] if len(kept) == 1 else [kept]
+        plan = self._plan()
+        if plan.directives:
+            raise ScheduleError(
+                "rfactor: the update has been scheduled already",
+                where=f"{plan.title}, {line()}",
+                hint="rfactor before the other verbs",
+            )
+        named = [(var_name(r), v) for r, v in pairs]
+        partial = factored(plan.func, plan.stage, named, Func)
+        plan.vars[:] = plan_of(plan.func, plan.stage).vars
+        return partial

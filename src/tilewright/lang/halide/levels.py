@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.verbs import Plan, Stage, Verbs, line, plan_of, var_name
+from tilewright.lang.halide.verbs import Plan, Verbs, line, plan_of, var_name
 from tilewright.notation.halide import func as notation
 from tilewright.notation.halide.expr import Expr, constant
 
@@ -59,10 +59,6 @@ class Scheduled(Verbs, notation.Func):
         if stage not in self._plans:
             self._plans[stage] = plan_of(self, stage)
         return self._plans[stage]
-
-    def update(self, n: int = 0) -> Stage:
-        """The n-th update, for its schedule."""
-        return Stage(self.plan(n + 1))
 
     def compute_root(self) -> Self:
         """Compute all of it before anything that uses it."""

@@ -17,6 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import INDEX
+from tilewright.ir.node import postorder
 from tilewright.notation.halide.types import meeting_type
 
 _numbers = count()
@@ -180,17 +181,20 @@ class RDom(Expr):
     """A box to reduce over, in the order of its dimensions, the first innermost.
 
     ranges: a list of (min, extent) of constants, or something with `dimensions()` and `dim(n)`
-    (an image or Buffer of a known size). `where(condition)` leaves points out. An RDom of one
-    dimension may stand for its variable.
+    (an image or Buffer of a known size); names: of its variables (default: `<name>.x`, `.y`, ...).
+    `where(condition)` leaves points out. An RDom of one dimension may stand for its variable.
     """
 
-    def __init__(self, ranges: Any, name: str | None = None) -> None:
+    def __init__(
+        self, ranges: Any, name: str | None = None, names: Sequence[str] | None = None
+    ) -> None:
         self.name = name or unique("r")
         pairs = _ranges(ranges)
+        names = names or [f"{self.name}.{_axis(n)}" for n in range(len(pairs))]
         if not pairs:
             raise InputError("an RDom has at least one dimension", where=f"RDom {self.name}")
         self.vars = tuple(
-            RVar(f"{self.name}.{_axis(n)}", low, extent) for n, (low, extent) in enumerate(pairs)
+            RVar(name, low, extent) for name, (low, extent) in zip(names, pairs, strict=True)
         )
         self.conditions: tuple[Expr, ...] = ()
         self._type = dtypes.int32
@@ -270,7 +274,40 @@ def as_expr(value: Any) -> Expr:
 
 def as_value(e: Expr) -> nodes.Expr:
     """The node in the dtype of the expression's type."""
-    return _to(e, e.type())
+    return _narrow(e.node) if e.type() is dtypes.int32 else _to(e, e.type())
+
+
+_ARITHMETIC = (
+    nodes.Add,
+    nodes.Sub,
+    nodes.Mul,
+    nodes.Min,
+    nodes.Max,
+    nodes.FloorDiv,
+    nodes.Mod,
+    nodes.Neg,
+    nodes.Select,
+)
+
+
+def _narrow(root: nodes.Expr) -> nodes.Expr:
+    """Coordinates as values: arithmetic on them in Int(32), as the user wrote it."""
+    if root.dtype is not INDEX:
+        return root
+    done: dict[Any, Any] = {}
+    for node in postorder(root):
+        if not isinstance(node, nodes.Expr) or node.dtype is not INDEX:
+            done[node] = node
+        elif isinstance(node, nodes.Const):
+            done[node] = nodes.const(node.value, dtypes.int32)
+        elif isinstance(node, nodes.Cast) and node.value.dtype is dtypes.int32:
+            done[node] = node.value
+        elif isinstance(node, _ARITHMETIC):
+            done[node] = node.map(lambda c: done[c])
+        else:
+            done[node] = nodes.Cast(node, dtypes.int32)
+    result: nodes.Expr = done[root]
+    return result
 
 
 def as_index(value: Any) -> nodes.Expr:

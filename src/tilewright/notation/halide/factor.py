@@ -1,0 +1,78 @@
+"""rfactor: an update over an RDom in two, with a partial result for each point of some RVars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from tilewright.base.errors import InputError
+from tilewright.expr import nodes
+from tilewright.ir.node import substitute
+from tilewright.notation.halide.expr import Expr, RDom, RVar, Var
+from tilewright.notation.halide.func import Definition, Func, Tuple
+
+_F = TypeVar("_F", bound=Func)
+
+
+def factored(f: Func, n: int, kept: Sequence[tuple[str, Var]], make: type[_F]) -> _F:
+    """Replace update n of `f` by one of partial results; returns their Func.
+
+    kept: RVars of the update by name, each with the Var of the partial results' new dimension. The
+    new Func has the same values over the arguments of `f` and these Vars; `f` then combines it over
+    the kept RVars. Raises InputError where the update is no step of a commutative operator, or has
+    no such RVars.
+    """
+    definition = f.definitions[n]
+    domain, combine = _reduction(f, definition, kept)
+    places = {v.name(): v for v in domain.vars}
+    env: dict[Any, Any] = {places[name].node: var.node for name, var in kept}
+    rest = [v for v in domain.vars if v.name() not in dict(kept)]
+    inner = _domain_of(rest, domain, env) if rest else None
+    outer = _domain_of([places[name] for name, _ in kept], None, {})
+    if inner is not None:
+        env |= {old.node: new.node for old, new in zip(rest, inner.vars, strict=True)}
+
+    partial = make(f"{f.name()}_intm")
+    added = tuple(var for _, var in kept)
+    identity = Tuple(*(Expr(i, i.dtype) for i in combine.identity))
+    partial[(*f.args, *added)] = identity
+    front = tuple(var.node for var in reversed(added))
+    place = (*front, *(substitute(i, env) for i in definition.args))
+    values = tuple(substitute(v, env) for v in definition.values)
+    partial.definitions.append(Definition(place, values, inner, combine))
+
+    pure = tuple(a.node for a in reversed(f.args))
+    at = (*(v.node for v in reversed(outer.vars)), *pure)
+    parts = tuple(nodes.Load(s, at) for s in partial.symbols)
+    f.definitions[n] = Definition(pure, parts, outer, combine)
+    return partial
+
+
+def _reduction(f: Func, definition: Definition, kept: Sequence[tuple[str, Var]]) -> Any:
+    domain, combine = definition.domain, definition.reducer
+    have = [] if domain is None else [v.name() for v in domain.vars]
+    problem = None
+    if combine is None or not combine.commutative:
+        problem = "the update is no step of an associative and commutative operator"
+    elif not kept or any(name not in have for name, _ in kept):
+        problem = f"the update reduces over {', '.join(have) or 'nothing'}"
+    elif domain is not None and domain.conditions and len(kept) == len(have):
+        problem = "no RVar is left for the condition of the RDom"
+    elif {v.name() for _, v in kept} & {v.name() for v in f.args}:
+        problem = "a Var of the partial results is an argument already"
+    if problem is not None:
+        raise InputError(
+            f"rfactor: {problem}",
+            where=f"Func {f.name()}",
+            hint="name RVars of an update such as f[x] += ..., each with a new Var",
+        )
+    return domain, combine
+
+
+def _domain_of(vars: Sequence[RVar], source: RDom | None, env: dict[Any, Any]) -> RDom:
+    """An RDom of its own over the ranges and names of `vars`, under the conditions of `source`."""
+    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
+    env = env | {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
+    for condition in () if source is None else source.conditions:
+        made.where(Expr(substitute(condition.node, env), condition.type()))
+    return made
