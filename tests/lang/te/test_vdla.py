@@ -51,6 +51,38 @@ def _steps(n: int, short: bool = False) -> tuple[t.Schedule, list[t.Tensor], lis
     return s, [A, B, C], shown
 
 
+PROGRAM = """
+A = t.placeholder((1024, 1024)); B = t.placeholder((1024, 1024)); k = t.reduce_axis((0, 1024))
+C = t.compute((1024, 1024), lambda y, x: t.sum(A[k, y] * B[k, x], axis=k))
+s = t.create_schedule(C.op)
+CL = s.cache_write(C, vdla.acc_buffer)
+AL = s.cache_read(A, vdla.inp_buffer, [CL]); BL = s.cache_read(B, vdla.inp_buffer, [CL])
+y, x = s[C].op.axis; yo, xo, yi, xi = s[C].tile(y, x, 8, 8)
+s[CL].compute_at(s[C], xo)
+cy, cx = s[CL].op.axis; ko, ki = s[CL].split(k, 8); s[CL].reorder(ko, cy, cx, ki)
+s[AL].compute_at(s[CL], ko); s[BL].compute_at(s[CL], ko)
+s[CL].tensorize(cy, vdla.gemm8x8)
+s[AL].tensorize(s[AL].op.axis[0], vdla.dma_copy2d)
+s[BL].tensorize(s[BL].op.axis[0], vdla.dma_copy2d); s[C].tensorize(yi, vdla.dma_copy2d)
+"""
+
+
+@pytest.mark.parametrize("n", [64, pytest.param(1024, marks=pytest.mark.slow)])
+def test_the_program_of_the_talks(n: int) -> None:
+    """As it is written there, printed after each line."""
+    scope: dict[str, Any] = {"t": t, "vdla": vdla}
+    for line in PROGRAM.strip().replace("1024", str(n)).splitlines():
+        exec(line, scope)
+        if "s" in scope:
+            assert str(scope["s"]).startswith(f"kernel C(A: float32[{n}, {n}], B: ")
+    assert str(scope["s"]) == _steps(n)[2][-1]
+    f = t.build(scope["s"], [scope["A"], scope["B"], scope["C"]], target="vdla")
+    a, b = np.random.default_rng(0).standard_normal((2, n, n)).astype(np.float32)
+    c = np.zeros_like(a)
+    f(a, b, c)
+    np.testing.assert_allclose(c, a.T @ b, rtol=1e-3, atol=1e-3)
+
+
 def test_each_line_shows_the_loops(golden: Golden) -> None:
     _, _, shown = _steps(1024)
     golden("te_vdla", "\n\n".join(shown))

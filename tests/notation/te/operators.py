@@ -143,6 +143,26 @@ def recurrence() -> Case:
     return Case((X,), (Y,), reference)
 
 
+def two_states() -> Case:
+    """Two sequences that read each other, from two given slices on; A is bound by a default."""
+    A, start = t.placeholder((7, 3)), t.placeholder((2, 3))
+    p, q = t.placeholder((7, 3)), t.placeholder((7, 3))
+    zero = t.compute((2, 3), lambda s, i: 0.0)
+    P = t.compute((7, 3), lambda s, i, A=A: p[s - 1, i] - q[s - 2, i] + A[s, i])
+    Q = t.compute((7, 3), lambda s, i: q[s - 1, i] + p[s - 2, i] * 0.25)
+    X, Y = t.scan([start, zero], [P, Q], [p, q], inputs=[A])
+
+    def reference(a: Any, start: Any) -> Any:
+        x, y = np.zeros((7, 3)), np.zeros((7, 3))
+        x[:2] = start
+        for s in range(2, 7):
+            x[s] = x[s - 1] - y[s - 2] + a[s]
+            y[s] = y[s - 1] + x[s - 2] * 0.25
+        return x, y
+
+    return Case((A, start), (X, Y), reference)
+
+
 def custom_reducer() -> Case:
     """Products and sums of affine maps: x -> a x + b, composed over k."""
     A, B = t.placeholder((4, 6)), t.placeholder((4, 6))
@@ -240,6 +260,7 @@ CASES: dict[str, Callable[[], Case]] = {
         argmax,
         prefix_scan,
         recurrence,
+        two_states,
         custom_reducer,
         several_outputs,
         max_pool,

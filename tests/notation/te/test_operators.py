@@ -29,7 +29,7 @@ def _text(c: Computation) -> str:
     return canonical([c], [*c.inputs, *(o.tensor for o in c.outputs)])
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n != "recurrence"])
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("recurrence", "two_states")])
 def test_text_reads_back(name: str) -> None:
     s = t.create_schedule(list(CASES[name]().outputs))
     for stage in s.stages:

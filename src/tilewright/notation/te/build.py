@@ -218,7 +218,8 @@ def _axes(shape: tuple[Extent, ...], f: Callable[..., Any], where: str) -> tuple
     """One axis per dimension, with the lambda's own names where it has them."""
     kinds = inspect.Parameter
     parameters = list(inspect.signature(f).parameters.values())
-    named = [p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD]
+    indices = [p for p in parameters if p.default is kinds.empty]  # `lambda i, A=A: ...`
+    named = [p.name for p in indices if p.kind is kinds.POSITIONAL_OR_KEYWORD]
     rest = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None)
     if len(named) > len(shape) or (len(named) < len(shape) and rest is None):
         raise InputError(
