@@ -8,28 +8,28 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
-from tilewright.loops.nodes import For, If, Stmt
+from tilewright.loops.nodes import For, If, Kernel, Stmt
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, show_pair
+from tilewright.schedule.legality import carried, evidence, show_pair
 from tilewright.schedule.region import Region, inside
 
 
 def restrict(
+    kernel: Kernel,
     nest: Stmt,
     boxes: Mapping[Buffer, Region],
-    env: tree.Env,
     verb: str,
     updates: bool = False,
     moves: Mapping[Buffer, tree.Move] | None = None,
 ) -> tuple[Stmt, dict[Var, Expr]]:
-    """`nest` running only the iterations that access `boxes`; what it puts for each loop variable.
+    """A nest running only the iterations that access `boxes`; what it puts for loop variables.
 
     In each dimension of a buffer that its box does not fill, one loop of the nest is the index: it
     runs over the box instead, under a guard where the box may leave the loop's range. updates:
     iterations of that loop may meet as steps of one commutative reduction. moves: as tree.rewrite.
     Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
     """
-    env = dict(env)
+    env = tree.environment(kernel.body)
     values: dict[Any, Any] = {}
     fors: dict[Var, Callable[[For], Stmt]] = {}
     for a in tree.accesses(nest):
@@ -44,7 +44,7 @@ def restrict(
             if f.var in values:
                 _check_same(a, d, values[f.var], at, verb)
                 continue
-            _check_separate(a.buffer, f, env, verb, updates)
+            _check_separate(kernel, a.buffer, f, env, verb, updates)
             values[f.var] = at
             env[f.var] = (0, box.shape[d] - 1)
             fors[f.var] = _shrunk(box.shape[d], inside(at, tree.trips(f, verb), env))
@@ -86,13 +86,16 @@ def _check_same(a: tree.Access, d: int, known: Expr, at: Expr, verb: str) -> Non
         )
 
 
-def _check_separate(buffer: Buffer, f: For, env: tree.Env, verb: str, updates: bool) -> None:
+def _check_separate(
+    kernel: Kernel, buffer: Buffer, f: For, env: tree.Env, verb: str, updates: bool
+) -> None:
     """Iterations of a restricted loop run apart: none uses what another one made."""
     found = next(carried(f.body, f.var, env, updates, overlap=False), None)
     if found is not None:
         raise ScheduleError(
             f"{verb}: loop {f.var.name} cannot be restricted to a part, since its iterations "
-            f"depend on one another: one {show_pair(*found)}",
+            f"depend on one another: one {show_pair(*found)}"
+            f"{evidence(kernel, f.var.name, found[0])}",
             where=f"buffer {buffer.name}",
             hint="place it at a loop that needs the whole dimension",
         )

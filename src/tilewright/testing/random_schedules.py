@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Alloc, For, Kernel
 from tilewright.schedule import Schedule, Step
+from tilewright.schedule.primitives.pipeline import sequence
 from tilewright.schedule.tree import loops_of, walk
 
 
@@ -17,13 +18,16 @@ class Spot:
     """What a request may name.
 
     loop: one of the kernel's; nest: it and the loops directly nested in it; inside: it and all
-    loops in it; buffer: one of the kernel's, parameters included.
+    loops in it; parts: the statements of its body; buffer: one of the kernel's, parameters
+    included; staged: one that is allocated in a loop, if there is one.
     """
 
     loop: str
     nest: tuple[str, ...]
     inside: tuple[str, ...]
+    parts: int
     buffer: str
+    staged: str
 
 
 Request = Callable[[random.Random, Spot], Step]
@@ -83,8 +87,8 @@ REQUESTS: tuple[Request, ...] = (
     _kind,
     lambda r, at: Step("bind", (at.loop, "vthread")),
     lambda r, at: Step("vthread", (at.loop,)),
-    lambda r, at: Step("pipeline", (at.loop, *(r.randint(0, 2) for _ in range(r.randint(2, 4))))),
-    lambda r, at: Step("double_buffer", (at.buffer, None)),
+    lambda r, at: Step("pipeline", (at.loop, *(r.randint(0, 1) for _ in range(at.parts)))),
+    lambda r, at: Step("double_buffer", (at.staged,)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
     _pack,
     lambda r, at: Step("pad", (at.loop, r.randint(2, 4))),
@@ -114,7 +118,9 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     loops = loops_of(kernel.body)
     if not loops:
         return None
-    buffers = [p.stmt.buffer.name for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+    allocs = [(p.stmt, p.loops) for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+    staged = [s.buffer.name for s, loops_around in allocs if loops_around]
+    buffers = [s.buffer.name for s, _ in allocs] + [b.name for b in kernel.params]
     f = r.choice(loops)
     nest = [f]
     while isinstance(nest[-1].body, For):
@@ -123,7 +129,9 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
         f.var.name,
         tuple(g.var.name for g in nest),
         tuple(g.var.name for g in loops_of(f)),
-        r.choice([*buffers, *(b.name for b in kernel.params)]),
+        len(sequence(f.body).stmts),
+        r.choice(buffers),
+        r.choice(staged or buffers),
     )
     return r.choice(REQUESTS)(r, at)
 

@@ -25,13 +25,13 @@ class _Body(NamedTuple):
     stmts: tuple[Stmt, ...]
 
 
-def _flat(s: Stmt) -> _Body:
+def sequence(s: Stmt) -> _Body:
     """The sequence of a loop's body, its allocations moved around all of it."""
     if isinstance(s, Alloc):
-        inner = _flat(s.body)
+        inner = sequence(s.body)
         return _Body((s.buffer, *inner.buffers), inner.stmts)
     if isinstance(s, Block):
-        parts = [_flat(x) for x in s.stmts]
+        parts = [sequence(x) for x in s.stmts]
         return _Body(sum((p.buffers for p in parts), ()), sum((p.stmts for p in parts), ()))
     return _Body((), (s,))
 
@@ -81,7 +81,7 @@ def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple
             hint=f"double_buffer it by {inner}" if inner else "stage it in a loop with cache_read",
         )
     f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
-    stmts = _flat(f.body).stmts
+    stmts = sequence(f.body).stmts
     stages = [int(old not in writes(s)) for s in stmts]
     if old not in {b for s in stmts for b in writes(s)} or len(set(stages)) != 2:
         raise ScheduleError(
@@ -95,17 +95,17 @@ def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple
 def _pipelined(
     kernel: Kernel, f: For, place: tree.Place, stages: Sequence[int], verb: str
 ) -> Kernel:
-    n, body = tree.trips(f, verb), _flat(f.body)
+    n, body = tree.trips(f, verb), sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
     _check_stages(f, n, body, stages, verb)
     _check_order(kernel, f, body, stages, verb)
     copies = {b: _copies(b, body, stages) for b in body.buffers}
     parts = _Parts(kernel, f, body, stages, copies)
     depth = max(stages)
-    sequence = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
-    sequence.append(parts.steady(depth, n - depth))
-    sequence += [parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)]
-    new: Stmt = block(*sequence)
+    times = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
+    times.append(parts.steady(depth, n - depth))
+    times += [parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)]
+    new: Stmt = block(*times)
     for b in reversed(body.buffers):
         if copies[b] > 1:
             new = Alloc(parts.versions[b], new)

@@ -116,7 +116,7 @@ def compute_at(
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}
     boxes = dict.fromkeys(group, box)
-    nests = [restrict(s, boxes, env, "compute_at", moves=moves)[0] for s in made]
+    nests = [restrict(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made]
     inner: Stmt = block(*nests, tree.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)

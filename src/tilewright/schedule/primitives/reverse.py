@@ -66,7 +66,7 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
     moving = {x.var for x in loops if tree.trips(x, _VERB) != 1}
     shared = writes(sides.producer) & reads(sides.consumer)
     boxes = {b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)}
-    moved, starts = restrict(sides.consumer, boxes, env, _VERB, updates=True)
+    moved, starts = restrict(kernel, sides.consumer, boxes, _VERB, updates=True)
     repeats = _check_covered(out, sides.consumer, starts, moving, env | tree.environment(moved))
     if repeats:
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
