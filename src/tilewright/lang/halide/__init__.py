@@ -20,7 +20,10 @@ from tilewright.lang.halide.func import Func, Pipeline
 from tilewright.lang.halide.levels import MemoryType
 from tilewright.lang.halide.verbs import Stage, TailStrategy
 from tilewright.notation.halide import boundary
-from tilewright.notation.halide.expr import Expr, RDom, RVar, Var
+from tilewright.notation.halide.domain import RDom, RVar, Var
+from tilewright.notation.halide.expr import (
+    Expr,
+)
 from tilewright.notation.halide.func import Tuple
 from tilewright.notation.halide.image import Buffer, ImageParam, Param
 from tilewright.notation.halide.inline_reductions import arg_reduced, reduced

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.notation.halide.expr import Expr, RDom, RVar, Var, as_expr, constant
+from tilewright.notation.halide.domain import RDom, RVar, Var
+from tilewright.notation.halide.expr import (
+    Expr,
+    as_expr,
+    constant,
+)
 from tilewright.notation.halide.func import Func as Defined
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])

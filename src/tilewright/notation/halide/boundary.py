@@ -6,7 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tilewright.base.errors import InputError
-from tilewright.notation.halide.expr import Expr, Var, as_expr, cast_to, constant, remainder, unique
+from tilewright.notation.halide.domain import Var
+from tilewright.notation.halide.expr import (
+    Expr,
+    as_expr,
+    cast_to,
+    constant,
+    remainder,
+    unique,
+)
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.image import Image
 from tilewright.notation.halide.intrinsics import clamp, min, select

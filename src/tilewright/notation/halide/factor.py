@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.ir.node import substitute
-from tilewright.notation.halide.expr import Expr, RDom, RVar, Var
+from tilewright.notation.halide.domain import RDom, RVar, Var
+from tilewright.notation.halide.expr import (
+    Expr,
+)
 from tilewright.notation.halide.func import Definition, Func, Tuple
 
 _F = TypeVar("_F", bound=Func)

@@ -11,16 +11,14 @@ from tilewright.base.errors import InputError
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr import nodes
 from tilewright.ir.node import postorder
+from tilewright.notation.halide.domain import RDom, Var, domain_of
 from tilewright.notation.halide.expr import (
     Expr,
-    RDom,
-    Var,
     as_expr,
     as_index,
     as_value,
     cast_to,
     divided,
-    domain_of,
     unique,
 )
 from tilewright.notation.halide.image import Symbol

@@ -12,7 +12,13 @@ from tilewright.base.errors import InputError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr import nodes
 from tilewright.ir.node import postorder
-from tilewright.notation.halide.expr import Expr, RDom, Var, as_expr, as_value, domain_of, unique
+from tilewright.notation.halide.domain import RDom, Var, domain_of
+from tilewright.notation.halide.expr import (
+    Expr,
+    as_expr,
+    as_value,
+    unique,
+)
 from tilewright.notation.halide.func import Func, Tuple
 
 _F = TypeVar("_F", bound=Func)

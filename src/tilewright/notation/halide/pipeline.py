@@ -15,7 +15,10 @@ from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.bounds import bounds, refine
 from tilewright.ir.node import postorder
-from tilewright.notation.halide.expr import constant, domain_of
+from tilewright.notation.halide.domain import domain_of
+from tilewright.notation.halide.expr import (
+    constant,
+)
 from tilewright.notation.halide.func import Definition, Func
 from tilewright.notation.halide.image import Image, Symbol
 
