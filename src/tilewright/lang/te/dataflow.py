@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
@@ -30,11 +31,7 @@ def reading(op: Compute, source: Tensor, other: Tensor) -> Compute:
             return Load(other.buffer, node.index)
         return node
 
-    return _with_values(op, tuple(transform(v, change) for v in op.values))
-
-
-def _with_values(op: Compute, values: tuple[Expr, ...]) -> Compute:
-    return Compute(op.name, op.axis, op.reduce_axis, values, op.reducer, op.scanned, op.outputs)
+    return replace(op, values=tuple(transform(v, change) for v in op.values))
 
 
 def split_output(
@@ -42,12 +39,16 @@ def split_output(
 ) -> tuple[Compute, tuple[Tensor, ...], Compute]:
     """The operation writing to new tensors in `scope`, these, and the copy into the old ones."""
     made = tuple(Tensor(n, t.shape, t.dtype, scope) for n, t in zip(names, op.outputs, strict=True))
-    inner = Compute(names[0], op.axis, op.reduce_axis, op.values, op.reducer, op.scanned, made)
+    inner = replace(op, name=names[0], outputs=made)
     for t in made:
         t.op = inner
-    axis = tuple(Axis(a.name, INDEX, 0, a.extent, CC) for a in op.axis)
+    axis = _fresh_axes(op)
     values = tuple(t[axis] for t in made)
     return inner, made, Compute(op.name, axis, (), values, None, (), op.outputs)
+
+
+def _fresh_axes(op: Compute) -> tuple[Axis, ...]:
+    return tuple(Axis(a.name, INDEX, 0, a.extent, CC) for a in op.axis)
 
 
 def factored(
@@ -73,7 +74,7 @@ def factored(
     }
     values = _through(stage, op, dict(axes), extents)
     first = axes[loop]
-    free = tuple(Axis(a.name, INDEX, 0, a.extent, CC) for a in op.axis)
+    free = _fresh_axes(op)
     mapping: dict[Any, Any] = dict(zip(op.axis, free, strict=True))
     values = tuple(substitute(v, mapping) for v in values)
     shape = (extents[loop], *op.outputs[0].shape)
@@ -84,15 +85,8 @@ def factored(
     for t in parts:
         t.op = partial
     over = Axis(loop.name, INDEX, 0, extents[loop], PW)
-    total = Compute(
-        op.name,
-        op.axis,
-        (over,),
-        tuple(t[(over, *op.axis)] for t in parts),
-        op.reducer,
-        (),
-        op.outputs,
-    )
+    sums = tuple(t[(over, *op.axis)] for t in parts)
+    total = replace(op, reduce_axis=(over,), values=sums)
     return partial, parts, total
 
 
