@@ -19,7 +19,8 @@ def annotate(
     args: the loop; a key, an earlier note of which is replaced; a number or text (None: no note).
     requires: the value can be part of a trace.
     A note never changes what the program computes. It stays while the loop exists, through reorder
-    and the rest; split and fuse, which replace loops, refuse an annotated one.
+    and the rest. Primitives that make other loops of one (split, fuse, tile, partition_loop,
+    pipeline, vthread) refuse a loop with notes: annotate what they make.
     before: for i in n: B(i)
     after:  for i in n {key: value}: B(i)
     """
