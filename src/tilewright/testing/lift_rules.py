@@ -27,6 +27,7 @@ from tilewright.notation.lift.lengths import evaluate as number
 from tilewright.notation.lift.match import Bindings, FunHole, TermHole, TypeHole, fill, fill_type
 from tilewright.notation.lift.nodes import Fun, Lambda, Param, Part, Term, as_fun
 from tilewright.notation.lift.rule import Rule, RuleError, size_vars
+from tilewright.notation.lift.scalars import user_fun
 from tilewright.notation.lift.sites import site
 from tilewright.notation.lift.sizes import leaves
 from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, Vector
@@ -110,7 +111,8 @@ def instance(rule: Rule, rng: Random, against: SideCondition | None = None) -> I
     holes = [h for h in postorder(rule.left) if isinstance(h, TermHole | FunHole)]
     kind = "" if against is None else against.kind
     # An operator may be associative and not commutative, on pairs at least.
-    pairs = kind == "commutative" and len(rule.when) > 1
+    free = all(hole.kind == "any" for hole in type_holes(_sorts(holes)))
+    pairs = kind == "commutative" and len(rule.when) > 1 and free
     for hole in type_holes(_sorts(holes)):
         found.types[hole] = _type(hole, kind, pairs, rng)
     sizes = draw_sizes(rule, rng, against)
@@ -179,6 +181,12 @@ def _sub(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     return {f: n.Builtin("sub") for f in c.args if isinstance(f, FunHole)}
 
 
+def _no_group(c: SideCondition, sizes: Any) -> dict[Part, Part]:
+    """Commutative, and not associative."""
+    op = user_fun("op", lambda x, y: x * y + 1, int64, int64)
+    return {f: op for f in c.args if isinstance(f, FunHole)}
+
+
 def _first(c: SideCondition, sizes: Any) -> dict[Part, Part]:
     """Associative, and without a neutral element."""
     params = (Param("p", None), Param("q", None))
@@ -222,7 +230,7 @@ def _holding(c: SideCondition, sizes: Any) -> dict[Part, Part]:
 
 
 _BREAKING: Mapping[str, Callable[[SideCondition, Mapping[Var, int]], dict[Part, Part]]] = {
-    "associative": _sub,
+    "associative": _no_group,
     "commutative": _sub,
     "neutral of": _first,
     "neutral": _not_neutral,

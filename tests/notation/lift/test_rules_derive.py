@@ -27,6 +27,7 @@ from tilewright.lang.lift import (
     fun,
     i64,
     lengths,
+    let,
     mul,
     neg,
     relu,
@@ -38,6 +39,8 @@ from tilewright.notation.lift.match import Bindings, Mismatch, fill, match
 from tilewright.notation.lift.nodes import Lambda
 from tilewright.notation.lift.nodes import Map as MapNode
 from tilewright.notation.lift.rule import RuleError
+from tilewright.notation.lift.rules.device import Machine
+from tilewright.notation.lift.rules.device import rules as device_rules
 from tilewright.notation.lift.rules.vocabulary import a, arr, b, c, fn, term
 from tilewright.notation.lift.rules.vocabulary import fun as fun_hole
 from tilewright.notation.lift.rules.vocabulary import m as m_hole
@@ -149,6 +152,25 @@ def test_nothing_is_rewritten_where_an_iteration_changes_the_type() -> None:
     d = start(fun(lambda x: x | Iterate(2, halve), f32[8]))
     with pytest.raises(RuleError, match="no place"):
         d.apply("reduce-seq")
+    assert run(try_all(rule("reduce-seq")), d).steps == ()
+    same_type = start(fun(lambda x: x | Iterate(2, Map(neg)), f32[8]))
+    assert text(same_type.apply("map-seq")) == "x | Iterate(2, MapSeq(neg))"
+
+
+def test_a_let_is_a_place_too() -> None:
+    d = start(fun(lambda x: let(x | Map(neg), lambda y: Zip(y, y) | Map(add)), f32[8]))
+    d = d.apply("zip-same").apply("split-join", at=(1, 1), m=4)
+    (found,) = lift.interpret(d.program, np.ones(8, np.float32))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, np.full(8, -2, np.float32))
+    assert [s.rule for s in d.steps] == ["zip-same", "split-join"]
+
+
+def test_a_condition_that_needs_numbers_is_refused_on_symbolic_lengths() -> None:
+    (n,) = lengths("n")
+    table = {**RULES, **device_rules(Machine(8, 8, 8, 64))}
+    d = lift.derive(fun(lambda x, y: Zip(x, y) | Map(add) | Map(relu), f32[n], f32[n]), table)
+    with pytest.raises(RuleError, match="m is a number fails: n is no number"):
+        d.apply("recognise-VVAdd")
 
 
 # -- matching

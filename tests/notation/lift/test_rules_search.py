@@ -10,10 +10,12 @@ from tilewright.base.dtypes import int64
 from tilewright.base.errors import InputError
 from tilewright.lang.lift import (
     RULES,
+    At,
     Join,
     Map,
     Reduce,
     Split,
+    Transpose,
     Zip,
     add,
     f32,
@@ -27,14 +29,14 @@ from tilewright.notation.lift import codegen
 from tilewright.notation.lift.accelerate import accelerate
 from tilewright.notation.lift.cost import Cycles
 from tilewright.notation.lift.derive import derive, replay
-from tilewright.notation.lift.macros import tile_map_map
+from tilewright.notation.lift.macros import register_block, tile_map_map
 from tilewright.notation.lift.memory import resident
 from tilewright.notation.lift.nodes import DeviceOp, Lambda, Part
 from tilewright.notation.lift.rule import RuleError
 from tilewright.notation.lift.rules.device import Machine, rules
 from tilewright.notation.lift.search import move, search
 from tilewright.notation.lift.sites import root_site, walk
-from tilewright.notation.lift.strategies import run, top_down
+from tilewright.notation.lift.strategies import bottom_up, rule, run, top_down
 
 MACHINE = Machine(vector=8, rows=8, columns=8, chip=4096)
 
@@ -125,7 +127,11 @@ def test_a_found_derivation_replays(found) -> None:  # type: ignore[no-untyped-d
 def test_a_small_chip_leaves_results_in_memory(found) -> None:  # type: ignore[no-untyped-def]
     """A partial sum and the next product are there together: 64 bytes."""
     assert resident(found.derivation.program) == 64
-    less = accelerate(layer(24, 16), Machine(vector=8, rows=8, columns=8, chip=48))
+    tiled = next(n for n, s in enumerate(found.derivation.steps) if s.rule.startswith("to-"))
+    tiny = Machine(vector=8, rows=8, columns=8, chip=48)
+    d = derive(found.derivation.programs[tiled], {**RULES, **rules(tiny)})
+    moves = [move(name) for name in ("to-chip-1", "to-chip-2", "to-chip-reduce", "to-output-1")]
+    less = search(d, moves, Cycles(tiny.has), width=4, depth=5)
     assert resident(less.derivation.program) == 32
     assert less.cost > found.cost
 
@@ -172,3 +178,24 @@ def test_tiles_of_two_dimensions() -> None:
     np.testing.assert_array_equal(found, x[:, None] * y + x[:, None])
     with pytest.raises(RuleError, match="applies nowhere"):
         run(top_down(tile_map_map(4, 3)), derive(program, RULES))
+
+
+def test_a_matrix_product_with_its_block_of_results_in_one_reduction() -> None:
+    def dot(a, b):  # type: ignore[no-untyped-def]
+        return Zip(a, b) | Map(mul) | Reduce(add, 0.0) | At(0)
+
+    program = fun(
+        lambda A, B: A | Map(lambda a: B | Transpose | Map(lambda b: dot(a, b))),
+        f32[16, 24],
+        f32[24, 32],
+    )
+    d = run(top_down(tile_map_map(4, 8)), derive(program, RULES))
+    d = run(top_down(register_block()), d).apply("map-par").apply("map-seq")
+    d = run(bottom_up(rule("map-vec")), d)
+    kernel = lift.lower(d.program)  # type: ignore[arg-type]
+    assert "add= A[i * 4 + l_2, k_2] * B[k_2, j * 8 + m]" in repr(kernel)
+    rng = np.random.default_rng(0)
+    A, B = rng.random((16, 24), np.float32), rng.random((24, 32), np.float32)
+    C = np.empty((16, 32), np.float32)
+    lift.build(kernel)(A, B, C)
+    np.testing.assert_allclose(C, A @ B, rtol=1e-5)

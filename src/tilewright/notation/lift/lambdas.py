@@ -100,13 +100,17 @@ def beta(fun: Fun, args: tuple[Term, ...]) -> Term:
         return _component(Apply(fun, args))  # type: ignore[no-any-return]
     if len(fun.params) > 1 and len(args) == 1 and isinstance(args[0], Tuple):
         args = args[0].items
-    if len(fun.params) != len(args):
+    if len(fun.params) == 1 and len(args) > 1:
+        args = (Tuple(args),)
+    elif len(fun.params) != len(args):
         (param,), body = opened(fun)
         fun = Lambda((param,), body)
     cheap = {
         p: a
         for p, a in zip(fun.params, args, strict=True)
-        if is_cheap(a) or _uses(fun.body, p) == 0 or (_uses(fun.body, p) == 1 and _linear(fun, p))
+        if is_cheap(a)
+        or _uses(fun.body, p) == 0
+        or (_uses(fun.body, p) == 1 and _outside(fun.body, p))
     }
     body = put(fun.body, cheap)
     rest = [(p, a) for p, a in zip(fun.params, args, strict=True) if p not in cheap]
@@ -146,12 +150,8 @@ def _uses(part: Part, param: Param) -> int:
     return sum(_uses(c, param) for c in part.children() if isinstance(c, Part))
 
 
-def _linear(fun: Lambda, param: Param) -> bool:
-    """Whether the only use of `param` is outside of functions, which may run many times."""
-    return _outside(fun.body, param)
-
-
 def _outside(part: Part, param: Param) -> bool:
+    """Whether `param` is used outside of functions, which may run many times."""
     match part:
         case Param():
             return part is param
@@ -160,18 +160,6 @@ def _outside(part: Part, param: Param) -> bool:
         case Apply(_, args) | Tuple(args):
             return any(_outside(a, param) for a in args)
     return False
-
-
-def inline_lets(part: Any) -> Any:
-    """`part` with every let replaced by what it names."""
-    done: dict[Any, Any] = {}
-    for node in postorder(part):
-        new = node.map(done.__getitem__)
-        match new:
-            case Apply(Lambda(params, body), args) if len(params) == len(args):
-                new = inline_lets(put(body, dict(zip(params, args, strict=True))))
-        done[node] = new
-    return done[part]
 
 
 def abstraction(params: tuple[Param, ...], body: Term) -> Fun:

@@ -106,7 +106,10 @@ class Rule:
         self._take(sizes, found, site)
         place = Place(found, site, given)
         for condition in self.when:
-            refusal = condition.refusal(place)
+            try:
+                refusal = condition.refusal(place)
+            except TilewrightError as error:
+                refusal = str(error)
             if refusal is not None:
                 raise self._error(site, f"{condition} fails: {refusal}", matched=True)
         new: Term = fill(self.right, found)

@@ -50,7 +50,9 @@ class Site:
 
     @cached_property
     def children(self) -> tuple[Site, ...]:
-        """The sites one step below, in order."""
+        """The sites one step below, in order; none where an iteration changes its type."""
+        if isinstance(self.node, Iterate) and not self._keeps_type(self.node):
+            return ()
         return tuple(
             self._child(n)
             for n, part in enumerate(self.node.children())
@@ -108,6 +110,10 @@ class Site:
             return False
         return not isinstance(self.above[-1], Apply | To)
 
+    def _keeps_type(self, node: Iterate) -> bool:
+        assert self.args is not None
+        return (self.result_of(node.f, self.args),) == self.args
+
     def _is_bound(self, part: Part) -> bool:
         return isinstance(self.node, Lambda) and part is not self.node.body
 
@@ -116,10 +122,6 @@ class Site:
         if isinstance(self.node, Apply):
             return tuple(self.type_of(a) for a in self.node.args)
         assert self.args is not None
-        if isinstance(self.node, Iterate):
-            t = self.result_of(self.node.f, self.args)
-            if (t,) != self.args:
-                raise InputError("the types under this Iterate change", where=repr(self.node))
         return infer.arguments_of_body(self.node, self.args, self.scope)
 
 
@@ -143,13 +145,9 @@ def site(program: Fun, path: Path) -> Site:
 
 
 def walk(at: Site) -> Iterator[Site]:
-    """The site and all below it, outermost first, left to right; without unchangeable places."""
+    """The site and all below it, outermost first, left to right."""
     yield at
-    try:
-        below = at.children
-    except InputError:
-        return
-    for child in below:
+    for child in at.children:
         yield from walk(child)
 
 

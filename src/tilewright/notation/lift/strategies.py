@@ -60,11 +60,14 @@ def rule(name: str, **sizes: int) -> Strategy:
 
 
 def at(path: Path, strategy: Strategy) -> Strategy:
-    """There: `path` starts at the focus."""
+    """There: `path` starts at the focus. Does not apply where there is no such place."""
 
     def apply(focus: Focus) -> Focus | None:
-        place = site(focus.derivation.program, focus.place.path + path)
-        after = strategy(Focus(focus.derivation, place))
+        place: Site | None = focus.place
+        for n in path:
+            if place is not None:
+                place = next((c for c in place.children if c.path[-1] == n), None)
+        after = None if place is None else strategy(Focus(focus.derivation, place))
         return None if after is None else focus.moved(after.derivation)
 
     return apply

@@ -6,12 +6,16 @@ section 4.3): global threads, or work groups with local threads inside.
 
 from __future__ import annotations
 
+from tilewright.expr.nodes import const
 from tilewright.notation.lift.conditions import (
     among,
+    associative,
+    commutative,
     divides,
     holds,
     holds_no,
     inside,
+    neutral,
     outside,
     read,
     scalar_fun,
@@ -21,7 +25,9 @@ from tilewright.notation.lift.nodes import (
     AnyMap,
     AsScalar,
     AsVector,
+    At,
     Builtin,
+    Fill,
     Fun,
     Map,
     MapGlb,
@@ -48,6 +54,7 @@ axis, lanes = hole(dim), hole(k)
 xs, z = term("xs", arr(a, n)), term("z", b)
 x, y = term("xs", arr(s, n)), term("ys", arr(t, n))
 f, fold, one, two = fun("f", a, b), fun("f", b, a, b), fun("f", s, t), fun("f", s, t, u)
+add, zero, _0 = fun("f", s, s, s), term("z", s), const(0)
 GROUPS, WIDTHS = (MapGlb, MapWrg, MapLcl), (2, 4, 8, 16)
 LOOPS: tuple[type[Fun], ...] = (AnyMap, MapSeqSlide, ReduceSeq, ReduceSeqUnroll, ScanSeq)
 
@@ -80,6 +87,12 @@ RULES = (
          (inside((MapSeq, MapPar, MapGlb, MapLcl)), read("private"))),
     Rule("vectorize", x | Map(one), x | AsVector(lanes) | Map(Vectorize(lanes, one)) | AsScalar(),
          (among(k, WIDTHS), divides(k, n), scalar_fun(one))),
+    Rule("vectorize-reduce", x | Reduce(add, zero),
+         x | AsVector(lanes)
+         | Reduce(Vectorize(lanes, add), Fill(zero, k) | AsVector(lanes) | At(_0))
+         | AsScalar() | Reduce(add, zero),
+         (among(k, WIDTHS), divides(k, n), scalar_fun(add), commutative(add, s),
+          associative(add, s), neutral(zero, add, s))),
     Rule("vectorize-zip", Zip()(x, y) | Map(two),
          Zip()(x | AsVector(lanes), y | AsVector(lanes)) | Map(Vectorize(lanes, two)) | AsScalar(),
          (among(k, WIDTHS), divides(k, n), scalar_fun(two))),
