@@ -149,10 +149,17 @@ def noted_elsewhere() -> Kernel:
     return replace(kernel(body, a), notes={"j": {"unroll": 4}})
 
 
+def axis_twice() -> Kernel:
+    a, i, j = Buffer("x", (8, 8), F), var("i"), var("j")
+    inner = loop(j, 8, Store(a, (i, j), ZERO), "threadIdx.x")
+    return kernel(loop(i, 8, inner, "threadIdx.x"), a)
+
+
 BROKEN = [
     (output_no_param, "TW-OUTPUTS", "output x is no parameter"),
     (same_param_name, "TW-PARAMS", "two parameters are named x"),
     (noted_elsewhere, "TW-NOTES", "there is no loop j"),
+    (axis_twice, "TW-LOOP-AXIS", "loop j is bound to threadIdx.x, as i around it is"),
     (same_loop_name, "TW-LOOP-NAME", "two loops are named i"),
     (wrong_kind, "TW-LOOP-KIND", "loop i is 'fast'"),
     (unbound, "TW-UNBOUND", "i is used where no loop binds it"),

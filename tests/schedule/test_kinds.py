@@ -54,8 +54,19 @@ def test_bind_refuses_what_threads_cannot_share():
     with pytest.raises(ScheduleError, match=r"no axis 'blockIdx.w'.*known: blockIdx.x"):
         s.bind("mm.i", "blockIdx.w")
     s.bind("mm.i", "threadIdx.x")
-    with pytest.raises(ScheduleError, match=r"loop mm.i of the same nest is bound to threadIdx.x"):
+    with pytest.raises(ScheduleError, match=r"loop mm.i around it is bound to threadIdx.x already"):
         s.bind("mm.j", "threadIdx.x")
+
+
+@pytest.mark.parametrize(
+    "move", [("compute_at", "C", "relu.i"), ("reverse_compute_at", "D", "mm.i")]
+)
+def test_no_nest_moves_into_its_own_axis(move):
+    s = Schedule(matmul(8, 6, 4))
+    s.bind("mm.i", "threadIdx.x")
+    s.bind("relu.i", "threadIdx.x")
+    with pytest.raises(ScheduleError, match=f"{move[0]}: loop .*bound to threadIdx.x already"):
+        getattr(s, move[0])(*move[1:])
 
 
 def test_notes_are_printed_and_stay_with_their_loop(check_same):

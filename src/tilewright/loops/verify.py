@@ -13,7 +13,18 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.match import match
-from tilewright.loops.nodes import KINDS, Alloc, For, If, Kernel, Store, Unit, Update, While
+from tilewright.loops.nodes import (
+    GPU_AXES,
+    KINDS,
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Store,
+    Unit,
+    Update,
+    While,
+)
 from tilewright.loops.operands import Mismatch
 from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
@@ -131,6 +142,14 @@ def _written(at: Place) -> tuple[Buffer, ...]:
 def _kinds(scope: _Scope, at: Place) -> Iterator[str]:
     if isinstance(at.stmt, For) and at.stmt.kind not in KINDS:
         yield f"loop {at.stmt.var.name} is {at.stmt.kind!r}, not one of {', '.join(KINDS)}"
+
+
+def _axes(scope: _Scope, at: Place) -> Iterator[str]:
+    s = at.stmt
+    if isinstance(s, For) and s.kind in GPU_AXES:
+        outer = next((f for f in at.loops if f.kind == s.kind), None)
+        if outer is not None:
+            yield f"loop {s.var.name} is bound to {s.kind}, as {outer.var.name} around it is"
 
 
 def _types(scope: _Scope, at: Place) -> Iterator[str]:
@@ -265,6 +284,7 @@ _OF_KERNEL: Mapping[str, Callable[[_Scope], Iterator[str]]] = {
 _OF_PLACE: Mapping[str, Check] = {
     "TW-LOOP-NAME": _loop_names,
     "TW-LOOP-KIND": _kinds,
+    "TW-LOOP-AXIS": _axes,
     "TW-UNBOUND": _bound,
     "TW-BUFFER-SCOPE": _buffers,
     "TW-INPUT-WRITTEN": _writes,

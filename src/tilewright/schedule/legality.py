@@ -22,7 +22,7 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var, const
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, For, Kernel, Stmt
+from tilewright.loops.nodes import AXES, GPU_AXES, For, Kernel, Stmt
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import (
     Access,
@@ -32,6 +32,7 @@ from tilewright.schedule.tree import (
     environment,
     find_loop,
     variables,
+    walk,
 )
 
 
@@ -271,6 +272,18 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
                 f"{because(verdict) or evidence(kernel, name, a)}",
                 hint,
             )
+
+
+def check_axes(kernel: Kernel, primitive: str) -> None:
+    """Raise ScheduleError if a loop and one inside it are bound to the same axis of a GPU."""
+    for place in walk(kernel.body):
+        f = place.stmt
+        if isinstance(f, For) and f.kind in GPU_AXES:
+            for outer in place.loops:
+                if outer.kind == f.kind:
+                    what = f"loop {outer.var.name} around it is bound to {f.kind} already"
+                    hint = "bind one of them to another axis, or make it serial"
+                    raise refuse(primitive, f.var.name, what, hint)
 
 
 def check_repeatable(kernel: Kernel, f: For, primitive: str, why: str, hint: str) -> None:

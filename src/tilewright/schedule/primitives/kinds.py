@@ -6,7 +6,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import AXES, For, Kernel
 from tilewright.schedule import tree
-from tilewright.schedule.legality import check_kinds, refuse
+from tilewright.schedule.legality import check_axes, check_kinds, refuse
 from tilewright.schedule.staging import rebuffered
 from tilewright.schedule.table import primitive
 
@@ -84,18 +84,12 @@ def bind(kernel: Kernel, name: str, axis: str) -> tuple[Kernel, None]:
     """
     if axis not in AXES:
         raise refuse("bind", name, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}")
-    f, place = tree.find_loop(kernel, name, "bind")
+    f, _ = tree.find_loop(kernel, name, "bind")
     tree.trips(f, "bind")
-    nested = [x for x in (*place.loops, *tree.loops_of(f.body)) if x.kind == axis != "vthread"]
-    if nested:
-        raise refuse(
-            "bind",
-            name,
-            f"loop {nested[0].var.name} of the same nest is bound to {axis} already",
-            "take another axis, or fuse the two loops before",
-        )
     hint = "take a loop of a cc dimension, or rfactor first"
-    return _with_kind(kernel, name, axis, "bind", hint), None
+    result = _with_kind(kernel, name, axis, "bind", hint)
+    check_axes(result, "bind")
+    return result, None
 
 
 @primitive

@@ -9,6 +9,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.schedule import tree
+from tilewright.schedule.legality import check_axes
 from tilewright.schedule.region import Region, region
 from tilewright.schedule.restrict import restrict
 from tilewright.schedule.staging import intermediate
@@ -127,7 +128,9 @@ def compute_at(
     body = tree.put(kernel, home, block(*(s for s in rest if s not in made))).body
     for b in group:
         body = tree.without_alloc(body, b)
-    return kernel.with_body(body), None
+    result = kernel.with_body(body)
+    check_axes(result, "compute_at")
+    return result, None
 
 
 def _into(box: Region, part: Buffer) -> tree.Move:

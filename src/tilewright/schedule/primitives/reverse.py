@@ -11,7 +11,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import check_kinds, check_repeatable
+from tilewright.schedule.legality import check_axes, check_kinds, check_repeatable
 from tilewright.schedule.region import Region, region, span, uncovered
 from tilewright.schedule.restrict import restrict
 from tilewright.schedule.staging import used_as_index
@@ -83,6 +83,7 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
     result = tree.put(kernel, sides.home, block(*rest))
     names = [x.var.name for x in (*loops, *tree.loops_of(moved))]
     check_kinds(result, names, _VERB, "move it before the loops get their kinds")
+    check_axes(result, _VERB)
     return result, None
 
 
