@@ -135,6 +135,25 @@ def test_matmul():
     checked(out, [64, 48], a @ b, rtol=1e-4)
 
 
+def test_a_producer_inside_a_reduction():
+    """The columns of b, doubled, are made for each block of k."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-5, 5, s).astype(np.int32) for s in ((12, 32), (32, 16)))
+    left, right, doubled, product = (
+        hl.Buffer(a),
+        hl.Buffer(b),
+        hl.Func("doubled"),
+        hl.Func("product"),
+    )
+    r, ro, ri = hl.RDom([(0, 32)], "r"), hl.RVar("ro"), hl.RVar("ri")
+    doubled[x, y] = right[x, y] * 2
+    product[x, y] += left[r, y] * doubled[x, r]
+    product.update().split(r, ro, ri, 8).reorder(x, ri, y, ro).vectorize(x, 8)
+    doubled.compute_at(product, ro).vectorize(x, 8)
+    assert "alloc doubled: int32[8, 16]" in repr(product.kernel([16, 12]))
+    checked(product, [16, 12], a @ (b * 2))
+
+
 def test_histogram():
     image = np.random.default_rng(0).integers(0, 256, (30, 41)).astype(np.uint8)
     source, h = hl.Buffer(image), hl.Func("h")

@@ -190,6 +190,19 @@ def test_values_of_operators():
         np.testing.assert_array_equal(got, np.asarray(want), err_msg=name)
 
 
+def test_elements_of_a_buffer():
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    b = hl.Buffer(array)
+    b.set_min([10, -1])
+    assert (b[12, -1], b[10, 0], b.width(), b.height(), b.dim(0).max()) == (2, 3, 3, 2, 12)
+    b[11, 0] = 77
+    assert array[1, 1] == 77 and np.asarray(b) is array
+    with pytest.raises(InputError, match=r"index 13 of dimension 0 is not in 10\.\.12"):
+        b[13, 0]
+    with pytest.raises(InputError, match="has 2 dimensions, not 1"):
+        b[11] = 1
+
+
 # -- text
 
 

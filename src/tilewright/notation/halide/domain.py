@@ -34,16 +34,19 @@ class Var(Expr):
 
 
 class RVar(Expr):
-    """A coordinate of a reduction domain: runs over `min .. min + extent - 1`."""
+    """A coordinate of a reduction domain: runs over `min .. min + extent - 1`.
+
+    `RVar("ro")`, without a range, names a loop that a split or fuse makes.
+    """
 
     __slots__ = ("_name", "extent", "min")
 
-    def __init__(self, name: str, min: int, extent: int) -> None:
-        self._name, self.min, self.extent = name, min, extent
-        super().__init__(nodes.Var(name, INDEX), dtypes.int32)
+    def __init__(self, name: str | None = None, min: int = 0, extent: int = 0) -> None:
+        self._name, self.min, self.extent = name or unique("r"), min, extent
+        super().__init__(nodes.Var(self._name, INDEX), dtypes.int32)
 
     def name(self) -> str:
-        """The name, unique: `<domain>.x` and so on."""
+        """The name: `<domain>.x` and so on."""
         return self._name
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
-from tilewright.notation.halide.expr import Expr, as_index, unique
+from tilewright.notation.halide.expr import Expr, as_index, constant, unique
 
 
 class Symbol(nodes.Buffer):
@@ -145,13 +145,24 @@ class Buffer(Image):
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
         if self.data is not None and all(hasattr(i, "__index__") for i in parts):
-            at = [int(i) - self.dim(n).min() for n, i in enumerate(parts)]
-            for n, i in enumerate(at):
-                if not 0 <= i < self.dim(n).extent():
-                    low, high = self.dim(n).min(), self.dim(n).max()
-                    raise InputError(f"index {parts[n]} of dimension {n} is not in {low}..{high}")
-            return self.data[tuple(reversed(at))].item()
+            return self.data[self._place(parts)].item()
         return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        assert self.data is not None
+        self.data[self._place(index if isinstance(index, tuple) else (index,))] = value
+
+    def _place(self, parts: Sequence[Any]) -> tuple[int, ...]:
+        """The place of an element in the array. Raises InputError where there is none."""
+        if len(parts) != self.dimensions():
+            raise InputError(f"{self!r} has {self.dimensions()} dimensions, not {len(parts)}")
+        at = []
+        for n, part in enumerate(parts):
+            low, high = self.dim(n).min(), self.dim(n).max()
+            if not low <= constant(part) <= high:
+                raise InputError(f"index {part} of dimension {n} is not in {low}..{high}")
+            at.append(constant(part) - low)
+        return tuple(reversed(at))
 
     def __repr__(self) -> str:
         sizes = ", ".join(str(self.dim(n).extent()) for n in range(self.dimensions()))
