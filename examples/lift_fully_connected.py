@@ -11,11 +11,7 @@ import numpy as np
 
 from tilewright import lift
 from tilewright.lang.lift import Derivation, Join, Map, Reduce, Zip, add, f32, fun, mul, relu
-from tilewright.notation.lift import codegen, strategies
-from tilewright.notation.lift.accelerate import accelerate
-from tilewright.notation.lift.cost import Cycles
 from tilewright.notation.lift.memory import resident
-from tilewright.notation.lift.rules.device import Machine, rules
 from tilewright.notation.lift.strategies import bottom_up, rule, top_down
 
 OUT, IN = 128, 64
@@ -30,7 +26,7 @@ def layer(W: f32[OUT, IN], b: f32[OUT], x: f32[IN]):
 
 
 # Vector operators of 32 elements, a matrix-vector product of 32 by 32, 4 KiB on the chip.
-MACHINE = Machine(vector=32, rows=32, columns=32, chip=4096)
+MACHINE = lift.Machine(vector=32, rows=32, columns=32, chip=4096)
 
 ON_THE_DEVICE = """
     zip-commute, map-fission, map-join, reduce-init, map-fission-capture, zip-first, map-join-one,
@@ -52,7 +48,7 @@ def apply(start: Derivation, steps: str) -> Derivation:
         name, *words = step.split()
         sizes = {k: int(v) for k, v in (w.split("=") for w in words if "=" in w)}
         walk = bottom_up if "inmost" in words else top_down
-        now = strategies.run(walk(rule(name, **sizes)), now)
+        now = lift.strategies.run(walk(rule(name, **sizes)), now)
     return now
 
 
@@ -70,22 +66,22 @@ def main() -> None:
         lift.build(kernel, target=target)(W, b, x, y)
         agrees(y)
 
-    table = {**lift.RULES, **rules(MACHINE)}
-    cycles = Cycles(MACHINE.has)
+    table = {**lift.RULES, **lift.device_rules(MACHINE)}
+    cycles = lift.Cycles(MACHINE.has)
 
     print("# by hand, onto device operators")
     mapped = apply(lift.derive(layer, table), ON_THE_DEVICE)
     print(mapped)
     agrees(lift.interpret(mapped.program, W, b, x)[0])
-    kernel = codegen.lower(mapped.program, {}, "layer", codegen.DEVICE)
+    kernel = lift.lower(mapped.program, target="device", name="layer")
     print(kernel)
     run(kernel, "interp")
     print(f"{resident(mapped.program)} bytes on the chip, {cycles(mapped.program):.0f} cycles")
 
     print("\n# found by search, onto the same operators")
-    found = accelerate(layer, MACHINE)
+    found = lift.accelerate(layer, MACHINE)
     print(found.derivation)
-    run(codegen.lower(found.derivation.program, {}, "layer", codegen.DEVICE), "interp")
+    run(lift.lower(found.derivation.program, target="device"), "interp")
     before = cycles(found.derivation.start)
     print(f"{before:.0f} cycles became {found.cost:.0f}; {found.seen} programs were looked at")
 

@@ -29,8 +29,10 @@ from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.lift import codegen, device, express, strategies
+from tilewright.notation.lift import codegen, device, express, macros, strategies
 from tilewright.notation.lift import nodes as n
+from tilewright.notation.lift.accelerate import accelerate
+from tilewright.notation.lift.cost import Cycles
 from tilewright.notation.lift.derive import Derivation, derive, replay
 from tilewright.notation.lift.infer import Typing, infer
 from tilewright.notation.lift.interp import interpret
@@ -40,6 +42,9 @@ from tilewright.notation.lift.normalise import normalise as _normalise
 from tilewright.notation.lift.patterns import SCOPE, parse
 from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.rules import FAMILIES, RULES
+from tilewright.notation.lift.rules.device import Machine
+from tilewright.notation.lift.rules.device import rules as device_rules
+from tilewright.notation.lift.search import move, search
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
 from tilewright.notation.lift.types import array, length, lengths
 from tilewright.schedule import Schedule
@@ -161,27 +166,34 @@ def _plain(normal: Normal) -> Kernel:
 __all__ = [
     "FAMILIES",
     "RULES",
+    "Cycles",
     "Derivation",
     "Function",
+    "Machine",
     "Normal",
     "Symbolic",
     "Typing",
+    "accelerate",
     "apply",
     "array",
     "build",
     "computation",
     "derive",
     "device",
+    "device_rules",
     "infer",
     "interpret",
     "is_low_level",
     "length",
     "lengths",
     "lower",
+    "macros",
+    "move",
     "normalise",
     "parse",
     "replay",
     "schedule",
+    "search",
     "show",
     "strategies",
 ]

@@ -36,7 +36,7 @@ from tilewright.notation.lift.rule import RuleError
 from tilewright.notation.lift.rules.device import Machine, rules
 from tilewright.notation.lift.search import move, search
 from tilewright.notation.lift.sites import root_site, walk
-from tilewright.notation.lift.strategies import bottom_up, rule, run, top_down
+from tilewright.notation.lift.strategies import bottom_up, rule, run, then, top_down
 
 MACHINE = Machine(vector=8, rows=8, columns=8, chip=4096)
 
@@ -191,8 +191,10 @@ def test_a_matrix_product_with_its_block_of_results_in_one_reduction() -> None:
     )
     d = run(top_down(tile_map_map(4, 8)), derive(program, RULES))
     d = run(top_down(register_block()), d).apply("map-par").apply("map-seq")
-    d = run(bottom_up(rule("map-vec")), d)
+    lanes = bottom_up(rule("map-vec"))
+    d = run(then(lanes, lanes), d)
     kernel = lift.lower(d.program)  # type: ignore[arg-type]
+    assert "for m in 8 vector:" in repr(kernel)
     assert "add= A[i * 4 + l_2, k_2] * B[k_2, j * 8 + m]" in repr(kernel)
     rng = np.random.default_rng(0)
     A, B = rng.random((16, 24), np.float32), rng.random((24, 32), np.float32)

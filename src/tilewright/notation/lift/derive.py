@@ -39,18 +39,18 @@ class Derivation:
     rules: what a step may name. given: conditions on lengths that are taken as known.
     """
 
-    programs: tuple[Fun, ...]
+    programs: tuple[Lambda, ...]
     rules: Rules = field(repr=False)
     steps: tuple[Step, ...] = ()
     given: Given = ()
 
     @property
-    def start(self) -> Fun:
+    def start(self) -> Lambda:
         """The program before the first step."""
         return self.programs[0]
 
     @property
-    def program(self) -> Fun:
+    def program(self) -> Lambda:
         """The program after the last step."""
         return self.programs[-1]
 
@@ -83,6 +83,7 @@ class Derivation:
         return None if after is None else self._after(after, place, rule, sizes)
 
     def _after(self, program: Fun, place: Site, rule: str, sizes: Mapping[str, int]) -> Derivation:
+        assert isinstance(program, Lambda)
         step = Step(rule, place.path, tuple(sizes.items()))
         return replace(self, programs=(*self.programs, program), steps=(*self.steps, step))
 
@@ -104,8 +105,7 @@ class Derivation:
         return json.dumps(whole, indent=1)
 
 
-def _shown(program: Fun) -> str:
-    assert isinstance(program, Lambda)
+def _shown(program: Lambda) -> str:
     return indent(show_lines(Lambda(program.params, pointfree(program.body)), WIDTH))
 
 
