@@ -18,6 +18,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.sketch import Context, Point, Sketch, sketches
+from tilewright.targets.cpu.machine import host
 from tilewright.targets.registry import target
 from tilewright.testing.random_kernels import plain, random_computations
 
@@ -32,8 +33,8 @@ class Small:
     def lanes(self, dtype: dtypes.DType) -> int:
         return 4
 
-    def transpose(self, dtype: dtypes.DType) -> None:
-        return None
+    def transpose(self, dtype: dtypes.DType) -> str | None:
+        return host().transpose(dtype)
 
 
 def product(m: int, n: int, k: int) -> list[Computation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,18 @@ class Machine(Protocol):
 
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in one vector register."""
+        ...
+
+    def transpose(self, dtype: DType) -> str | None:
+        """The intrinsic that transposes small tiles of a dtype; None without one."""
+        ...
+
+    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
+        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
+        ...
+
+    def interleave(self, dtype: DType) -> str | None:
+        """The intrinsic that makes neighbours of rows, for the second operand of a dot product."""
         ...
 
 

@@ -9,6 +9,7 @@ from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Call, Div
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
+from tilewright.schedule.sketch.across import across, shares, transpose
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride
 from tilewright.schedule.sketch.context import Context
@@ -25,12 +26,22 @@ PARALLEL_POINTS = 65_536  # points of one arithmetic operation that take about 1
 def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """The schedule of one map.
 
-    parameters: `<map>.vectors`, in flight at a time; `<map>.parallel`.
+    parameters: `<map>.parallel`; `<map>.tiles`, whether what it reads across is transposed in
+    registers, with those of `transpose`; else `<map>.vectors`, in flight at a time.
     """
     (c,) = kind.computations
     dims = free_dims(c)
     loops = [f"{c.name}.{d.var.name}" for d in dims]
     if not loops:
+        return s
+    costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
+    work = math.prod(d.extent for d in dims) * (1 + 4 * costly)
+    threads = choose(f"{c.name}.parallel", (True, False), work >= PARALLEL_POINTS)
+    crossed = across(s, loops, at.machine)
+    if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
+        outer = transpose(s, crossed, at.machine, choose, c.name)
+        if threads:
+            spread(s, shares(s, outer, at.machine.cores))
         return s
     forms = [address(a) for a in c.accesses] + [_place(c)]
     inner = loops.pop()
@@ -41,10 +52,7 @@ def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         depth -= 1
         extent *= dims[depth].extent
     lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
-    costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     unrolled = choose(f"{c.name}.vectors", VECTORS, 1 if costly > 2 else UNROLLED_VECTORS)
-    work = math.prod(d.extent for d in dims) * (1 + 4 * costly)
-    threads = choose(f"{c.name}.parallel", (True, False), work >= PARALLEL_POINTS)
     if threads and not loops and extent >= 64 * lanes:
         chunk, inner = s.split(inner, 16 * lanes, "overlap")
         loops = [chunk]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
+from tilewright.targets.cpu.intrinsics import DOTS, INTERLEAVES, TRANSPOSES
 
 _CPU = Path("/sys/devices/system/cpu")
 
@@ -40,6 +41,22 @@ class Machine:
         """Elements of `dtype` in one vector register, counting narrow floats as float32."""
         bits = max(dtype.bits, 32) if dtype.is_float else max(dtype.bits, 8)
         return max(1, self.vector_bits // bits)
+
+    def transpose(self, dtype: DType) -> str | None:
+        """The intrinsic that transposes small tiles of a dtype; None without one."""
+        found = TRANSPOSES.get(dtype)
+        return None if found is None else found.name
+
+    def products(self, a: DType, b: DType, out: DType) -> tuple[str, ...]:
+        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
+        dtypes = (a, b, out)
+        fit = (d for d in DOTS if tuple(t.dtype for t in d.tensors) == dtypes)
+        return tuple(d.name for d in fit if all(map(self.has, d.features)))
+
+    def interleave(self, dtype: DType) -> str | None:
+        """The intrinsic that makes neighbours of rows, for the second operand of a dot product."""
+        found = INTERLEAVES.get(dtype)
+        return None if found is None else found.name
 
     @property
     def feature_string(self) -> str:

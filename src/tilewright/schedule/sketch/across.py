@@ -1,0 +1,168 @@
+"""Nests that read across the order in which they write: transposed tile by tile, in registers.
+
+Where a nest's stores are contiguous along one loop (its rows) and a load along another (its
+columns), one of the two would go element by element. A tile of both is instead transposed by the
+machine's intrinsic: as the copy itself, or into a small buffer that the nest then reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.expr.reads import variables
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, Stmt, Store
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import address, stride
+from tilewright.schedule.sketch.context import Machine
+from tilewright.schedule.sketch.nest import existing, extents, vectorize_inner
+from tilewright.schedule.tree import loops_of
+
+SIDE = 16  # rows and columns of a tile: cache lines of 4-byte elements, read and written whole
+LEAST = 4  # rows and columns below which shuffles do not pay
+SHARES = 4  # iterations per core, so that their number need not divide
+STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """loops: of the nest, outermost first. rows: along which it stores; columns: along which it
+    loads `reads`. copy: whether it does nothing else."""
+
+    loops: tuple[str, ...]
+    rows: For
+    columns: For
+    reads: tuple[Load, ...]
+    copy: bool
+
+
+def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None:
+    """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
+    known = _loops(s)
+    nest = [known[name] for name in existing(s, loops)]
+    store = _only(nest[-1].body) if len(nest) > 1 else None
+    if store is None:
+        return None
+    place = address(Load(store.buffer, store.index))
+    rows = next((f for f in nest if stride(place, f.var) == 1), None)
+    if rows is None:
+        return None
+    loads = {n for n in postorder(store.value) if isinstance(n, Load)}
+    found: dict[Load, For] = {}
+    for load in sorted(loads, key=repr):
+        form = address(load)
+        column = next((f for f in nest if stride(form, f.var) == 1), None)
+        if stride(form, rows.var) and column is not None and column is not rows:
+            found[load] = column
+    reads = tuple(x for x in found if _apart(x, rows.var, found[x].var, loads, store.buffer))
+    columns = {found[x] for x in reads}
+    if not reads or len(columns) > 1 or any(machine.transpose(x.dtype) is None for x in reads):
+        return None
+    (column,) = columns
+    if any(f.trips is None or f.trips < LEAST for f in (rows, column)):
+        return None
+    names = tuple(f.var.name for f in nest)
+    return Across(names, rows, column, reads, store.value in reads)
+
+
+def _loops(s: Schedule) -> dict[str, For]:
+    return {f.var.name: f for f in loops_of(s.kernel.body)}
+
+
+def _only(s: Stmt) -> Store | None:
+    while isinstance(s, For):
+        s = s.body
+    return s if isinstance(s, Store) else None
+
+
+def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> bool:
+    """Whether rows and columns are axes of the buffer of their own, and all that is read of it."""
+    alone = all(n is load or n.buffer is not load.buffer for n in loads)
+    axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
+    return (
+        alone and load.buffer is not out and all(len(a) == 1 for a in axes) and axes[0] != axes[1]
+    )
+
+
+def transpose(s: Schedule, a: Across, machine: Machine, choose: Choices, name: str) -> list[str]:
+    """Schedule the nest in tiles; the loops outside of a tile, outermost first.
+
+    parameters: `<name>.strip`, rows that are read before the next columns are.
+    """
+    row, column = a.rows.var.name, a.columns.var.name
+    outer: list[str] = []
+    strips, strip = _strips(s, row, choose, name)
+    row_o, row_i = _tiles(s, strip)
+    column_o, column_i = _tiles(s, column)
+    for loop in a.loops:
+        if loop == column:
+            outer += [*strips, *column_o]
+        else:
+            outer += row_o if loop == row else [loop]
+    s.reorder(*outer, column_i, row_i)
+    if a.copy:
+        s.tensorize(column_i, _intrinsic(machine, a.reads[0]))
+        return outer
+    for load in a.reads:
+        _stage(s, load, a, outer[-1] if outer else None, machine)
+    vectorize_inner(s, row_i, machine.lanes(a.reads[0].dtype))
+    return outer
+
+
+def shares(s: Schedule, outer: Sequence[str], cores: int) -> list[str]:
+    """The first of the loops outside of tiles, as many as give each core some iterations."""
+    found = extents(s.kernel)
+    count = 1
+    for n, loop in enumerate(outer):
+        count *= found[loop]
+        if count >= SHARES * cores:
+            return list(outer[: n + 1])
+    return list(outer)
+
+
+def _tiles(s: Schedule, loop: str) -> tuple[list[str], str]:
+    if extents(s.kernel)[loop] <= SIDE:
+        return [], loop
+    o, i = s.split(loop, SIDE, "overlap")
+    return [o], i
+
+
+def _strips(s: Schedule, row: str, choose: Choices, name: str) -> tuple[list[str], str]:
+    """The loop along rows cut into strips; a little shorter ones than asked for, if they fit."""
+    extent = extents(s.kernel)[row]
+    if extent <= STRIPS[0]:
+        return [], row
+    least = math.ceil(extent / choose(f"{name}.strip", STRIPS, 256))
+    if least == 1:
+        return [], row
+
+    def strip(count: int) -> int:
+        return math.ceil(extent / count / SIDE) * SIDE
+
+    count = min(range(least, 2 * least), key=lambda n: (n * strip(n), n))
+    o, i = s.split(row, strip(count), "overlap")
+    return [o], i
+
+
+def _stage(s: Schedule, load: Load, a: Across, anchor: str | None, machine: Machine) -> None:
+    """What a tile reads, transposed, in a buffer of its own."""
+    new = s.cache_read(load.buffer.name, anchor, "stack")
+    axes = list(range(len(load.index)))
+    row, column = (
+        next(n for n in axes if f.var in variables(load.index[n])) for f in (a.rows, a.columns)
+    )
+    axes[row], axes[column] = axes[column], axes[row]
+    names = [f"i{n}" for n in range(len(axes))]
+    s.transform_layout(new, f"lambda {', '.join(names)}: ({', '.join(names[n] for n in axes)})")
+    nest = existing(s, [f"{new}.r{n}" for n in range(len(axes))])
+    s.tensorize(nest[0], _intrinsic(machine, load))
+
+
+def _intrinsic(machine: Machine, load: Load) -> str:
+    name = machine.transpose(load.dtype)
+    assert name is not None
+    return name
