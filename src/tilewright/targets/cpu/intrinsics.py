@@ -130,7 +130,8 @@ def _transpose(dtype: DType) -> TensorIntrinsic:
 
 vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
-interleave_s8, interleave_bf16 = _interleave(int8), _interleave(bfloat16)
+DOTS = (vpdpbusd, vdpbf16ps)
+INTERLEAVES = {d: _interleave(d) for d in (int8, bfloat16)}
 tdpbusd, tdpbusd_wide = (
     _tiles("tdpbusd", uint8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
 )
