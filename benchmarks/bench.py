@@ -42,20 +42,33 @@ def prepare(name: str, threads: int, how: Settings) -> tuple[Task, list[np.ndarr
 def near(task: Task, wanted: Sequence[str], yardstick: str, store: harness.Rows) -> list[str]:
     """Those of the engines that one round finds at most FAR_BEHIND times behind `yardstick`.
 
-    The round is kept in `store`: an engine is probed once per network and versions.
+    The round is kept in `store`: an engine is probed once per network and versions. Why an engine
+    takes no part is said on standard error.
     """
-    usable = [engine for engine in wanted if peers.missing(engine) is None]
-    if not usable:
-        return []
-    key = "|".join(map(str, ["probe", task.name, models.recipe_hash(task.name), task.threads,
-                             *usable, harness.versions()]))  # fmt: skip
+    left_out = {e: reason for e in wanted if (reason := peers.missing(e)) is not None}
+    usable = [engine for engine in wanted if engine not in left_out]
+    if usable:
+        row = _probe(task, [yardstick, *usable], store)
+        for engine in usable:
+            behind = next(iter(row.ratios(engine)), None)
+            if behind is None:
+                left_out[engine] = row.failed.get(engine, f"no time of {yardstick}")
+            elif behind > peers.FAR_BEHIND:
+                left_out[engine] = f"{behind:.0f} times behind {yardstick}"
+    for engine, reason in left_out.items():
+        click.echo(f"{task.name} x{task.threads}: without {engine}: {reason}", err=True)
+    return [engine for engine in usable if engine not in left_out]
+
+
+def _probe(task: Task, engines: list[str], store: harness.Rows) -> Row:
+    parts = ["probe", task.name, models.recipe_hash(task.name), task.threads, *engines]
+    key = "|".join(map(str, [*parts, harness.versions()]))
     row = store.rows.get(key)
     if row is None:
-        row = timing.measure(task, [yardstick, *usable], 1, 0.1)
+        row = timing.measure(task, engines, 1, 0.1)
         row.key = key
         store.add(row)
-    limit = peers.FAR_BEHIND * (row.median(yardstick) or 0.0)
-    return [engine for engine in usable if (row.median(engine) or limit + 1) <= limit]
+    return row
 
 
 def measure(
@@ -66,7 +79,8 @@ def measure(
     wanted = score.required(name, how.against)
     absent = {peer: reason for peer in wanted if (reason := peers.missing(peer)) is not None}
     engines = [how.ours, *(peer for peer in wanted if peer not in absent)]
-    engines += near(task, how.probed, wanted[0], store)
+    guests = near(task, how.probed, wanted[0], store)
+    engines += guests
     setting = [name, models.recipe_hash(name), threads, *engines, how.rounds, how.seconds]
     key = "|".join(map(str, [*setting, how.reference, version, harness.versions()]))
     row = None if fresh or absent else store.get(key)
@@ -74,6 +88,8 @@ def measure(
         row = timing.measure(task, engines, how.rounds, how.seconds, expected)
         row.engines += absent
         row.failed |= absent
+        for guest in guests:  # only a required peer's failure makes a row void
+            row.failed.pop(guest, None)
         row.key = key
         store.add(row)
     return row

@@ -19,8 +19,7 @@ REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "bfloat16": ("openvino_bf16", "torch_eager", "torch_compile"),
     "int8": ("onnxruntime", "openvino"),
 }
-# Probed by `make bench-all`: they take part where they are at most this many times behind.
-OPTIONAL: Final = ("jax", "iree", "tvm")
+# A probed engine takes part in a row where it is at most this many times behind.
 FAR_BEHIND: Final = 10.0
 
 
@@ -74,24 +73,24 @@ def openvino_bf16(path: Path, threads: int, dims: Mapping[str, int] | None = Non
 
 
 def jax(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """XLA's CPU backend through JAX. Its thread pool is as wide as the processors allowed."""
-    from benchmarks import onnx_jax
+    """XLA's CPU backend through JAX."""
+    from benchmarks import compilers
 
-    return onnx_jax.load(path)
+    return compilers.jax(path)
 
 
 def iree(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """IREE's CPU backend with its local-task scheduler."""
-    from benchmarks import other_compilers
+    """IREE's CPU backend."""
+    from benchmarks import compilers
 
-    return other_compilers.iree(path, threads)
+    return compilers.iree(path, threads)
 
 
 def tvm(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """TVM's Relax with its default CPU pipeline, not tuned."""
-    from benchmarks import other_compilers
+    """TVM with its default schedules."""
+    from benchmarks import compilers
 
-    return other_compilers.tvm(path, threads)
+    return compilers.tvm(path, threads)
 
 
 # What `tilewright.cli.engines` has not: those that need the network's own definition.

@@ -154,11 +154,27 @@ def test_import_time_of_a_module():
     assert CliRunner().invoke(import_time.main, ["--module", "no_such_module"]).exit_code == 1
 
 
-def test_engines_that_are_near_take_part(folder: Path, tmp_path: Path, monkeypatch):
+def test_engines_that_are_near_take_part(tmp_path: Path, monkeypatch, capsys):
+    task = Task("lenet", Path("lenet.onnx"), Path("lenet.npz"), 1)
+    probed = row(
+        {"base": [1.0], "close": [10.0], "far": [11.0]}, failed={"broken": "no such thing"}
+    )
+    calls = []
+    monkeypatch.setattr(bench.timing, "measure", lambda *a: calls.append(a) or probed)
+    monkeypatch.setattr(peers, "missing", lambda e: "not installed" if e == "absent" else None)
+    store = harness.Rows(tmp_path / "rows.jsonl")
+    wanted = ["close", "far", "broken", "absent"]
+    assert bench.near(task, wanted, "base", store) == ["close"]
+    said = capsys.readouterr().err
+    assert "without far: 11 times behind base" in said
+    assert "without broken: no such thing" in said and "without absent: not installed" in said
+    assert bench.near(task, wanted, "base", store) == ["close"]
+    assert len(calls) == 1  # the second time from the store
+
+
+def test_a_peer_of_the_benchmarks_is_timed_in_a_process_of_its_own(folder: Path):
     path, inputs = harness.prepare("squeezenet", folder)
     task = Task("squeezenet", path, inputs, 1, worker="benchmarks.worker")
-    store = harness.Rows(tmp_path / "rows.jsonl")
-    assert bench.near(task, ["torch_eager"], "onnxruntime", store) == ["torch_eager"]
-    monkeypatch.setattr(peers, "FAR_BEHIND", 1e-3)
-    assert bench.near(task, ["torch_eager", "jax"], "onnxruntime", store) == []
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) <= 2
+    found = bench.timing.measure(task, ["torch_eager", "nobody"], 1, 0.01)
+    assert len(found.times["torch_eager"]) == 1
+    assert list(found.failed) == ["nobody"]
