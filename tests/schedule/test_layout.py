@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.test_matmul import matmul
+from tests.schedule.test_reverse import transposed
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
@@ -90,3 +91,20 @@ def test_a_stride_that_cannot_be():
     s.storage_align("C", 1, 3, 2)
     s.storage_align("C", 0, 32, 1)
     assert shape(s, "C") == (10, 13, 5)
+
+
+def test_room_does_not_keep_a_map_from_being_inlined(check_same):
+    s = Schedule(transposed())
+    s.storage_align("T", 0, 8, 1)
+    s.compute_inline("T")
+    check_same(transposed(), s, exact=True)
+
+
+def test_a_copy_of_the_room_keeps_its_buffer():
+    kernel = product()
+    s = Schedule(kernel)
+    s.cache_read("B", name="copy")
+    s.storage_align("copy", 0, 32, 1)
+    s.cache_write("copy", name="again")
+    with pytest.raises(ScheduleError, match=r"compute_inline: .*may be an element that is never"):
+        s.compute_inline("again")

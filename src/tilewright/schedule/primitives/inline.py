@@ -11,6 +11,7 @@ from tilewright.ir.node import Node, postorder
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
+from tilewright.schedule.region import inside
 from tilewright.schedule.staging import intermediate
 from tilewright.schedule.table import primitive
 
@@ -24,8 +25,9 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     """Put the value of an intermediate map in the place of every read of it.
 
     requires: the buffer is computed by one Store in a plain nest, indexed by one loop (or the
-        constant 0) per dimension and nothing else; all reads follow it in one sequence; what the
-        value is computed from is not written in between.
+        constant 0) per dimension and nothing else; all reads follow it in one sequence and are of
+        elements that it stores (bounds, where the nest does not fill the buffer); what the value is
+        computed from is not written in between.
     before: alloc T: { for i: T[i] = f(i)
                        for j: D[j] = g(T[h(j)]) }
     after:  for j: D[j] = g(f(h(j)))
@@ -62,6 +64,9 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     _check_order(buffer, alloc.stmt, sequence, chain[0], users)
     value, index = store.stmt.value, store.stmt.index
     env = tree.environment(kernel.body)
+    for a in users:
+        if not a.writes:
+            _check_stored(a, store.stmt, loops, env)
 
     def read(load: Load) -> Expr:
         point = {v: i for v, i in zip(index, load.index, strict=True) if isinstance(v, Var)}
@@ -71,6 +76,20 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     without = tree.put(kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0])))
     body = _replace_loads(without.body, buffer, read)
     return kernel.with_body(tree.without_alloc(body, buffer)), None
+
+
+def _check_stored(a: tree.Access, store: Store, loops: Sequence[For], env: tree.Env) -> None:
+    """A read must be of an element that the nest stores, which may not fill the buffer."""
+    trips = {f.var: f.trips for f in loops}
+    for d, (i, at) in enumerate(zip(a.index, store.index, strict=True)):
+        stored = trips.get(at) if isinstance(at, Var) else 1
+        extent = a.buffer.shape[d]
+        if stored != extent and (stored is None or inside(i, stored, env) is not None):
+            raise _error(
+                a.buffer.name,
+                f"{a} may be an element that is never stored, in dimension {d}",
+                "keep the buffer in memory, or compute all of it",
+            )
 
 
 def _others(sequence: Block, nest: Stmt) -> list[Stmt]:
