@@ -17,6 +17,7 @@ from tilewright.expr.nodes import Buffer, Load, Select
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Update
 from tilewright.schedule import Schedule
+from tilewright.schedule.sketch.across import across, shares, transpose
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import (
     Kind,
@@ -110,7 +111,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
 
     parameters: those of `plan`; `<reduction>.block`, how many tiles of rows go by per panel of
     columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
-    copy an operand in the order it is read; `<reduction>.parallel`.
+    copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with the parameters of
+    `transpose`; `<reduction>.parallel`.
     """
     r = kind.reduction
     assert r is not None
@@ -281,8 +283,19 @@ def pack_columns(
         names = _indexing(s, a.buffer.name, existing(s, order))
         if names:
             new = s.pack(a.buffer.name, *names)
-            if a.buffer not in at.constants and a.buffer.size >= PARALLEL_COPY:
-                spread(s, [f"{new}.r0", f"{new}.r1"])
+            if a.buffer not in at.constants:
+                _copy_fast(s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose)
+
+
+def _copy_fast(s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices) -> None:
+    """The nest that packs an operand of every run: its tiles in registers, on all threads."""
+    name = f"pack.{buffer.name}"
+    crossed = across(s, nest, at.machine)
+    outer = existing(s, nest[:2])
+    if crossed is not None and choose(f"{name}.tiles", (True, False), True):
+        outer = transpose(s, crossed, at.machine, choose, name)
+    if buffer.size >= PARALLEL_COPY:
+        spread(s, shares(s, outer, at.machine.cores))
 
 
 def _indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
