@@ -1,4 +1,7 @@
-"""Any rules at any places of whole programs, one after the other: the meaning stays."""
+"""Any rules at any places of whole programs, one after the other: the meaning stays.
+
+Of the interpreter, and of the loops that the last program becomes.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ from tilewright.lang.lift import (
     relu,
 )
 from tilewright.lang.lift import max as maximum
+from tilewright.notation.lift import codegen
 from tilewright.notation.lift.derive import places
 from tilewright.notation.lift.lambdas import key
 from tilewright.notation.lift.sizes import leaves
@@ -98,6 +102,10 @@ def check(name: str, seed: int, steps: int) -> None:
         assert lift.infer(d.program).result is lift.infer(program).result, d
         for x, y in zip(lift.interpret(d.program, *arrays), expected, strict=True):
             np.testing.assert_array_equal(x, y, str(d))
+    outputs = [np.empty(x.shape, x.dtype) for x in expected]
+    lift.build(codegen.lower(d.program, {}), target="interp")(*arrays, *outputs)
+    for x, y in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(x, y, str(d))
     again = lift.replay(d.to_json(), TABLE, program)
     assert key(again.program) is key(d.program)
 

@@ -53,7 +53,9 @@ class Code:
             self.frames.pop()
 
     def loop(self, length: int, kind: str, body: Callable[[Expr], None]) -> None:
-        """`body` at every index; one iteration makes no loop."""
+        """`body` at every index; one iteration makes no loop, and none nothing."""
+        if length == 0:
+            return
         if length == 1:
             body(const(0))
             return
