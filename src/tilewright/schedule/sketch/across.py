@@ -23,7 +23,6 @@ from tilewright.schedule.sketch.nest import existing, extents, vectorize_inner
 from tilewright.schedule.tree import loops_of
 
 SIDE = 16  # rows and columns of a tile: cache lines of 4-byte elements, read and written whole
-LEAST = 4  # rows and columns below which shuffles do not pay
 SHARES = 4  # iterations per core, so that their number need not divide
 STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in the cache
 
@@ -62,11 +61,8 @@ def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None
     columns = {found[x] for x in reads}
     if not reads or len(columns) > 1 or any(machine.transpose(x.dtype) is None for x in reads):
         return None
-    (column,) = columns
-    if any(f.trips is None or f.trips < LEAST for f in (rows, column)):
-        return None
     names = tuple(f.var.name for f in nest)
-    return Across(names, rows, column, reads, store.value in reads)
+    return Across(names, rows, columns.pop(), reads, store.value in reads)
 
 
 def _loops(s: Schedule) -> dict[str, For]:
