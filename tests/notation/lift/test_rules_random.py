@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tilewright import lift
 from tilewright.base.dtypes import int64
+from tilewright.base.errors import InputError
 from tilewright.lang.lift import (
     RULES,
     Derivation,
@@ -102,12 +103,18 @@ def check(name: str, seed: int, steps: int) -> None:
         assert lift.infer(d.program).result is lift.infer(program).result, d
         for x, y in zip(lift.interpret(d.program, *arrays), expected, strict=True):
             np.testing.assert_array_equal(x, y, str(d))
-    outputs = [np.empty(x.shape, x.dtype) for x in expected]
-    lift.build(codegen.lower(d.program, {}), target="interp")(*arrays, *outputs)
-    for x, y in zip(outputs, expected, strict=True):
-        np.testing.assert_array_equal(x, y, str(d))
     again = lift.replay(d.to_json(), TABLE, program)
     assert key(again.program) is key(d.program)
+    try:
+        kernel = codegen.lower(d.program, {})
+    except InputError as error:
+        # A map over a GPU's grid may be fused into another over the same axis: refused by name.
+        assert error.code == "TW-LIFT-NEST", d
+        return
+    outputs = [np.empty(x.shape, x.dtype) for x in expected]
+    lift.build(kernel, target="interp")(*arrays, *outputs)
+    for x, y in zip(outputs, expected, strict=True):
+        np.testing.assert_array_equal(x, y, str(d))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
