@@ -318,7 +318,9 @@ def test_a_reducer_of_the_same_name_is_not_enough() -> None:
     x, y, c = (Buffer(n, (8, 8), float32) for n in "xyc")
     mm = reduce_("mm", c, (8,), odd, lambda i, j, k: x[i, k] * y[j, k])
     s = Schedule(lower("mm", [mm], params=[x, y, c], outputs=[c]))
-    with pytest.raises(ScheduleError, match="reduces by add of float32, found another add of float32"):
+    with pytest.raises(
+        ScheduleError, match="reduces by add of float32, found another add of float32"
+    ):
         s.tensorize("mm.i", GEMM)
 
 
