@@ -13,17 +13,14 @@ from typing import Any
 
 from tilewright.base import events
 from tilewright.compute.build import map_
+from tilewright.compute.guards import read_or_zero
 from tilewright.compute.nodes import CC, Computation, Output
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
-    And,
     Buffer,
-    Const,
     Expr,
-    Le,
     Load,
-    Lt,
     Select,
     Var,
     const,
@@ -76,7 +73,7 @@ def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> Pads | None:
     for c in readers:
         env = _environment(c)
         for guarded in _guarded_reads(c, tensor):
-            pays = pays or is_contraction(c)
+            pays = pays or is_contraction(c) or (c.is_map and len(c.outputs) > 1)
             for n, i in enumerate(guarded.then.index):  # type: ignore[attr-defined]
                 low, high = bounds(i, env)
                 if low is None or high is None:
@@ -96,29 +93,10 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
     env = _environment(c)
     for o in c.outputs:
         for node in postorder(o.value):
-            if _is_guarded(node, tensor, env):
-                yield node  # type: ignore[misc]
-
-
-def _is_guarded(node: Node, tensor: Buffer, env: Mapping[Any, tuple[int, int]]) -> bool:
-    if not isinstance(node, Select) or not isinstance(node.then, Load):
-        return False
-    zero = isinstance(node.otherwise, Const) and node.otherwise.value == 0
-    if node.then.buffer is not tensor or not zero:
-        return False
-    inside = set()
-    for i, extent in zip(node.then.index, tensor.shape, strict=True):
-        for part in (Le(const(0), i), Lt(i, const(extent))):
-            reduced = simplify(part, env)
-            if not isinstance(reduced, Const):
-                inside.add(reduced)
-    return inside == {simplify(p, env) for p in _conjuncts(node.condition)}
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, And):
-        return _conjuncts(condition.lhs) + _conjuncts(condition.rhs)
-    return [condition]
+            if isinstance(node, Select):
+                read = read_or_zero(node, env)
+                if read is not None and read.buffer is tensor:
+                    yield node
 
 
 def _environment(c: Computation) -> dict[Var, tuple[int, int]]:

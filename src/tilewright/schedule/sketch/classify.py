@@ -6,6 +6,7 @@
 * `rows`: reductions along the contiguous dimension of their input (softmax, layer normalisation,
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
+* `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
 * `plain`: anything else.
 """
 
@@ -26,8 +27,8 @@ from tilewright.ir.node import postorder
 class Kind:
     """The sketch's name and the Computations it schedules.
 
-    reduction, epilogue, vector: for `tiled` the reduction, the map behind it, and the vector
-    dimension. dims: the epilogue's dimensions by the reduction's. parts: for `attention` the
+    reduction, epilogue: for `tiled` and `winograd` the reduction and the map behind it. vector: for
+    `tiled` the vector dimension. dims: the epilogue's dimensions by the reduction's. parts: for `attention` the
     scores, the rows and the output, each of its own kind.
     """
 
@@ -83,6 +84,8 @@ def classify(computations: Sequence[Computation]) -> Kind:
         tiled = _tiled(reductions[0], group)
         if tiled is not None:
             return tiled
+    if _transformed(computations):
+        return Kind("winograd", group, computations[2], computations[3])
     products = [c for c in reductions if _is_product(c)]
     if len(products) == 2 and computations[0] is products[0]:
         return _attention(computations, products[1]) or Kind("plain", group)
@@ -133,6 +136,16 @@ def aligned(r: Computation, epilogue: Computation) -> dict[Dim, Dim] | None:
         elif affine(i) != affine(j):
             return None
     return found if len(found) == len(mine) == len(set(found.values())) else None
+
+
+def _transformed(computations: Sequence[Computation]) -> bool:
+    """Whether two transforms of many outputs are multiplied, and the products transformed back."""
+    if [c.is_map for c in computations] != [True, True, False, True]:
+        return False
+    left, right, product, _ = computations
+    made = {o.tensor for c in (left, right) for o in c.outputs}
+    several = len(left.outputs) > 1 and len(right.outputs) > 1
+    return several and made == set(product.inputs) and is_contraction(product)
 
 
 def _points(reduction: Computation) -> int:

@@ -22,6 +22,7 @@ from tilewright.schedule.sketch.maps import maps
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.tiled import tiled
+from tilewright.schedule.sketch.winograd import winograd
 
 Rule = Callable[[Schedule, Kind, Context, Choices], Schedule]
 
@@ -30,11 +31,12 @@ RULES: Mapping[str, Rule] = {
     "tiled": tiled,
     "rows": rows,
     "attention": attention,
+    "winograd": winograd,
     "plain": plain,
 }
 
 # Sketches that regroup reductions, which exact arithmetic forbids.
-REGROUPING = ("rows", "attention")
+REGROUPING = ("rows", "attention", "winograd")
 
 
 def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:

@@ -13,6 +13,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Context, Sketch, default, sketches
 from tilewright.schedule.sketch.attention import block_rows
 from tilewright.schedule.sketch.classify import classify
+from tilewright.schedule.sketch.winograd import pays
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
@@ -61,6 +62,8 @@ class CpuTarget:
         kind = classify(computations)
         if kind.name == "attention":
             return not self.exact and block_rows(kind, self.machine) > 0
+        if kind.name == "winograd":
+            return not self.exact and pays(kind, self.machine)
         return kind.name != "plain" or all(c.is_map for c in computations)
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:

@@ -1,0 +1,247 @@
+"""Winograd's minimal filtering: a 3x3 convolution of stride 1 by 16 products instead of 36.
+
+A tile of 2x2 results needs 4x4 inputs d and the 3x3 filter g (Lavin and Gray, Fast Algorithms for
+Convolutional Neural Networks, CVPR 2016, F(2x2, 3x3)):
+
+    Y = A^T [ (G g G^T) * (B^T d B) ] A
+
+where * multiplies point by point; over channels, the products of each of the 16 points add up: 16
+matrix products. The matrices hold 0, 1, -1 and 1/2 only, so that on small integers and on rationals
+both sides are equal.
+
+Rounding: with float32's unit u = 2^-24, C channels and gamma(n) = n u / (1 - n u), each result is
+away from the exact one by at most
+
+    gamma(C + 10) |A^T| [ sum over c of (|G| |g| |G^T|) * (|B^T| |d| |B|) ] |A|
+
+(2 additions for an element of B^T d B, 4 for one of G g G^T, C multiply-adds, 4 additions behind):
+at most 81 C gamma(C + 10) max|d| max|g|, where the direct sum has 9 C gamma(9 C). The inputs of a
+tile must be finite: an infinity spreads over the tile's four results, and elements beyond a quarter
+of the largest number may overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import reduce_
+from tilewright.compute.guards import guarded, read_or_zero
+from tilewright.compute.laws import identity_dims
+from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Mul, Select, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import substitute
+
+TILE = 2  # results per tile and axis
+WINDOW = 3  # elements of the filter per axis
+SIZE = TILE + WINDOW - 1  # inputs of a tile per axis
+POINTS = SIZE * SIZE
+
+INPUT = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))  # B^T
+FILTER = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
+RESULT = ((1, 1, 1, 0), (0, 1, -1, -1))  # A^T
+
+Row = Sequence[float]
+Square = Sequence[Sequence[Any]]
+
+
+def transform(matrix: Sequence[Row], square: Square) -> list[list[Any]]:
+    """`matrix square matrix^T`, of numbers or expressions, without the terms that are zero."""
+    columns = [[_dot(row, column) for row in matrix] for column in zip(*square, strict=True)]
+    return [[_dot(row, line) for row in matrix] for line in zip(*columns, strict=True)]
+
+
+def _dot(row: Row, terms: Sequence[Any]) -> Any:
+    pairs = [(c, t) for c, t in zip(row, terms, strict=True) if c]
+    pairs.sort(key=lambda pair: pair[0] < 0)  # a difference needs no negation
+    total = None
+    for c, t in pairs:
+        term = t if abs(c) == 1 else t * abs(c)
+        if total is None:
+            assert c > 0
+            total = term
+        else:
+            total = total + term if c > 0 else total - term
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """data[batch.., h + i, v + j, channels..] * weight[columns.., channels.., i, j].
+
+    space: h and v; window: i and j; each axis of the data has one index, in any order.
+    """
+
+    data: Load
+    weight: Load
+    space: tuple[Dim, ...]
+    window: tuple[Dim, ...]
+    channels: tuple[Dim, ...]
+    batch: tuple[Dim, ...]
+    columns: tuple[Dim, ...]
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Extents of the batch and of both axes in tiles."""
+        space = (-(-d.extent // TILE) for d in self.space)
+        return (*(d.extent for d in self.batch), *space)
+
+
+def winograd(c: Computation) -> tuple[Computation, ...] | None:
+    """A 3x3 convolution of stride 1 as Computations in order, or None for anything else.
+
+    They are: the filters' transform (`<name>.filter`; of constant weights, a constant), the
+    inputs' (`<name>.input`), 16 products over the channels (`<name>.product`), and the results' (of
+    the old name, dimensions and output). It applies to float32, any layout and padding, one group,
+    where there are several tiles per axis, channels in and channels out.
+    """
+    r = _roles(c)
+    if r is None:
+        return None
+    name = c.outputs[0].tensor.name
+    depth, width = ([d.extent for d in dims] for dims in (r.channels, r.columns))
+    filters = Buffer(f"{name}.filter", (POINTS, *depth, *width), float32)
+    data = Buffer(f"{name}.input", (POINTS, *r.tiles, *depth), float32)
+    products = Buffer(f"{name}.product", (POINTS, *r.tiles, *width), float32)
+    n, k = len(r.tiles), len(width)
+
+    def product(u: Var, *e: Var) -> Expr:
+        tile, column, channel = e[:n], e[n : n + k], e[n + k :]
+        return data[(u, *tile, *channel)] * filters[(u, *channel, *column)]
+
+    return (
+        _filter(f"{c.name}.filter", filters, r),
+        _input(f"{c.name}.input", data, r),
+        reduce_(f"{c.name}.product", products, depth, "add", product),
+        _results(c, products, r),
+    )
+
+
+def _filter(name: str, out: Buffer, r: _Roles) -> Computation:
+    dims, env = _fresh((*r.channels, *r.columns))
+
+    def element(i: int, j: int) -> Expr:
+        at = env | {d.var: const(x) for d, x in zip(r.window, (i, j), strict=True)}
+        return Load(r.weight.buffer, _at(r.weight, at, _ranges(dims)))
+
+    return _points(name, out, dims, transform(FILTER, _square(WINDOW, element)))
+
+
+def _input(name: str, out: Buffer, r: _Roles) -> Computation:
+    dims, env = _fresh((*r.batch, *r.space, *r.channels), out.shape[1:])
+    ranges = _ranges(dims)
+
+    def element(i: int, j: int) -> Expr:
+        at = dict(env)
+        for h, w, offset in zip(r.space, r.window, (i, j), strict=True):
+            at |= {h.var: env[h.var] * TILE + offset, w.var: const(0)}
+        return guarded(Load(r.data.buffer, _at(r.data, at, ranges)), ranges)
+
+    return _points(name, out, dims, transform(INPUT, _square(SIZE, element)))
+
+
+def _points(name: str, out: Buffer, dims: Sequence[Dim], values: Square) -> Computation:
+    """`out[SIZE * i + j, dims] = values[i][j]` for all points."""
+    rest = [d.var for d in dims]
+    flat = enumerate(value for row in values for value in row)
+    outputs = tuple(Output(out, (const(u), *rest), value) for u, value in flat)
+    return Computation(name, tuple(dims), outputs)
+
+
+def _results(c: Computation, products: Buffer, r: _Roles) -> Computation:
+    """The convolution's own dimensions; an element takes the row of A^T that its place in the tile
+    says."""
+    tiles = [d.var for d in r.batch] + [d.var // TILE for d in r.space]
+    columns = [d.var for d in r.columns]
+
+    def chosen(space: Dim, terms: Sequence[Expr]) -> Expr:
+        first, second = (_dot(row, terms) for row in RESULT)
+        return Select((space.var % TILE).eq(0), first, second)
+
+    def element(i: int, j: int) -> Expr:
+        return products[(const(SIZE * i + j), *tiles, *columns)]
+
+    rows = [chosen(r.space[1], line) for line in _square(SIZE, element)]
+    out = c.outputs[0]
+    dims = tuple(d for d in c.dims if d.combine == CC)
+    return Computation(c.name, dims, (Output(out.tensor, out.index, chosen(r.space[0], rows)),))
+
+
+def _square(size: int, element: Callable[[int, int], Expr]) -> list[list[Expr]]:
+    return [[element(i, j) for j in range(size)] for i in range(size)]
+
+
+def _fresh(
+    dims: Sequence[Dim], extents: Sequence[int] | None = None
+) -> tuple[tuple[Dim, ...], dict[Var, Expr]]:
+    """New dimensions for old ones, and the new variable of each old one."""
+    sizes = [d.extent for d in dims] if extents is None else extents
+    new = tuple(Dim(Var(d.var.name, INDEX), n) for d, n in zip(dims, sizes, strict=True))
+    return new, {d.var: n.var for d, n in zip(dims, new, strict=True)}
+
+
+def _ranges(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
+    return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
+
+
+def _at(load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]) -> tuple[Expr, ...]:
+    return tuple(simplify(substitute(i, dict(env)), ranges) for i in load.index)
+
+
+def _roles(c: Computation) -> _Roles | None:
+    """What each part of a convolution is; None if it is none that the law is about."""
+    value = c.outputs[0].value
+    if c.reducer is None or c.reducer.name != "add" or c.reducer.dtypes != (float32,):
+        return None
+    if identity_dims(c) is None or c.outputs[0].tensor.dtype is not float32:
+        return None
+    if not isinstance(value, Mul) or any(d.combine == PS or d.extent == 0 for d in c.dims):
+        return None
+    sides = [read_or_zero(e, _ranges(c.dims)) for e in (value.lhs, value.rhs)]
+    for (data, weight), filters in ((sides, value.rhs), (sides[::-1], value.lhs)):
+        if data is not None and weight is filters and isinstance(weight, Load):
+            found = _of(c, data, weight)
+            if found is not None:
+                return found
+    return None
+
+
+def _of(c: Computation, data: Load, weight: Load) -> _Roles | None:
+    by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
+    pairs: list[tuple[Dim, Dim]] = []
+    plain: list[Dim] = []
+    for index in data.index:
+        form = affine(index)
+        dims = [by_var.get(atom) for atom, _ in form.terms]
+        found = [d for d in dims if d is not None]
+        if len(found) < len(dims) or any(step != 1 for _, step in form.terms):
+            return None
+        found.sort(key=lambda d: d.combine == PW)
+        if len(found) == 2 and [d.combine for d in found] == [CC, PW]:
+            pairs.append((found[0], found[1]))
+        elif len(found) > 1 or form.const:
+            return None
+        plain += found
+    if len(pairs) != 2 or len(set(plain)) != len(plain):
+        return None
+    filters = [by_var.get(i) for i in weight.index if not isinstance(i, Const)]
+    space, window = zip(*pairs, strict=True)
+    shared = [d for d in plain if d in filters]
+    channels = tuple(d for d in c.dims if d in shared and d not in window)
+    columns = tuple(d for d in c.dims if d in filters and d not in plain)
+    batch = tuple(d for d in c.dims if d in plain and d not in shared and d not in space)
+    known = {*space, *window, *channels, *columns, *batch}
+    fits = (
+        None not in filters
+        and all(w in shared and w.extent == WINDOW for w in window)
+        and all(d.combine == PW for d in channels)
+        and all(d.combine == CC for d in (*columns, *batch))
+        and all(d in known or d.extent == 1 for d in c.dims)
+        and all(d.extent > TILE for d in space)
+        and all(any(d.extent > 1 for d in dims) for dims in (channels, columns))
+    )
+    return _Roles(data, weight, space, window, channels, batch, columns) if fits else None
