@@ -6,7 +6,7 @@ Floats narrower than float32 accumulate in float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,16 +51,12 @@ def convolution(
     w: Buffer,
     shape: Windows,
     group: int,
-    offsets: tuple[Expr, Callable[[Any], Expr]] | None = None,
 ) -> Computation:
-    """out[n, m, o] = sum over c and k of x[n, c of m's group, window(o, k)] * w[m, c, k].
-
-    offsets: zero points, subtracted from x and, by m, from w; padding counts as x's.
-    """
+    """out[n, m, o] = sum over c and k of x[n, c of m's group, window(o, k)] * w[m, c, k]."""
     rank = len(shape.kernel)
     per_group = w.shape[0] // group
     channels = w.shape[1]
-    accumulator = out.dtype if offsets else wide_dtype(out.dtype)
+    accumulator = wide_dtype(out.dtype)
 
     def value(*i: Any) -> Expr:
         n, m, *rest = i
@@ -69,13 +65,8 @@ def convolution(
         place = shape.place(o, window)
         channel = _channel(m, c, group, per_group, channels)
         weight = w[(m, c if channels > 1 else const(0), *window)]
-        if offsets is None:
-            data = shape.read(x, (n, channel), place, 0)
-            return cast(data, accumulator) * cast(weight, accumulator)
-        zero_x, zero_w = offsets
-        data = shape.read(x, (n, channel), place, zero_x)
-        left = cast(data, accumulator) - cast(zero_x, accumulator)
-        return left * (cast(weight, accumulator) - cast(zero_w(m), accumulator))
+        data = shape.read(x, (n, channel), place, 0)
+        return cast(data, accumulator) * cast(weight, accumulator)
 
     return reduce_(name, out, (channels, *shape.kernel), "add", value)
 

@@ -1,5 +1,8 @@
 """Products and convolutions of quantised integers: MatMulInteger, ConvInteger, QLinearMatMul and
 QLinearConv. They accumulate in int32 (wrapping around); the Q forms scale the sum in float32.
+
+Native are the product and the convolution of plain uint8 by int8; the others are those and what
+their zero points add (`offsets`).
 """
 
 from __future__ import annotations
@@ -8,55 +11,85 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.base.dtypes import float32, int32
-from tilewright.compute.build import cast, map_, reduce_
+from tilewright.base.dtypes import DType, float32, int8, int32, int64, uint8
+from tilewright.compute.build import cast, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import element
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
-from tilewright.graph.ops.quantize import only, quantized
+from tilewright.graph.ops.offsets import corrected, factor, total
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.windows import Windows
 
 Buffers = Sequence[Buffer]
-ROWS, COLUMNS = -2, -1
+FLOAT = 1  # ONNX's number of the type
 
 
-def along(call: OpCall, inputs: Buffers, i: int, point: Sequence[Any], axis: int) -> Expr:
-    """A parameter at `point` of a matrix product's operand or result.
-
-    It is one number, a vector along `axis` (ROWS or COLUMNS), or of as many axes as the operand.
-    """
-    p = inputs[i]
-    if p.size == 1:
-        return only(call, inputs, i)
-    return p[point[axis]] if len(p.shape) == 1 else element(p, point)
+def _is_plain(call: OpCall) -> bool:
+    """Whether the inputs are uint8 and int8 without zero points."""
+    return (call.dtype(0), call.dtype(1)) == (uint8, int8) and not (call.has(2) or call.has(3))
 
 
-def _int_product(
-    call: OpCall, out: Buffer, inputs: Buffers, a: int, b: int, zeros: tuple[int, int]
-) -> Computation:
-    """out = (a - zero of a) @ (b - zero of b); all numbers name inputs."""
-    left, right = inputs[a], inputs[b]
-    rows, columns = len(left.shape) > 1, len(right.shape) > 1
-    batch = len(out.shape) - rows - columns
+def _optional(call: OpCall, i: int) -> Value | None:
+    return call.value(i) if call.has(i) else None
 
-    def shifted(x: Buffer, zero: int, point: tuple[Any, ...], axis: int) -> Expr:
-        v = cast(element(x, point), int32)
-        if not call.has(zero):
-            return v
-        return v - cast(along(call, inputs, zero, point, axis), int32)
+
+# ------------------------------------------------------------------------------------- products
+
+
+def _product(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    left, right = inputs[:2]
+    if not _is_plain(call) or min(len(left.shape), len(right.shape)) < 2:
+        return None
 
     def value(*i: Any) -> Expr:
-        k = i[-1]
-        at_left = (*i[:batch], i[batch], k) if rows else (*i[:batch], k)
-        at_right = (*i[:batch], k, i[-2]) if columns else (*i[:batch], k)
-        return shifted(left, zeros[0], at_left, ROWS if rows else COLUMNS) * shifted(
-            right, zeros[1], at_right, COLUMNS
-        )
+        *batch, row, column, k = i
+        a, b = element(left, (*batch, row, k)), element(right, (*batch, k, column))
+        return cast(a, int32) * cast(b, int32)
 
-    return reduce_(f"{call.name}_sum", out, (left.shape[-1],), "add", value)
+    return [reduce_(call.name, outputs[0], (left.shape[-1],), "add", value)]
+
+
+def _product_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    if _is_plain(call) and min(call.rank(0), call.rank(1)) > 1:
+        return None
+    return [_multiplied(f, *(_optional(call, n) for n in range(4)))]
+
+
+def _multiplied(
+    f: Fragment, a: Value | None, b: Value | None, a_zero: Value | None, b_zero: Value | None
+) -> Value:
+    """(a - its zero point) @ (b - its zero point), in int32."""
+    assert a is not None and b is not None
+    vectors = [n for n, x in ((-2, a), (-1, b)) if len(x.extents) == 1]
+    if len(a.extents) == 1:
+        a = f.op("Unsqueeze", a, f.constant([0], int64))
+    if len(b.extents) == 1:
+        b = f.op("Unsqueeze", b, f.constant([1], int64))
+    left, right = factor(f, a, _rows(f, a_zero), uint8), factor(f, b, _scalar(f, b_zero), int8)
+    product = f.op("MatMulInteger", left.value, right.value)
+    sums = (lambda: total(f, left.value, [-1], True), lambda: total(f, right.value, [-2], True))
+    product = corrected(f, product, left, right, a.extents[-1], sums)
+    return f.op("Squeeze", product, f.constant(vectors, int64)) if vectors else product
+
+
+def _scalar(f: Fragment, x: Value | None) -> Value | None:
+    """A parameter, one of a single element as a scalar."""
+    if x is None or math.prod(x.extents) != 1 or not x.extents:
+        return x
+    return f.op("Reshape", x, f.constant([], int64))
+
+
+def _rows(f: Fragment, x: Value | None) -> Value | None:
+    """A parameter that is one number per row where it has one axis."""
+    x = _scalar(f, x)
+    if x is None or len(x.extents) != 1:
+        return x
+    return f.op("Unsqueeze", x, f.constant([1], int64))
 
 
 def _flops(a: int, b: int) -> Any:
@@ -68,31 +101,40 @@ register(
         "MatMulInteger",
         lambda call: [(int32, matmul_shape(call, call.shape(0), call.shape(1)))],
         since=10,
-        compute=lambda call, inputs, outputs: [
-            _int_product(call, outputs[0], inputs, 0, 1, (2, 3))
-        ],
+        compute=_product,
+        decompose=_product_parts,
         flops=_flops(0, 1),
     )
 )
 
 
-def _ratio(a: Expr, b: Expr, y: Expr) -> Expr:
-    return cast(a, float32) * cast(b, float32) / cast(y, float32)
+def _scaled(f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value) -> Value:
+    """int32 `x` times the scales a * b / y, in zero's dtype about `zero`."""
+    a, b, y, point = (f.op("Cast", v, to=FLOAT) for v in (a, b, y, zero))
+    ratio = f.op("Div", f.op("Mul", a, b), y)
+    rounded = f.op("Round", f.op("Mul", f.op("Cast", x, to=FLOAT), ratio))
+    dtype = zero.dtype
+    assert dtype is not None
+    low, high = (f.constant(limit, float32) for limit in (dtype.min, dtype.max))
+    whole = f.op("Clip", f.op("Add", rounded, point), low, high)
+    return f.op("Cast", whole, to=number_of(dtype.name))
 
 
-def _qlinear_matmul(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    out = outputs[0]
-    total = Buffer(f"{call.name}_sum", out.shape, int32)
-    row_axis = ROWS if len(inputs[0].shape) > 1 else COLUMNS
+def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    """inputs: a, its scale and zero point, b, its scale and zero point, those of the result."""
+    if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
+        return None
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.value(n) for n in range(8))
+    product = _multiplied(f, a, b, a_zero, b_zero)
+    by_row = _rows if call.rank(0) > 1 else _scalar
+    first, last, zero = (by_row(f, x) for x in (a_scale, y_scale, y_zero))
+    second = _scalar(f, b_scale)
+    assert first is not None and second is not None and last is not None and zero is not None
+    return [_scaled(f, product, first, second, last, zero)]
 
-    def value(*i: Any) -> Expr:
-        a = along(call, inputs, 1, i, row_axis)
-        b = along(call, inputs, 4, i, COLUMNS)
-        y = along(call, inputs, 6, i, row_axis)
-        scaled = cast(total[i], float32) * _ratio(a, b, y)
-        return quantized(scaled, along(call, inputs, 7, i, row_axis), out.dtype)
 
-    return [_int_product(call, total, inputs, 0, 3, (2, 5)), map_(call.name, out, value)]
+def _is_byte(dtype: DType) -> bool:
+    return dtype in (uint8, int8)
 
 
 register(
@@ -100,28 +142,21 @@ register(
         "QLinearMatMul",
         lambda call: [(call.dtype(7), matmul_shape(call, call.shape(0), call.shape(3)))],
         since=10,
-        compute=_qlinear_matmul,
+        decompose=_qlinear_matmul,
         flops=_flops(0, 3),
     )
 )
 
 
-def _int_convolution(
-    call: OpCall, out: Buffer, inputs: Buffers, x: int, w: int, zeros: tuple[int, int]
-) -> Computation:
-    data, weights = inputs[x], inputs[w]
-    none = const(0, data.dtype)
-    zero_x = only(call, inputs, zeros[0]) if call.has(zeros[0]) else none
+# --------------------------------------------------------------------------------- convolutions
 
-    def zero_w(m: Any) -> Expr:
-        if not call.has(zeros[1]):
-            return const(0, weights.dtype)
-        given = inputs[zeros[1]]
-        return only(call, inputs, zeros[1]) if given.size == 1 else given[m]
 
-    shape = _windows(call, x, w)
-    group = call.attr("group", 1)
-    return convolution(f"{call.name}_sum", out, data, weights, shape, group, (zero_x, zero_w))
+def _convolution(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
+    if not _is_plain(call):
+        return None
+    x, w = inputs[:2]
+    shape, group = _windows(call, 0, 1), call.attr("group", 1)
+    return [convolution(call.name, outputs[0], x, w, shape, group)]
 
 
 def _windows(call: OpCall, x: int, w: int) -> Windows:
@@ -136,14 +171,75 @@ def _conv_shape(call: OpCall, x: int, w: int) -> tuple[int, ...]:
     return (call.shape(x)[0], call.shape(w)[0], *_windows(call, x, w).outputs)
 
 
+def _conv_parts(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    if _is_plain(call):
+        return None
+    x, w, x_zero, w_zero = (_optional(call, n) for n in range(4))
+    return [_convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 1))]
+
+
+def _convolved(
+    call: OpCall,
+    f: Fragment,
+    x: Value | None,
+    w: Value | None,
+    x_zero: Value | None,
+    w_zero: Value | None,
+    shape: Windows,
+) -> Value:
+    """The convolution of x and w less their zero points, in int32; padding counts as zero points.
+
+    w_zero: one number, or one per output channel.
+    """
+    assert x is not None and w is not None
+    group, weights = call.attr("group", 1), w.extents
+    data = factor(f, x, _scalar(f, x_zero), uint8)
+    taps = factor(f, w, _channels(f, _scalar(f, w_zero), len(weights)), int8)
+    pads = (*shape.begin, *shape.end)
+    inside = data.value
+    if data.offset is not None and any(pads):
+        axes = f.constant(range(2, len(weights)), int64)
+        inside = f.op("Pad", inside, f.constant(pads, int64), data.zero, axes)
+        pads = (0,) * len(pads)
+    steps = {"strides": shape.strides, "dilations": shape.dilations, "pads": pads, "group": group}
+    product = f.op("ConvInteger", inside, taps.value, **steps)
+
+    def window_sums() -> Value:
+        ones = f.constant(1, int8)
+        each = f.op("Expand", ones, f.constant((group, *weights[1:]), int64))
+        return _repeated(f, f.op("ConvInteger", inside, each, **steps), weights[0])
+
+    def tap_sums() -> Value:
+        found = total(f, taps.value, list(range(1, len(weights))), True)
+        return f.op("Reshape", found, f.constant([-1] + [1] * (len(weights) - 2), int64))
+
+    return corrected(f, product, data, taps, math.prod(weights[1:]), (window_sums, tap_sums))
+
+
+def _channels(f: Fragment, x: Value | None, rank: int) -> Value | None:
+    """A parameter per output channel, as it broadcasts against feature maps."""
+    if x is None or not x.extents:
+        return x
+    return f.op("Reshape", x, f.constant([-1] + [1] * (rank - 2), int64))
+
+
+def _repeated(f: Fragment, x: Value, channels: int) -> Value:
+    """Feature maps of one channel per group, once for each channel of the group."""
+    n, groups, *rest = x.extents
+    if groups == 1:
+        return x
+    apart = f.op("Unsqueeze", x, f.constant([2], int64))
+    shape = f.constant((n, groups, channels // groups, *rest), int64)
+    return f.op("Reshape", f.op("Expand", apart, shape), f.constant((n, channels, *rest), int64))
+
+
 register(
     OpDef(
         "ConvInteger",
         lambda call: [(int32, _conv_shape(call, 0, 1))],
         since=10,
-        compute=lambda call, inputs, outputs: [
-            _int_convolution(call, outputs[0], inputs, 0, 1, (2, 3))
-        ],
+        compute=_convolution,
+        decompose=_conv_parts,
         flops=_conv_flops(0, 1),
     )
 )
@@ -153,19 +249,21 @@ def _qlinear_conv_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(7), _conv_shape(call, 0, 3))]
 
 
-def _qlinear_conv(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    out = outputs[0]
-    total = Buffer(f"{call.name}_sum", out.shape, int32)
-
-    def value(*i: Any) -> Expr:
-        w = only(call, inputs, 4) if inputs[4].size == 1 else inputs[4][i[1]]
-        factor = _ratio(only(call, inputs, 1), w, only(call, inputs, 6))
-        whole: Expr = total[i]
-        if call.has(8):
-            whole = whole + inputs[8][i[1]]
-        return quantized(cast(whole, float32) * factor, only(call, inputs, 7), out.dtype)
-
-    return [_int_convolution(call, total, inputs, 0, 3, (2, 5)), map_(call.name, out, value)]
+def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
+    """inputs: x, its scale and zero point, w, its ones, those of the result, the bias (int32)."""
+    if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
+        return None
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.value(n) for n in range(8))
+    found = _convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 3))
+    rank = call.rank(0)
+    if call.has(8):
+        bias = _channels(f, call.value(8), rank)
+        assert bias is not None
+        found = f.op("Add", found, bias)
+    scales = [_channels(f, _scalar(f, v), rank) for v in (x_scale, w_scale, y_scale, y_zero)]
+    first, second, last, zero = scales
+    assert first is not None and second is not None and last is not None and zero is not None
+    return [_scaled(f, found, first, second, last, zero)]
 
 
 register(
@@ -173,7 +271,7 @@ register(
         "QLinearConv",
         _qlinear_conv_type,
         since=10,
-        compute=_qlinear_conv,
+        decompose=_qlinear_conv,
         flops=_conv_flops(0, 3),
     )
 )

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Kernel
+from tilewright.expr.nodes import Load
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Kernel, Update
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import loops_of
 
@@ -88,3 +90,37 @@ def spread(s: Schedule, names: Sequence[str]) -> None:
             break
         done.append(name)
     fuse_all(s, done)
+
+
+def start_apart(
+    s: Schedule, target: str, tile: Sequence[str], batch: Sequence[str] = ()
+) -> dict[str, str]:
+    """Start the accumulators of a tile in a nest of its own; its loops, by those of the tile.
+
+    tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
+    """
+    nest = [name for name in s.loops if name in {*tile, *batch}]
+    nest = nest[min(map(nest.index, tile)) :]  # batch loops of one iteration may stand between
+    starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=True))
+    if [name for name in nest if name in tile] != [*tile]:
+        s.reorder(*(starts[name] for name in tile))
+    return starts
+
+
+def indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
+    """Those of the loops that the (single) read of the buffer depends on, in the order given."""
+    found: set[str] = set()
+    loads: set[Load] = set()
+    for node in postorder(s.kernel.body):
+        if isinstance(node, Update):
+            loads |= {
+                n
+                for value in node.values
+                for n in postorder(value)
+                if isinstance(n, Load) and n.buffer.name == buffer
+            }
+    if len(loads) != 1:
+        return []
+    for i in next(iter(loads)).index:
+        found |= {n.name for n in postorder(i) if hasattr(n, "name")}
+    return [n for n in names if n in found]

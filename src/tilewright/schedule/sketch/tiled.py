@@ -15,7 +15,6 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Update
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch.across import across, shares, transpose
 from tilewright.schedule.sketch.choices import Choices
@@ -28,12 +27,15 @@ from tilewright.schedule.sketch.classify import (
     uses,
 )
 from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.dots import dot, dots_in_registers, multiply, stage_operands
 from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
     extents,
+    indexing,
     register_vectors,
     spread,
+    start_apart,
     vectorize_inner,
 )
 from tilewright.schedule.sketch.tiles import Tile, Traffic, choose_tile, columns_outermost
@@ -109,15 +111,18 @@ def _depends(a: Load, d: Dim) -> bool:
 def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `plan`; `<reduction>.block`, how many tiles of rows go by per panel of
-    columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
+    parameters: those of `plan` and `dot`; `<reduction>.block`, how many tiles of rows go by per
+    panel of columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
     copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with the parameters of
     `transpose`; `<reduction>.parallel`.
     """
     r = kind.reduction
     assert r is not None
     p = plan(kind, at, choose)
-    s = _stage_padding(s, r, p, at, choose)
+    d = dot(r, p.vector, p.columns, at, choose)
+    column = "" if d is None else stage_operands(s, r, d, at)
+    if d is None:
+        s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
     outer, inner = _tile(s, p, names, r, at, choose)
     dims = (*p.batch, *p.rows, p.vector, *p.reduction)
@@ -126,11 +131,23 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         s.compute_at(target, outer[-1], scope="register")
     else:
         s.set_scope(target, "register")
-    reduce_in_registers(s, p, target, loops)
+    if d is None:
+        reduce_in_registers(s, p, target, loops)
+        pack_columns(s, p, outer, loops, at, choose)
+    else:
+        order = dots_in_registers(
+            s,
+            d,
+            target,
+            existing(s, [loops[x] for x in p.rows]),
+            loops[p.vector],
+            [loops[x] for x in p.reduction],
+            [loops[x] for x in p.batch],
+        )
+        multiply(s, d, column, [*outer, *order], at)
     for name in inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
-    pack_columns(s, p, outer, loops, at, choose)
     work = math.prod(max(d.extent, 1) for d in r.dims)
     if choose(f"{r.name}.parallel", (True, False), work >= PARALLEL_WORK):
         spread(s, outer)
@@ -226,7 +243,7 @@ def _tile(
 
 def _columns_first(p: Plan, machine: Machine, r: Computation) -> bool:
     """Whether all rows go by per panel of columns, or all columns per tile of rows."""
-    itemsize = r.outputs[0].tensor.dtype.itemsize
+    itemsize = p.columns[0].dtype.itemsize if p.columns else r.outputs[0].tensor.dtype.itemsize
     depth = math.prod(d.extent for d in p.reduction)
     columns = depth * p.vector.extent * itemsize
     row_inputs = [a.buffer for a in r.accesses if a not in p.columns]
@@ -241,13 +258,7 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
-    tile = (*rows, column)
-    free = {*tile, *(loops[d] for d in p.batch if d in loops)}
-    nest = [name for name in s.loops if name in free]
-    nest = nest[min(map(nest.index, tile)) :]  # batch loops of one iteration may stand between
-    starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=True))
-    if [name for name in nest if name in tile] != [*tile]:
-        s.reorder(*(starts[name] for name in tile))
+    starts = start_apart(s, target, (*rows, column), [loops[d] for d in p.batch if d in loops])
     order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:
         s.reorder(*order)
@@ -280,7 +291,7 @@ def pack_columns(
         column = loops[p.vector]
         order = [*outer, *(loops[d] for d in p.reduction)]
         order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
-        names = _indexing(s, a.buffer.name, existing(s, order))
+        names = indexing(s, a.buffer.name, existing(s, order))
         if names:
             new = s.pack(a.buffer.name, *names)
             if a.buffer not in at.constants:
@@ -296,22 +307,3 @@ def _copy_fast(s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose
         outer = transpose(s, crossed, at.machine, choose, name)
     if buffer.size >= PARALLEL_COPY:
         spread(s, shares(s, outer, at.machine.cores))
-
-
-def _indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
-    """Those of the loops that the (single) read of the buffer depends on, in the order given."""
-    found: set[str] = set()
-    loads: set[Load] = set()
-    for node in postorder(s.kernel.body):
-        if isinstance(node, Update):
-            loads |= {
-                n
-                for value in node.values
-                for n in postorder(value)
-                if isinstance(n, Load) and n.buffer.name == buffer
-            }
-    if len(loads) != 1:
-        return []
-    for i in next(iter(loads)).index:
-        found |= {n.name for n in postorder(i) if hasattr(n, "name")}
-    return [n for n in names if n in found]

@@ -1,0 +1,80 @@
+"""Zero points taken out of products of bytes, so that the product is of plain uint8 by int8.
+
+    sum (a - p)(b - q)  =  sum a*b  -  p * (sum b - n*q)  -  q * sum a      over n terms
+
+in int32, which wraps around, so each side is the other exactly. A factor of the other signedness
+is the same numbers with 128 added or taken away, which its zero point follows. What depends on
+constants alone (the sums of weights) is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType, int8, int32, int64, uint8
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.fragment import Fragment
+
+HALF = 128
+INT32 = 6  # ONNX's number of the type
+_ONNX = {uint8: 2, int8: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A tensor of the bytes that a product takes, less a zero point.
+
+    zero: in the tensor's dtype. offset: the same as int32; None where it is known to be 0.
+    """
+
+    value: Value
+    zero: Value
+    offset: Value | None
+
+
+def factor(f: Fragment, x: Value, zero: Value | None, dtype: DType) -> Factor:
+    """`x - zero` with `x` of `dtype`, uint8 or int8; `x` and `zero` have one of these dtypes."""
+    if zero is None:
+        zero = f.constant(0, x.dtype)
+    value, point = (v if v.dtype is dtype else _moved(f, v, dtype) for v in (x, zero))
+    known = f.known.get(zero)
+    low = 0 if x.dtype is dtype else HALF if x.dtype is uint8 else -HALF
+    if known is not None and (known == low).all():
+        return Factor(value, point, None)
+    return Factor(value, point, f.op("Cast", point, to=INT32))
+
+
+def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
+    """x + 128 of an int8, x - 128 of a uint8: the same bits but the first."""
+    bits = f.op("Cast", x, to=_ONNX[uint8])
+    return f.op("Cast", f.op("BitwiseXor", bits, f.constant(HALF, uint8)), to=_ONNX[dtype])
+
+
+def corrected(
+    f: Fragment,
+    product: Value,
+    a: Factor,
+    b: Factor,
+    count: int,
+    sums: tuple[Callable[[], Value], Callable[[], Value]],
+) -> Value:
+    """The product of `a` and `b` with their zero points, from the one without.
+
+    count: terms of each sum. sums: of a and of b over the terms, int32, made where they are needed;
+    offsets and sums broadcast against the product.
+    """
+    if a.offset is not None:
+        total = sums[1]()
+        if b.offset is not None:
+            total = f.op("Sub", total, f.op("Mul", b.offset, f.constant(count, int32)))
+        product = f.op("Sub", product, f.op("Mul", a.offset, total))
+    if b.offset is not None:
+        product = f.op("Sub", product, f.op("Mul", b.offset, sums[0]()))
+    return product
+
+
+def total(f: Fragment, x: Value, axes: list[int], keep: bool) -> Value:
+    """The int32 sum of bytes over some axes."""
+    wide = f.op("Cast", x, to=INT32)
+    return f.op("ReduceSum", wide, f.constant(axes, int64), keepdims=int(keep))
