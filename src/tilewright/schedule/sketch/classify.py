@@ -28,8 +28,8 @@ class Kind:
     """The sketch's name and the Computations it schedules.
 
     reduction, epilogue: for `tiled` and `winograd` the reduction and the map behind it. vector: for
-    `tiled` the vector dimension. dims: the epilogue's dimensions by the reduction's. parts: for `attention` the
-    scores, the rows and the output, each of its own kind.
+    `tiled` the vector dimension. dims: the epilogue's dimensions by the reduction's. parts: for
+    `attention` the scores, the rows and the output, each of its own kind.
     """
 
     name: str
