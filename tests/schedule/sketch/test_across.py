@@ -132,3 +132,16 @@ def test_a_matrix_and_its_transpose(seed: int) -> None:
 def test_what_is_contiguous_stays_in_vectors() -> None:
     assert units(point(permuted((8, 12, 64), (1, 0, 2)))) == 0
     assert units(point(permuted((8, 12, 1), (1, 0, 2)))) == 1
+
+
+def test_what_data_chooses_is_read_element_by_element() -> None:
+    """A tile's addresses are not checked one by one."""
+    x, n, y = (
+        Buffer("x", (20, 3, 30), float32),
+        Buffer("n", (), int64),
+        Buffer("y", (30, 20), float32),
+    )
+    p = point(map_("t", y, lambda i, j: x[j, n[()], i]))
+    assert units(p) == 0
+    a = numbers((20, 3, 30), float32)
+    np.testing.assert_array_equal(run(p, np.array(2, np.int64), a), a[:, 2].T)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer, Load, Var
-from tilewright.expr.reads import variables
+from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Stmt, Store
 from tilewright.schedule.schedule import Schedule
@@ -44,7 +44,7 @@ def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None
     known = _loops(s)
     nest = [known[name] for name in existing(s, loops)]
     store = _only(nest[-1].body) if len(nest) > 1 else None
-    if store is None:
+    if store is None or any(map(reads_memory, store.index)):
         return None
     place = address(Load(store.buffer, store.index))
     rows = next((f for f in nest if stride(place, f.var) == 1), None)
@@ -76,7 +76,12 @@ def _only(s: Stmt) -> Store | None:
 
 
 def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> bool:
-    """Whether rows and columns are axes of the buffer of their own, and all that is read of it."""
+    """Whether rows and columns are axes of the buffer of their own, and all that is read of it.
+
+    Where it is read must not depend on data, for the machine checks no address inside a tile.
+    """
+    if any(map(reads_memory, load.index)):
+        return False
     alone = all(n is load or n.buffer is not load.buffer for n in loads)
     axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
     return (
