@@ -174,6 +174,18 @@ def test_vectors_go_along_what_is_contiguous_in_operand_and_result(results):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
+def test_a_batch_dimension_may_stand_between_rows_and_columns(results):
+    a, w = Buffer("A", (9, 3, 5), f32), Buffer("W", (3, 5, 8), f32)
+    y = Buffer("Y", (9, 3, 8), f32)
+    f = lambda i, n, j, k: a[i, n, k] * w[n, k, j]  # noqa: E731
+    computations = [reduce_("bmm", y, (5,), "add", f)]
+    kernel = plain(computations)
+    best = sketches(kernel, computations, Context(Small(), {w}))[0]
+    assert best.name == "tiled"
+    for want, got in zip(results(kernel), results(best.default().schedule.kernel), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 def test_exact_arithmetic_has_no_sketch_that_regroups():
     computations = softmax(4, 8)
     kernel = plain(computations)
