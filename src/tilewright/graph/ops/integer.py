@@ -21,7 +21,7 @@ from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
-from tilewright.graph.ops.offsets import corrected, factor, total
+from tilewright.graph.ops.offsets import corrected, factor, shaped, total
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.windows import Windows
 
@@ -81,7 +81,7 @@ def _scalar(f: Fragment, x: Value | None) -> Value | None:
     """A parameter, one of a single element as a scalar."""
     if x is None or math.prod(x.extents) != 1 or not x.extents:
         return x
-    return f.op("Reshape", x, f.constant([], int64))
+    return shaped(f, x, ())
 
 
 def _rows(f: Fragment, x: Value | None) -> Value | None:
@@ -89,7 +89,7 @@ def _rows(f: Fragment, x: Value | None) -> Value | None:
     x = _scalar(f, x)
     if x is None or len(x.extents) != 1:
         return x
-    return f.op("Unsqueeze", x, f.constant([1], int64))
+    return shaped(f, x, (-1, 1))
 
 
 def _flops(a: int, b: int) -> Any:
@@ -220,7 +220,7 @@ def _channels(f: Fragment, x: Value | None, rank: int) -> Value | None:
     """A parameter per output channel, as it broadcasts against feature maps."""
     if x is None or not x.extents:
         return x
-    return f.op("Reshape", x, f.constant([-1] + [1] * (rank - 2), int64))
+    return shaped(f, x, (-1, *[1] * (rank - 2)))
 
 
 def _repeated(f: Fragment, x: Value, channels: int) -> Value:

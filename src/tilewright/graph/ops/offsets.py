@@ -9,8 +9,10 @@ constants alone (the sums of weights) is folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tilewright.base.dtypes import DType, int8, int32, int64, uint8
 from tilewright.graph.nodes import Value
@@ -78,3 +80,11 @@ def total(f: Fragment, x: Value, axes: list[int], keep: bool) -> Value:
     """The int32 sum of bytes over some axes."""
     wide = f.op("Cast", x, to=INT32)
     return f.op("ReduceSum", wide, f.constant(axes, int64), keepdims=int(keep))
+
+
+def shaped(f: Fragment, x: Value, shape: Sequence[int]) -> Value:
+    """A parameter in another shape; a constant stays one."""
+    known = f.known.get(x)
+    if known is not None:
+        return f.constant(np.reshape(known, shape))
+    return f.op("Reshape", x, f.constant(shape, int64))

@@ -11,11 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compute.nodes import CC, Computation, Dim
-from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select
+from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.schedule import Schedule
+from tilewright.schedule.sketch.across import across, transpose
 from tilewright.schedule.sketch.choices import Choices
-from tilewright.schedule.sketch.classify import address, reduction_dims, stride
+from tilewright.schedule.sketch.classify import (
+    Kind,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
 from tilewright.schedule.sketch.context import Context
 from tilewright.schedule.sketch.nest import (
     existing,
@@ -44,34 +52,41 @@ class Dot:
     lanes: int
 
 
-def dot(
-    r: Computation, vector: Dim, columns: Sequence[Load], at: Context, choose: Choices
-) -> Dot | None:
-    """How a reduction is done by dot products; None where it is not.
+def dot(kind: Kind, at: Context, choose: Choices) -> Dot | None:
+    """How a tiled reduction is done by dot products; None where it is not.
 
-    columns: the reads along the vector dimension that every row shares.
     parameter: `<reduction>.intrinsic`, which of those of the machine that fit, or None.
     """
-    sides = _factors(r)
-    if sides is None or len(columns) != 1 or r.reducer is None or r.reducer.name != "add":
+    r = kind.reduction
+    sides = None if r is None else _factors(r)
+    if r is None or r.reducer is None or r.reducer.name != "add" or sides is None:
         return None
-    rows = [side for side in sides if _read(side) is not columns[0]]
-    if len(rows) != 1:
-        return None
-    row = _read(rows[0])
-    out = r.reducer.dtypes[0]
     found: dict[str, Dot] = {}
-    for name in at.machine.products(row.dtype, columns[0].dtype, out):
-        lanes, inside = _shape(name)
-        depth = _depth(r, row, inside, rows[0])
-        exact = not at.exact or intrinsic(name).tolerance == 0
-        if depth is not None and exact and vector.extent >= lanes:
-            found[name] = Dot(name, row, columns[0], vector, depth, inside, lanes)
+    for side, other in (sides, sides[::-1]):
+        row, column = _read(side), _read(other)
+        vector = _vector(kind, r, row, column)
+        for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
+            lanes, inside = _shape(name)
+            depth = _depth(r, row, inside, side)
+            exact = not at.exact or intrinsic(name).tolerance == 0
+            if vector is not None and depth is not None and exact and vector.extent >= lanes:
+                found.setdefault(name, Dot(name, row, column, vector, depth, inside, lanes))
     if not found:
         return None
     names: list[str | None] = [*found, None]
     taken = choose(f"{r.name}.intrinsic", names, names[0])
     return None if taken is None else found[taken]
+
+
+def _vector(kind: Kind, r: Computation, row: Load, column: Load) -> Dim | None:
+    """The columns: a dimension of the column operand only; the kind's, or the longest."""
+    mine, shared = (
+        {d for d in free_dims(r) if any(uses(i, d.var) for i in x.index)} for x in (column, row)
+    )
+    own = [d for d in free_dims(r) if d in mine - shared]
+    if kind.vector in own:
+        return kind.vector
+    return max(own, key=lambda d: d.extent, default=None)
 
 
 def _factors(r: Computation) -> tuple[Expr, Expr] | None:
@@ -104,16 +119,29 @@ def _shape(name: str) -> tuple[int, int]:
 
 
 def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
-    """The dimension along which the row operand is contiguous; padded, if it is padded with 0."""
+    """The dimension whose neighbours make words: of those that waste least, a contiguous one.
+
+    One that does not fill its words is padded with 0, as the operand itself must be then.
+    """
     form = address(row)
-    depth = next((d for d in reduction_dims(r) if stride(form, d.var) == 1), None)
-    if depth is None or depth.extent % inside == 0:
-        return depth
-    zero = not isinstance(side, Select) or side.otherwise == Const(0, side.dtype)
-    return depth if zero else None
+    zero = not isinstance(side, Select) or side.otherwise is const(0, side.dtype)
+    found: tuple[float, bool, Dim] | None = None
+    for d in reduction_dims(r):
+        useful = d.extent / (-(-d.extent // inside) * inside)
+        near = stride(form, d.var) == 1
+        fits = (near or _axis(row, d) is not None) and (useful == 1 or zero)
+        if fits and (found is None or (useful, near) > found[:2]):
+            found = useful, near, d
+    return None if found is None else found[2]
 
 
-def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context) -> str:
+def _axis(load: Load, d: Dim) -> int | None:
+    """The axis that a dimension indexes alone, if it indexes no other."""
+    axes = [n for n, i in enumerate(load.index) if uses(i, d.var)]
+    return axes[0] if len(axes) == 1 and load.index[axes[0]] is d.var else None
+
+
+def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Choices) -> str:
     """Whole words: the depth padded, and copies of the operands that hold their padding.
 
     Returns the name of the buffer that holds the column operand.
@@ -124,15 +152,38 @@ def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context) -> str:
     names: dict[Load, str] = {}
     for load in (d.row, d.column):
         names[load] = load.buffer.name
-        if whole and load not in guarded:
-            continue
-        names[load] = new = s.cache_read(load.buffer.name, None, "global", pad=True)
-        loops = existing(s, [f"{new}.r{n}" for n in range(len(load.index))])
-        if loops:
-            vectorize_inner(s, loops[-1], at.machine.lanes(load.dtype))
-            if load.buffer.size >= PARALLEL_COPY and load.buffer not in at.constants:
-                spread(s, loops[:-1])
+        if load in guarded or not whole:
+            names[load] = s.cache_read(names[load], None, "global", pad=True)
+            _copy(s, names[load], load, at, choose)
+    if stride(address(d.row), d.depth.var) != 1:
+        axis = _axis(d.row, d.depth)
+        assert axis is not None
+        new = s.cache_read(names[d.row], None, "global")
+        order = [f"i{n}" for n in range(len(d.row.index))]
+        moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
+        s.transform_layout(new, f"lambda {', '.join(order)}: ({', '.join(moved)})")
+        _copy(s, new, d.row, at, choose, axis)
     return names[d.column]
+
+
+def _copy(
+    s: Schedule, new: str, load: Load, at: Context, choose: Choices, last: int | None = None
+) -> None:
+    """The nest of a copy, its loops in the order in which it writes: one axis last."""
+    axes = sorted(range(len(load.index)), key=lambda n: n == last)
+    nest = existing(s, [f"{new}.r{n}" for n in axes])
+    if not nest:
+        return
+    if len(nest) > 1:
+        s.reorder(*nest)
+    crossed = across(s, nest, at.machine)
+    if crossed is None:
+        vectorize_inner(s, nest[-1], at.machine.lanes(load.dtype))
+        outer = nest[:-1]
+    else:
+        outer = transpose(s, crossed, at.machine, choose, new)
+    if load.buffer.size >= PARALLEL_COPY and load.buffer not in at.constants:
+        spread(s, outer)
 
 
 def dots_in_registers(

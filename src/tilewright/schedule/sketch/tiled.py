@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tilewright.base.errors import ScheduleError
@@ -118,9 +118,9 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """
     r = kind.reduction
     assert r is not None
-    p = plan(kind, at, choose)
-    d = dot(r, p.vector, p.columns, at, choose)
-    column = "" if d is None else stage_operands(s, r, d, at)
+    d = dot(kind, at, choose)
+    p = plan(kind if d is None else replace(kind, vector=d.vector), at, choose)
+    column = "" if d is None else stage_operands(s, r, d, at, choose)
     if d is None:
         s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
