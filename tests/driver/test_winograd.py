@@ -107,6 +107,37 @@ def test_weights_that_are_no_constants_stay_direct() -> None:
     assert chosen(model(nodes, [1, 32, 14, 14], weights)) == 0
 
 
+def test_inputs_and_outputs_of_the_model_are_moved_once() -> None:
+    """Two layers read one input; one result leaves the model, one is part of a concatenation."""
+    weights: dict[str, Any] = {
+        n: rng.standard_normal((64, 64, 3, 3)) / 24 for n in ("w1", "w2", "w3")
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["p"]),
+        helper.make_node("Conv", ["x", "w2"], ["b"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["p", "w3"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["b", "c"], ["y"], axis=1),
+    ]
+    source = model(nodes, [1, 64, 13, 14], weights)
+    source.graph.output.append(helper.make_tensor_value_info("p", TensorProto.FLOAT, None))
+    exe = tw.compile(source, cache=False)
+    kernels = [k.name for k in exe.model.kernels]
+    assert sum(k.endswith(".in") for k in kernels) >= 1
+    x = rng.standard_normal((1, 64, 13, 14)).astype(np.float32)
+    assert not check(load(source), {"x": x}, threads=(1, 2))
+
+
+def test_a_convolution_alone_is_worth_moving_if_it_is_deep() -> None:
+    def alone(channels: int) -> Any:
+        w = rng.standard_normal((channels, channels, 3, 3))
+        node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+        return model([node], [1, channels, 28, 28], {"w": w})
+
+    assert chosen(alone(64)) == 1
+    assert chosen(alone(16)) == 0
+
+
 def bound(x: Any, w: Any) -> Any:
     """The bound that `compute/winograd.py` states, per result; x padded by 1, all extents even."""
     depth = x.shape[0]

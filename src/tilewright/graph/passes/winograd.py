@@ -2,6 +2,8 @@
 
 A Stage that starts with a convolution by constant weights becomes the law's Computations
 (`compute/winograd.py`); the map behind the convolution moves behind the transform of the results.
+Both transforms want channels side by side in memory. Where the model's own inputs and outputs are
+stored otherwise, a Stage in front and one behind move the data, if the layer is worth that.
 """
 
 from __future__ import annotations
@@ -10,31 +12,48 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.compute.laws import inline
+from tilewright.compute.build import map_
+from tilewright.compute.laws import identity_dims, inline, order_dims, relayout
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.winograd import winograd
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.graph.stages import HostCall, Stage
+from tilewright.ir.node import postorder
+
+Step = Stage | HostCall
+Group = tuple[Computation, ...]
+Pays = Callable[[Sequence[Computation]], bool]
+
+MOVED = 32  # multiply-adds per result that pay for an element moved: channels in * out / (in + out)
 
 
 def transform_convolutions(
-    steps: Sequence[Stage | HostCall],
-    constants: Collection[Buffer],
-    pays: Callable[[Sequence[Computation]], bool],
-) -> list[Stage | HostCall]:
+    steps: Sequence[Step], constants: Collection[Buffer], pays: Pays
+) -> list[Step]:
     """The steps, convolutions in Winograd's form where `pays` says so of the Computations."""
-    found: list[Stage | HostCall] = []
+    known = set(constants)
+    moved: dict[Buffer, Buffer] = {}
+    found: list[Step] = []
     for step in steps:
-        group = _transformed(step, constants) if isinstance(step, Stage) else None
-        if isinstance(step, Stage) and group is not None and pays(merge_dims(group)[0]):
-            events.emit("winograd", stage=step.name)
-            step = replace(step, computations=group)
-        found.append(step)
+        group = _transformed(step, known) if isinstance(step, Stage) else None
+        if group is None or not isinstance(step, Stage):
+            found.append(step)
+            continue
+        inner, before, behind = _channels_last(group, moved)
+        if not pays(merge_dims(inner)[0]) or ((before or behind) and not _worth_moving(group)):
+            found.append(step)
+            continue
+        events.emit("winograd", stage=step.name)
+        for c in before:
+            moved[c.inputs[0]] = c.outputs[0].tensor
+            found.append(Stage(f"{step.name}.in", (c,), step.sources))
+        found.append(replace(step, computations=inner))
+        found += [Stage(f"{step.name}.out", (c,), step.sources) for c in behind]
     return found
 
 
-def _transformed(stage: Stage, constants: Collection[Buffer]) -> tuple[Computation, ...] | None:
+def _transformed(stage: Stage, constants: Collection[Buffer]) -> Group | None:
     """A convolution, alone or with a map behind it, by the law; None for any other Stage."""
     if not 1 <= len(stage.computations) <= 2:
         return None
@@ -49,3 +68,62 @@ def _transformed(stage: Stage, constants: Collection[Buffer]) -> tuple[Computati
             return None
         result = whole
     return (*before, result)
+
+
+def _channels_last(group: Group, moved: dict[Buffer, Buffer]) -> tuple[Group, Group, Group]:
+    """The group on tensors whose channels are their last axis, with copies before and behind it.
+
+    moved: tensors of which such a copy exists.
+    """
+    filters, inputs, product, result = group
+    before: Group = ()
+    behind: Group = ()
+    (data,) = inputs.inputs
+    axis = _axis(inputs.accesses[0].index, inputs.dims[-1].var)
+    if axis is not None and axis < len(data.shape) - 1:
+        order = _last(axis, len(data.shape))
+        last = moved.get(data) or _stored(data, order)
+        if data not in moved:
+            before = (_copy(data, last, order, into=True),)
+        inputs = relayout(inputs, {data: (last, order)})
+    out = result.outputs[0]
+    read = next(a for a in result.accesses if a.buffer is product.outputs[0].tensor)
+    axis = _axis(out.index, read.index[-1])
+    whole = identity_dims(result) is not None  # and not one part of a concatenation
+    if whole and axis is not None and axis < len(out.tensor.shape) - 1:
+        order = _last(axis, len(out.tensor.shape))
+        last = _stored(out.tensor, order)
+        behind = (_copy(out.tensor, last, order, into=False),)
+        result = order_dims(relayout(result, {out.tensor: (last, order)}))
+    return (filters, inputs, product, result), before, behind
+
+
+def _axis(index: Sequence[Expr], v: Expr) -> int | None:
+    """The axis that `v` indexes; None for several or none."""
+    found = [n for n, i in enumerate(index) if any(x is v for x in postorder(i))]
+    return found[0] if len(found) == 1 else None
+
+
+def _last(axis: int, rank: int) -> tuple[int, ...]:
+    return (*(n for n in range(rank) if n != axis), axis)
+
+
+def _stored(tensor: Buffer, order: Sequence[int]) -> Buffer:
+    return Buffer(f"{tensor.name}.last", tuple(tensor.shape[n] for n in order), tensor.dtype)
+
+
+def _copy(tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool) -> Computation:
+    """Between a tensor and the one with its axes in `order`; the loops in the written one's."""
+
+    def first(*i: Var) -> tuple[Var, ...]:
+        return tuple(i[order.index(n)] for n in range(len(order)))
+
+    if into:
+        return map_("channels_last", last, lambda *i: Load(tensor, first(*i)))
+    return map_("channels_first", tensor, lambda *i: Load(last, tuple(i[n] for n in order)))
+
+
+def _worth_moving(group: Group) -> bool:
+    """Whether the layer's arithmetic outweighs two copies: what Winograd saves per result."""
+    depth, width = group[0].outputs[0].tensor.shape[1:]
+    return depth * width >= MOVED * (depth + width)
