@@ -97,7 +97,9 @@ def test_unknown_network_is_named():
     assert result.exit_code == 2 and "name networks" in result.output
 
 
-SMALL = ["bf16_conv3x3_128x28", "attention_8x128", "bert_mask_16x384", "int8_conv1x1_256x56_64"]
+SMALL = ["bert_mask_16x384", "int8_conv1x1_256x56_64",
+         *(pytest.param(name, marks=pytest.mark.slow)
+           for name in ("bf16_conv3x3_128x28", "attention_8x128"))]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -122,6 +124,7 @@ def test_an_operator_is_what_onnx_runtime_and_float64_say(name: str, tmp_path: P
     assert difference(got, expected) <= score.BARS[score.kind(name)].error
 
 
+@pytest.mark.slow
 def test_a_torch_peer_runs_the_weights_of_the_file(tmp_path: Path):
     from benchmarks import peers, reference
     from tilewright.cli.rounds import difference
