@@ -42,7 +42,9 @@ class Across:
 def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None:
     """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
     known = _loops(s)
-    nest = [known[name] for name in existing(s, loops)]
+    nest = [known[name] for name in loops if name in known and known[name].trips != 1]
+    if any(f.trips is None for f in nest):
+        return None
     store = _only(nest[-1].body) if len(nest) > 1 else None
     if store is None or any(map(reads_memory, store.index)):
         return None
