@@ -121,15 +121,16 @@ def _shape(name: str) -> tuple[int, int]:
 def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
     """The dimension whose neighbours make words: of those that waste least, a contiguous one.
 
-    One that does not fill its words is padded with 0, as the operand itself must be then.
+    One that does not fill its words is padded with 0, as the operand itself must be then; only an
+    axis that it indexes alone can be.
     """
     form = address(row)
     zero = not isinstance(side, Select) or side.otherwise is const(0, side.dtype)
     found: tuple[float, bool, Dim] | None = None
     for d in reduction_dims(r):
         useful = d.extent / (-(-d.extent // inside) * inside)
-        near = stride(form, d.var) == 1
-        fits = (near or _axis(row, d) is not None) and (useful == 1 or zero)
+        near, alone = stride(form, d.var) == 1, _axis(row, d) is not None
+        fits = alone and zero if useful < 1 else alone or near
         if fits and (found is None or (useful, near) > found[:2]):
             found = useful, near, d
     return None if found is None else found[2]

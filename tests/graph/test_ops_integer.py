@@ -1,0 +1,112 @@
+"""Products and convolutions of bytes: exact in int32 for both signednesses and any zero points."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright as tw
+from tests.graph.one_operator import agree, model_of
+from tilewright.driver.compile import text
+
+RNG = np.random.default_rng(7)
+BYTES = (np.uint8, np.int8)
+
+
+def drawn(dtype, *shape):
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def windows(x, zero, kernel, pads, strides):
+    """Windows [n, c, h, w, i, j] of x less its zero point, with zeros around."""
+    wide = np.pad(x.astype(np.int32) - zero, ((0, 0), (0, 0), *pads))
+    found = np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))
+    return found[:, :, :: strides[0], :: strides[1]]
+
+
+@settings(max_examples=14, deadline=None)
+@given(
+    size=st.sampled_from([(3, 20, 8), (1, 16, 5), (5, 7, 3), (6, 33, 12), (4, 18, 1)]),
+    left=st.sampled_from(BYTES),
+    right=st.sampled_from(BYTES),
+    zeros=st.sampled_from(["none", "one", "each", "middle"]),
+    known=st.sampled_from([(), (1,), (1, 3), (1, 2, 3)]),
+)
+def test_products_are_exact(size, left, right, zeros, known):
+    m, n, k = size
+    a, b = drawn(left, 2, m, k), drawn(right, k, n)
+    points = {
+        "none": (None, None),
+        "one": (drawn(left), drawn(right)),
+        "each": (drawn(left, m), drawn(right, n)),
+        "middle": (left(128 if left is np.uint8 else 0), right(128 if right is np.uint8 else 0)),
+    }[zeros]
+    za, zb = (np.int32(0) if p is None else np.asarray(p, np.int32) for p in points)
+    za = za[:, None] if za.ndim else za
+    want = (a.astype(np.int32) - za) @ (b.astype(np.int32) - zb)
+    inputs = [a, b, *(None if p is None else np.asarray(p) for p in points)]
+    known = tuple(i for i in known if inputs[i] is not None)
+    agree("MatMulInteger", inputs, known=known, expected=[want])
+
+
+@pytest.mark.parametrize("shapes", [((5,), (5, 4)), ((3, 5), (5,)), ((5,), (5,))], ids=str)
+def test_vectors(shapes):
+    a, b = drawn(np.int8, *shapes[0]), drawn(np.uint8, *shapes[1])
+    zeros = np.int8(-4), np.uint8(9)
+    want = (a.astype(np.int32) + 4) @ (b.astype(np.int32) - 9)
+    agree("MatMulInteger", [a, b, *map(np.asarray, zeros)], expected=[np.asarray(want)])
+
+
+@pytest.mark.slow
+def test_int32_wraps_around():
+    k = 140_000  # 255 * -128 * k is below -2**31
+    a, b = np.full((1, k), 255, np.uint8), np.full((k, 1), -128, np.int8)
+    want = (-255 * 128 * k + 2**31) % 2**32 - 2**31
+    agree("MatMulInteger", [a, b], expected=[np.array([[want]], np.int32)])
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    left=st.sampled_from(BYTES),
+    right=st.sampled_from(BYTES),
+    channels=st.sampled_from([(4, 18, 1), (3, 16, 1), (4, 6, 2), (6, 6, 6)]),
+    per_channel=st.booleans(),
+    pads=st.sampled_from([(0, 0, 0, 0), (1, 1, 1, 1), (1, 0, 2, 1)]),
+    strides=st.sampled_from([(1, 1), (2, 1)]),
+    known=st.booleans(),
+)
+def test_convolutions_are_exact(left, right, channels, per_channel, pads, strides, known):
+    c, m, group = channels
+    x, w = drawn(left, 2, c, 7, 6), drawn(right, m, c // group, 3, 2)
+    zx, zw = drawn(left), drawn(right, m) if per_channel else drawn(right)
+    around = (pads[0], pads[2]), (pads[1], pads[3])
+    taps = w.astype(np.int32) - (zw.astype(np.int32)[:, None, None, None] if per_channel else zw)
+    data = windows(x, np.int32(zx), (3, 2), around, strides)
+    parts = [
+        np.einsum("nchwij,mcij->nmhw", d, t)
+        for d, t in zip(np.split(data, group, 1), np.split(taps, group), strict=True)
+    ]
+    want = np.concatenate(parts, 1).astype(np.int32)
+    arrays = [x, w, np.asarray(zx), np.asarray(zw)]
+    rest = {"pads": pads, "strides": strides, "group": group, "known": (1, 2, 3) if known else ()}
+    agree("ConvInteger", arrays, opset=10, expected=[want], **rest)
+
+
+def test_constant_weights_leave_no_sums_to_do():
+    a, b = drawn(np.int8, 8, 32), drawn(np.uint8, 32, 48)
+    points = np.int8(3), drawn(np.uint8)
+    model = model_of("MatMulInteger", [a, b, *map(np.asarray, points)], known=(1, 2, 3))
+    graph = text(model, "graph")
+    assert graph.count("= ReduceSum(") == 1  # of the rows of a; with the middle, none
+    model = model_of("MatMulInteger", [a, b, points[0], np.uint8(128)], known=(1, 2, 3))
+    assert "= ReduceSum(" not in text(model, "graph")
+
+
+def test_the_product_of_a_model_is_done_by_dot_products():
+    a, b = drawn(np.uint8, 8, 32), drawn(np.int8, 32, 48)
+    model = model_of("MatMulInteger", [a, b, np.uint8(3)], known=(1, 2))
+    assert "vpdpbusd(" in text(model, "kernel", mcpu="sapphirerapids")
+    assert "vpdpbusd" not in text(model, "kernel", mcpu="x86-64-v4")
+    found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(a)
+    np.testing.assert_array_equal(found, (a.astype(np.int32) - 3) @ b.astype(np.int32))

@@ -1,0 +1,173 @@
+"""Reductions by the machine's dot products: exact for bytes, by default and at random."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.driver.single import build_kernel
+from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.runtime.executable import Executable
+from tilewright.schedule.sketch import Context, sketches
+from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.registry import target
+from tilewright.testing.random_kernels import plain
+
+NEW = replace(machine("sapphirerapids"), cores=2)
+
+
+def needs(feature: str) -> pytest.MarkDecorator:
+    """Skip where this processor lacks a feature."""
+    return pytest.mark.skipif(not host().has(feature), reason=f"this processor has no {feature}")
+
+
+def product(
+    m: int, n: int, k: int, a: DType = uint8, b: DType = int8, out: DType = int32
+) -> list[Computation]:
+    x, w, t, y = (
+        Buffer(name, shape, d)
+        for name, shape, d in zip(
+            "xwty", [(m, k), (k, n), (m, n), (m, n)], [a, b, out, out], strict=True
+        )
+    )
+    return [
+        reduce_("mm", t, (k,), "add", lambda i, j, k: cast(x[i, k], out) * cast(w[k, j], out)),
+        map_("more", y, lambda i, j: t[i, j] + t[i, j]),
+    ]
+
+
+def convolution(height: int, channels: int, out: int, first: bool, outside: int) -> Computation:
+    """3x1 windows over padded uint8 maps, channels first or last."""
+    shape = (channels, height) if first else (height, channels)
+    x, w = Buffer("x", shape, uint8), Buffer("w", (out, channels, 3), int8)
+    y = Buffer("y", (height, out), int32)
+
+    def value(*i):
+        h, o, c, r = i
+        at = h + r - 1
+        read = x[c, at] if first else x[at, c]
+        inside = (const(0) <= at) & (at < const(height))
+        return cast(Select(inside, read, const(outside, uint8)), int32) * cast(w[o, c, r], int32)
+
+    return reduce_("conv", y, (channels, 3), "add", value)
+
+
+def native(kernel: Kernel) -> np.ndarray:
+    """Results for inputs over the whole range of their dtypes."""
+    rng = np.random.default_rng(0)
+    inputs = []
+    for b in kernel.inputs:
+        if b.dtype.is_int:
+            low, high = int(b.dtype.min), int(b.dtype.max)
+            inputs.append(rng.integers(low, high + 1, b.shape).astype(b.dtype.numpy))
+        else:
+            inputs.append(rng.standard_normal(b.shape).astype(b.dtype.numpy))
+    return Executable(build_kernel(kernel, target("cpu")), threads=2)(*inputs)
+
+
+def default(computations: list[Computation], at: Context | None = None):
+    return sketches(plain(computations), computations, at or Context(host()))[0].default()
+
+
+@needs("avx512vnni")
+@pytest.mark.parametrize(
+    "size",
+    [(8, 32, 8), (5, 17, 4), (7, 33, 2), (13, 16, 6), (3, 70, 35)],
+    ids=str,
+)
+def test_products_of_bytes_are_exact_at_any_size(size):
+    computations = product(*size)
+    weights = computations[0].inputs[1]
+    point = default(computations, Context(host(), {weights}))
+    verify(point.schedule.kernel)
+    assert point.values["mm.intrinsic"] == "cpu.vpdpbusd"
+    assert "vpdpbusd(" in str(point.schedule)
+    want = native(plain(computations))
+    np.testing.assert_array_equal(native(point.schedule.kernel), want)
+
+
+@needs("avx512vnni")
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+@pytest.mark.parametrize(("channels", "outside"), [(8, 3), (6, 0), (3, 0)], ids=str)
+def test_convolutions_with_padding_are_exact(first, channels, outside):
+    c = convolution(9, channels, 20, first, outside)
+    point = default([c])
+    verify(point.schedule.kernel)
+    assert "vpdpbusd(" in str(point.schedule)
+    np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
+
+
+@needs("avx512vnni")
+def test_padding_with_other_than_zero_needs_whole_words():
+    point = default([convolution(9, 3, 20, False, 7)])
+    assert "conv.intrinsic" not in point.values
+
+
+@needs("avx512vnni")
+def test_random_points_are_exact():
+    r = random.Random(0)
+    for computations in (product(9, 40, 10), [convolution(8, 8, 33, True, 5)]):
+        want = native(plain(computations))
+        sketch = sketches(plain(computations), computations, Context(host()))[0]
+        seen = set()
+        for _ in range(12):
+            try:
+                point = sketch.random(r)
+            except ScheduleError:
+                continue
+            seen.add(point.values.get(f"{computations[0].name}.intrinsic"))
+            verify(point.schedule.kernel)
+            np.testing.assert_array_equal(native(point.schedule.kernel), want, str(point.values))
+        assert seen == {"cpu.vpdpbusd", None}
+
+
+@needs("avx512bf16")
+def test_bfloat16_is_within_its_tolerance():
+    computations = product(6, 48, 10, bfloat16, bfloat16, float32)
+    point = default(computations)
+    assert "vdpbf16ps(" in str(point.schedule)
+    want = native(plain(computations))
+    np.testing.assert_allclose(native(point.schedule.kernel), want, rtol=1e-5, atol=1e-5)
+
+
+def test_exact_code_takes_exact_intrinsics_only():
+    bytes_, narrow = product(4, 32, 8), product(4, 32, 8, bfloat16, bfloat16, float32)
+    assert "mm.intrinsic" in default(bytes_, Context(NEW, exact=True)).values
+    assert "mm.intrinsic" in default(narrow, Context(NEW)).values
+    assert "mm.intrinsic" not in default(narrow, Context(NEW, exact=True)).values
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "level"),
+    [((int8, int8), "sapphirerapids"), ((uint8, uint8), "sapphirerapids"),
+     ((uint8, int8), "x86-64-v4")],
+    ids=str,
+)  # fmt: skip
+def test_where_no_instruction_fits_there_is_no_choice(dtypes, level):
+    point = default(product(4, 32, 8, *dtypes), Context(machine(level)))
+    assert "mm.intrinsic" not in point.values
+
+
+def test_the_parameter_can_be_turned_off():
+    computations = product(8, 32, 8)
+    sketch = sketches(plain(computations), computations, Context(NEW))[0]
+    assert "vpdpbusd(" in str(sketch.default().schedule)
+    assert "vpdpbusd(" not in str(sketch.at({"mm.intrinsic": None}).schedule)
+
+
+def test_factors_in_either_order_and_weights_by_rows():
+    x, w, y = Buffer("x", (6, 8), uint8), Buffer("w", (32, 8), int8), Buffer("y", (6, 32), int32)
+    c = reduce_("mm", y, (8,), "add", lambda i, j, k: cast(w[j, k], int32) * cast(x[i, k], int32))
+    point = default([c], Context(NEW))
+    verify(point.schedule.kernel)
+    assert "vpdpbusd(" in str(point.schedule)
+    assert "interleave" not in str(point.schedule)  # neighbours already
