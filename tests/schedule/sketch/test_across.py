@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int64
+from tilewright.compute.build import padded
 from tilewright.compute.nodes import Computation
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Load, Var, call
@@ -145,3 +146,13 @@ def test_what_data_chooses_is_read_element_by_element() -> None:
     assert units(p) == 0
     a = numbers((20, 3, 30), float32)
     np.testing.assert_array_equal(run(p, np.array(2, np.int64), a), a[:, 2].T)
+
+
+@pytest.mark.parametrize("extent", [21, 40])
+def test_what_is_padded_keeps_its_vectors(extent: int) -> None:
+    x, y = Buffer("x", (extent, 30), float32), Buffer("y", (32, extent + 2), float32)
+    c = map_("t", y, lambda i, j: padded(x, (j - 1, i - 1), 0.0))
+    p = point(c)
+    assert "vector" in str(p.schedule)
+    a = numbers((extent, 30), float32)
+    np.testing.assert_array_equal(run(p, a), np.pad(a, 1).T)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Call, Div
@@ -39,10 +41,15 @@ def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     threads = choose(f"{c.name}.parallel", (True, False), work >= PARALLEL_POINTS)
     crossed = across(s, loops, at.machine)
     if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
-        outer = transpose(s, crossed, at.machine, choose, c.name)
-        if threads:
-            spread(s, shares(s, outer, at.machine.cores))
-        return s
+        trial = s.fork()
+        try:
+            outer = transpose(trial, crossed, at.machine, choose, c.name)
+        except ScheduleError as error:  # what is guarded cannot be staged: element by element
+            events.emit("kept-across", kernel=s.kernel.name, map=c.name, reason=str(error))
+        else:
+            if threads:
+                spread(trial, shares(trial, outer, at.machine.cores))
+            return trial
     forms = [address(a) for a in c.accesses] + [_place(c)]
     inner = loops.pop()
     extent = dims[-1].extent
