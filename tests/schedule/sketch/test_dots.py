@@ -171,3 +171,22 @@ def test_factors_in_either_order_and_weights_by_rows():
     verify(point.schedule.kernel)
     assert "vpdpbusd(" in str(point.schedule)
     assert "interleave" not in str(point.schedule)  # neighbours already
+
+
+@needs("avx512vnni")
+def test_results_with_channels_first_leave_the_tile_transposed():
+    x, w = Buffer("x", (30, 8), uint8), Buffer("w", (40, 8), int8)
+    y = Buffer("y", (40, 30), int32)
+    c = reduce_(
+        "mm",
+        y,
+        (8,),
+        "add",
+        lambda i, j, k: cast(x[i, k], int32) * cast(w[j, k], int32),
+        extents=(30, 40),
+        index=lambda i, j: (j, i),
+    )
+    point = default([c])
+    verify(point.schedule.kernel)
+    assert "transpose(y[" in str(point.schedule)
+    np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
 from tilewright.loops.intrinsic import intrinsic
@@ -160,11 +161,23 @@ def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Cho
         axis = _axis(d.row, d.depth)
         assert axis is not None
         new = s.cache_read(names[d.row], None, "global")
-        order = [f"i{n}" for n in range(len(d.row.index))]
-        moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
-        s.transform_layout(new, f"lambda {', '.join(order)}: ({', '.join(moved)})")
+        _move_last(s, new, axis, len(d.row.index))
         _copy(s, new, d.row, at, choose, axis)
     return names[d.column]
+
+
+def _move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
+    order = [f"i{n}" for n in range(rank)]
+    moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
+    s.transform_layout(buffer, f"lambda {', '.join(order)}: ({', '.join(moved)})")
+
+
+def lanes_last(s: Schedule, r: Computation, d: Dot, target: str) -> None:
+    """The accumulators with the columns' axis as their last, whatever it is in the result."""
+    place = Load(r.outputs[0].tensor, r.outputs[0].index)
+    axis, rank = _axis(place, d.vector), len(place.index)
+    if axis is not None and axis != rank - 1:
+        _move_last(s, target, axis, rank)
 
 
 def _copy(
@@ -233,3 +246,30 @@ def multiply(s: Schedule, d: Dot, column: str, loops: Sequence[str], at: Context
     if d.column.buffer not in at.constants and d.column.buffer.size >= PARALLEL_COPY:
         spread(s, copies[:2])
     s.tensorize(loops[-2], d.name)
+
+
+def write_across(s: Schedule, kind: Kind, d: Dot, around: str, at: Context) -> Schedule:
+    """Results whose rows are not those of the tile (channels first) leave it transposed.
+
+    around: the innermost loop outside of the tile.
+    """
+    last = kind.epilogue or kind.reduction
+    assert last is not None
+    out = last.outputs[0]
+    column = d.vector if kind.epilogue is None else kind.dims[d.vector]
+    name = at.machine.transpose(out.tensor.dtype)
+    place = Load(out.tensor, out.index)
+    axis = _axis(place, column)
+    if name is None or axis is None or stride(address(place), column.var) == 1:
+        return s
+    trial = s.fork()
+    new = trial.cache_write(out.tensor.name, around, "stack")
+    _move_last(trial, new, axis, len(out.index))
+    nest = existing(trial, [f"{new}.w{n}" for n in range(len(out.index))])
+    if len(nest) != 2 or f"{new}.w{axis}" not in nest:
+        return s
+    try:
+        trial.tensorize(nest[0], name)
+    except ScheduleError:
+        return s  # its rows are not contiguous in the result either
+    return trial

@@ -27,7 +27,14 @@ from tilewright.schedule.sketch.classify import (
     uses,
 )
 from tilewright.schedule.sketch.context import Context, Machine
-from tilewright.schedule.sketch.dots import dot, dots_in_registers, multiply, stage_operands
+from tilewright.schedule.sketch.dots import (
+    dot,
+    dots_in_registers,
+    lanes_last,
+    multiply,
+    stage_operands,
+    write_across,
+)
 from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
@@ -124,6 +131,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     if d is None:
         s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
+    if d is not None:
+        lanes_last(s, r, d, target)
     outer, inner = _tile(s, p, names, r, at, choose)
     dims = (*p.batch, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
@@ -145,6 +154,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
             [loops[x] for x in p.batch],
         )
         multiply(s, d, column, [*outer, *order], at)
+        if outer:
+            s = write_across(s, kind, d, outer[-1], at)
     for name in inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
