@@ -2,6 +2,10 @@
 
 import re
 
+import pytest
+
+from tilewright.base.dtypes import float32, int32
+from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import Binary, Compare, Expr
 from tilewright.expr.patterns import Hole
@@ -43,3 +47,19 @@ def test_operators_build_the_nodes_they_look_like():
     assert (i >= j) is (j <= i)
     assert (1 + i) is nodes.Add(nodes.const(1), i)
     assert (2 - i) is nodes.Sub(nodes.const(2), i)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(0.5, int32), (float("inf"), int32), ("i", int32), (None, float32), (1j, float32)],
+    ids=repr,
+)
+def test_a_constant_is_a_number_of_its_dtype(value, dtype):
+    with pytest.raises(InputError, match=f"is no {dtype}. cast the other operand"):
+        nodes.const(value, dtype)
+
+
+def test_numbers_without_a_fraction_are_integers():
+    assert nodes.const(2.0, int32) is nodes.const(2, int32)
+    with pytest.raises(InputError, match=r"0\.5 is no int32"):
+        nodes.var("i", int32) * 0.5  # it was `i * 0`

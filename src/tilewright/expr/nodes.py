@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.ir.node import Node
 
@@ -354,14 +355,22 @@ def as_expr(value: Any, dtype: DType) -> Expr:
 
 
 def const(value: Any, dtype: DType = INDEX) -> Const:
-    """A constant, converted to the Python type that belongs to `dtype`."""
-    if dtype.kind == "bool":
-        return Const(bool(value), dtype)
-    if dtype.is_int:
-        return Const(int(value), dtype)
-    if dtype.kind == "complex":
-        return Const(complex(value), dtype)
-    return Const(float(value), dtype)
+    """A constant, converted to the Python type that belongs to `dtype`.
+
+    Raises InputError for what is no number, and for a fraction where `dtype` has integers only.
+    """
+    try:
+        if dtype.is_bool:
+            return Const(bool(value), dtype)
+        if dtype.is_int:
+            if int(value) != value:
+                raise ValueError(value)
+            return Const(int(value), dtype)
+        return Const(complex(value) if dtype.is_complex else float(value), dtype)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"{value!r} is no {dtype}", hint="cast the other operand, or write another constant"
+        ) from None
 
 
 def var(name: str, dtype: DType = INDEX) -> Var:

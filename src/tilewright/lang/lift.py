@@ -109,6 +109,8 @@ def build(
         return Function(program.kernel, target, threads)
     if isinstance(program, Kernel):
         return Function(program, target, threads)
+    if not isinstance(program, n.Lambda):
+        raise InputError(f"{program!r} is no program", hint="as fun(lambda x: ..., f32[n])")
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)

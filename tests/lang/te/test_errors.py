@@ -236,3 +236,15 @@ def test_symbolic_arguments() -> None:
     D = t.compute((n + 1,), lambda i: X[i] * 2.0)
     with pytest.raises(InputError, match="no argument has n as an extent by itself"):
         t.build(t.create_schedule(D.op), [X, D])
+
+
+def test_a_line_says_at_once_what_is_wrong_with_it() -> None:
+    X = t.placeholder((8,))
+    C = t.compute((8,), lambda i: X[i] + 1.0)
+    s = t.create_schedule(C.op)
+    with pytest.raises(ScheduleError, match=r"unknown tail 'ragged'.*exact, guard"):
+        s[C].split(s[C].op.axis[0], 4, tail="ragged")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"args: the arguments are None. a list of tensors"):
+        t.build(s, None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="create_schedule: there is nothing to compute"):
+        t.create_schedule([])

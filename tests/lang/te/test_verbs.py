@@ -325,3 +325,18 @@ def test_pairs() -> None:
         if say == "compute_at":
             s[V].compute_at(s[Y], s[Y].op.axis[0])
         check(s, case)
+
+
+def test_axes_held_before_cache_write_are_the_copys() -> None:
+    """As TVM's product with a write cache has it: `C.op.axis` goes on to be of `s[C]`."""
+    c = matmul(9, 7, 10)
+    (C,) = c.outputs
+    s = t.create_schedule(C.op)
+    CC = s.cache_write(C, "global")
+    yo, xo, yi, xi = s[C].tile(C.op.axis[0], C.op.axis[1], 4, 4)
+    s[CC].compute_at(s[C], xo)
+    yc, xc = s[CC].op.axis
+    ko, ki = s[CC].split(s[CC].op.reduce_axis[0], factor=np.int64(4))
+    s[CC].reorder(ko, yc, ki, xc)
+    s[CC].vectorize(xc)
+    check(s, c)

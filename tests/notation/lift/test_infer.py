@@ -7,6 +7,7 @@ import pytest
 from tilewright.base.errors import InputError
 from tilewright.notation.lift.infer import infer
 from tilewright.notation.lift.patterns import SCOPE, parse
+from tilewright.notation.lift.sizes import named
 
 F32 = "f32[m, n]"
 # (body over x: f32[m, n] and v: f32[n], type of the result, conditions)
@@ -73,6 +74,11 @@ REFUSED = [
     ("x | asVector(4)", r"asVector\(4\): expected an array of scalars"),
     ("v | Map(lambda e: Zip(e, e))", r"Zip: expected an array, found f32"),
     ("add(v)", r"add: it takes 2 arguments, found 1"),
+    ("x | At(-1)", r"At\(-1\): 0 is more than -1"),
+    ("v | Drop(-1)", r"Drop\(-1\): 0 is more than -1"),
+    ("v | Take(-1)", r"Take\(-1\): 0 is more than -1"),
+    ("v | Split(-2)", r"Split\(-2\): -2 does not divide n"),
+    ("v | Iterate(-1, Map(exp))", r"expected a number of times, found -1"),
 ]
 
 
@@ -87,3 +93,13 @@ def test_parameters_need_types() -> None:
         infer(SCOPE["fun"](lambda x: SCOPE["Zip"](x, x)))
     with pytest.raises(InputError, match=r"2 types are given for the parameters x"):
         SCOPE["fun"](lambda x: x, SCOPE["f32"], SCOPE["f32"])
+
+
+def test_what_is_no_length_or_size_is_refused() -> None:
+    with pytest.raises(InputError, match=r"an array has the length -3"):
+        SCOPE["f32"][-3]
+    with pytest.raises(InputError, match=r"2\.5 is no int64"):
+        SCOPE["f32"][2.5]
+    for size in (-3, "3"):
+        with pytest.raises(InputError, match=rf"length m: the size {size!r} is none"):
+            named(program("x | Map(Map(exp))"), {"m": size})  # type: ignore[dict-item]

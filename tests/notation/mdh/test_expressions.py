@@ -202,6 +202,11 @@ def test_a_value_of_another_dtype() -> None:
 
 BAD: dict[str, tuple[Any, str]] = {
     "order": (lambda: ROW @ X, r"md_hom\[...\]\(...\) is expected here, not a InpView"),
+    "no function": (lambda: md_hom[3](3, (cc,)), "md_hom mdh: the scalar function is 3"),
+    "no-value": (
+        lambda: ROW @ md_hom[3, 4](lambda x: None, (cc, pw(add))) @ X,
+        "None is no float32",
+    ),
     "operators": (lambda: md_hom[4, 6](same, (cc,)), r"2 dimension\(s\), 1 combine"),
     "no operator": (lambda: pw(sum), "no combine operator"),
     "extent": (lambda: md_hom[4, -1](same, (cc, cc)), "the extent -1 is no number"),

@@ -53,7 +53,7 @@ def build(
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
     params = _arguments(s, args)
-    if auto and any(stage.touched for stage in s.stages):
+    if auto and any(stage.touched or stage.attach for stage in s.stages):
         raise ScheduleError(
             "auto=True schedules everything, but this schedule has lines of its own",
             hint="build a fresh create_schedule(...)",
@@ -94,6 +94,10 @@ def _by_sketches(
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if not isinstance(s, Schedule):
         raise InputError(f"{s!r} is no schedule", hint="make one with create_schedule(C.op)")
+    if not isinstance(args, Sequence):
+        raise InputError(
+            f"the arguments are {args!r}", where="args", hint="a list of tensors: [A, B, C]"
+        )
     given = tuple(args)
     for t in given:
         if not isinstance(t, Tensor):

@@ -35,16 +35,28 @@ def reading(op: Compute, source: Tensor, other: Tensor) -> Compute:
 
 
 def split_output(
-    op: Compute, names: Sequence[str], scope: str
+    op: Compute, names: Sequence[str], scope: str, keep: bool
 ) -> tuple[Compute, tuple[Tensor, ...], Compute]:
-    """The operation writing to new tensors in `scope`, these, and the copy into the old ones."""
+    """The operation writing to new tensors in `scope`, these, and the copy into the old ones.
+
+    keep: whether the axes stay with the operation (what was said about them does), or go to the
+    copy.
+    """
     made = tuple(Tensor(n, t.shape, t.dtype, scope) for n, t in zip(names, op.outputs, strict=True))
-    inner = replace(op, name=names[0], outputs=made)
+    fresh = _fresh_axes(op)
+    inner, axis = (op, fresh) if keep else (_over(op, fresh), op.axis)
+    inner = replace(inner, name=names[0], outputs=made)
     for t in made:
         t.op = inner
-    axis = _fresh_axes(op)
     values = tuple(t[axis] for t in made)
     return inner, made, Compute(op.name, axis, (), values, None, (), op.outputs)
+
+
+def _over(op: Compute, axis: tuple[Axis, ...]) -> Compute:
+    """The operation over other axes."""
+    to: dict[Any, Any] = dict(zip(op.axis, axis, strict=True))
+    values = tuple(substitute(v, to) for v in op.values)
+    return replace(op, axis=axis, values=values, scanned=tuple(to[a] for a in op.scanned))
 
 
 def _fresh_axes(op: Compute) -> tuple[Axis, ...]:

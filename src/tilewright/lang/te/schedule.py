@@ -85,6 +85,7 @@ class Schedule:
         """`tensor` computed in another memory, and then copied; the new tensor.
 
         What was said about the loops before stays with the computation, so is the new stage's.
+        Where nothing was, the axes of `tensor.op` are the copy's, as in TVM.
         """
         line = _line("cache_write", tensor, scope)
         stage, op = self._compute(tensor, line)
@@ -92,7 +93,7 @@ class Schedule:
         names = (
             found if len(found) == len(op.outputs) else [f"{t.name}.{scope}" for t in op.outputs]
         )
-        inner, made, outer = dataflow.split_output(op, names, scope)
+        inner, made, outer = dataflow.split_output(op, names, scope, keep=stage.touched)
         self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
         stage.restart(outer)
         return made[0] if len(made) == 1 else made
@@ -182,6 +183,10 @@ def create_schedule(ops: Any) -> Schedule:
         if not isinstance(o, Tensor) and not hasattr(o, "outputs"):
             raise InputError(f"{o!r} is no tensor", where="create_schedule")
         outputs |= dict.fromkeys((o,) if isinstance(o, Tensor) else o.outputs)
+    if not outputs:
+        raise InputError(
+            "there is nothing to compute", where="create_schedule", hint="as create_schedule(C.op)"
+        )
     for t in outputs:
         if isinstance(t.op, Placeholder):
             raise InputError(f"{t.name} is given by the caller", where="create_schedule")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any, Literal, get_args
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC
@@ -82,9 +83,12 @@ class Stage:
         """
         line = self._line("split", parent, factor=factor, nparts=nparts, tail=tail)
         self._leaf(parent, line)
-        size = factor if nparts is None else nparts
-        if (factor is None) == (nparts is None) or not isinstance(size, int) or size < 1:
+        size: Any = factor if nparts is None else nparts
+        if (factor is None) == (nparts is None) or not isinstance(size, Integral) or size < 1:
             raise _error(line, "give factor= or nparts=, a positive integer", "as in split(x, 8)")
+        factor, nparts = (int(size), None) if nparts is None else (None, int(size))
+        if tail not in (None, *get_args(Tail)):
+            raise _error(line, f"unknown tail {tail!r}", ", ".join(get_args(Tail)))
         outer, inner = (self._loop(f"{parent.name}.{s}", parent.combine) for s in "oi")
         self._replace([parent], [outer, inner])
         self.relations.append(Split(line, parent, outer, inner, factor, nparts, tail))
@@ -97,7 +101,7 @@ class Stage:
         """
         n = len(loops_and_factors) // 2
         loops, factors = loops_and_factors[:n], loops_and_factors[n:]
-        if not n or len(factors) != n or not all(isinstance(f, int) for f in factors):
+        if not n or len(factors) != n or not all(isinstance(f, Integral) for f in factors):
             line = self._line("tile", *loops_and_factors)
             raise _error(line, "give n loops and then n factors", "as in tile(y, x, 8, 8)")
         pairs = [self.split(x, f) for x, f in zip(loops, factors, strict=True)]
@@ -216,6 +220,8 @@ class Stage:
     def moved(self, op: Op, tensors: tuple[Tensor, ...]) -> Stage:
         """A stage of `op` with everything said about this one's loops, which starts afresh."""
         other = Stage(op, tensors)
+        if not self.touched:
+            return other
         for name in ("leaves", "relations", "marks", "ordered", "_taken"):
             setattr(other, name, getattr(self, name))
         return other
@@ -235,8 +241,8 @@ class Stage:
 
     @property
     def touched(self) -> bool:
-        """Whether anything was said about it."""
-        return bool(self.relations or self.marks or self.ordered or self.attach)
+        """Whether anything was said about it but where it is computed."""
+        return bool(self.relations or self.marks or self.ordered)
 
     def _mark(self, verb: str, loop: Handle | None, *args: Any) -> None:
         shown = args if loop is None else (loop, *args)

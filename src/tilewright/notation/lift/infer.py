@@ -212,6 +212,8 @@ def _scan(f: n.AnyScan, args: Types, scope: Scope) -> Type:
 
 def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
     t = args[0]
+    if not isinstance(f.times, int) or f.times < 0:
+        raise error(brief(f), f"expected a number of times, found {f.times!r}")
     for _ in range(f.times):
         before, t = t, result(f.f, (t,), scope)
         if t is before:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from tilewright.base.errors import InputError
-from tilewright.expr.nodes import Expr, FloorDiv, Sub, Var
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Sub, Var
 from tilewright.expr.printer import show
 from tilewright.ir.node import postorder
 from tilewright.notation.lift.polynomials import normal as normal
@@ -57,6 +57,9 @@ def decide(c: Condition) -> bool | None:
 
 
 def _decide_divides(m: Length, n: Length) -> bool | None:
+    """No negative number counts as a divisor: it is the length of something."""
+    if isinstance(m, Const) and m.value.real < 0:
+        return False
     quotient = polynomial(FloorDiv(n, m))
     if all(v.denominator == 1 and all(e > 0 for _, e in k) for k, v in quotient.items()):
         return True
@@ -98,7 +101,7 @@ def _atom(atom: Expr, n: Length, sizes: Sizes) -> int:
 def holds(c: Condition, sizes: Sizes) -> bool:
     """Whether the condition holds at these sizes."""
     left, right = evaluate(c.left, sizes), evaluate(c.right, sizes)
-    return left <= right if c.kind == "at most" else left != 0 and right % left == 0
+    return left <= right if c.kind == "at most" else left > 0 and right % left == 0
 
 
 def variables(lengths: Iterable[Length]) -> tuple[Var, ...]:

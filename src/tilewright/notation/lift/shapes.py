@@ -43,6 +43,7 @@ def _get(f: n.Get, args: Types, scope: Scope) -> Type:
 
 def _at(f: n.At, args: Types, scope: Scope) -> Type:
     a = array_of(f, args[0])
+    scope.require("at most", const(0), f.index, brief(f))
     scope.require("at most", normal(Add(f.index, const(1))), a.length, brief(f))
     return a.item
 
@@ -88,14 +89,20 @@ def _concat(f: n.Concat, args: Types, scope: Scope) -> Type:
 
 def _take(f: n.Take, args: Types, scope: Scope) -> Type:
     a = array_of(f, args[0])
-    scope.require("at most", f.size, a.length, brief(f))
+    _part(f, a, scope)
     return array(a.item, f.size)
 
 
 def _drop(f: n.Drop, args: Types, scope: Scope) -> Type:
     a = array_of(f, args[0])
-    scope.require("at most", f.size, a.length, brief(f))
+    _part(f, a, scope)
     return array(a.item, normal(Sub(a.length, f.size)))
+
+
+def _part(f: n.Take | n.Drop, a: Array, scope: Scope) -> None:
+    """It takes or drops no more than there is, and no less than nothing."""
+    scope.require("at most", const(0), f.size, brief(f))
+    scope.require("at most", f.size, a.length, brief(f))
 
 
 def _pad(f: n.Pad, args: Types, scope: Scope) -> Type:

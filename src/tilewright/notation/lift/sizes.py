@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -86,15 +87,18 @@ def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var
 def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
     """`sizes` by variable, where they are given by name.
 
-    Raises InputError for a name that no length of the program has.
+    Raises InputError for a name that no length of the program has, and for what is no size.
     """
     known = {v.name: v for v in length_variables(program)}
     out: dict[Var, int] = {}
+    value: Any
     for key, value in sizes.items():
         found = key if isinstance(key, Var) else known.get(key)
         if found is None:
             names = ", ".join(known) or "none"
             raise InputError(f"no length is called {key!r}", hint=f"Lengths: {names}")
+        if not isinstance(value, Integral) or value < 0:
+            raise InputError(f"the size {value!r} is none", where=f"length {found.name}")
         out[found] = int(value)
     return out
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType
-from tilewright.expr.nodes import INDEX, Expr, Var, const
+from tilewright.base.errors import InputError
+from tilewright.expr.nodes import INDEX, Const, Expr, Var, const
 from tilewright.expr.printer import short, show
 from tilewright.ir.node import Node
 from tilewright.notation.lift.polynomials import normal
@@ -54,7 +55,7 @@ def length(value: int | str | Expr) -> Length:
     """A length in normal form: a number, a name (one variable each), or arithmetic on them."""
     if isinstance(value, str):
         return _named.setdefault(value, Var(value, INDEX))
-    return const(value) if isinstance(value, int) else normal(value)
+    return normal(value) if isinstance(value, Expr) else const(value)
 
 
 def lengths(names: str) -> tuple[Length, ...]:
@@ -63,9 +64,11 @@ def lengths(names: str) -> tuple[Length, ...]:
 
 
 def array(item: Type, *lengths: int | str | Expr) -> Type:
-    """`array(t, m, n)` is m arrays of n items, `[[t]n]m`."""
-    for n in reversed(lengths):
-        item = Array(item, length(n))
+    """`array(t, m, n)` is m arrays of n items, `[[t]n]m`. Raises InputError for a negative one."""
+    for n in map(length, reversed(lengths)):
+        if isinstance(n, Const) and n.value.real < 0:
+            raise InputError(f"an array has the length {show(n)}", code="TW-LIFT-LENGTH")
+        item = Array(item, n)
     return item
 
 

@@ -123,6 +123,10 @@ class _Hom:
     def __call__(self, function: Callable[..., Any], combine: Any, name: str = "mdh") -> Hom:
         operators = tuple(combine) if isinstance(combine, tuple | list) else (combine,)
         where = f"md_hom {name}"
+        if not callable(function):
+            raise InputError(
+                f"the scalar function is {function!r}", where=where, hint="a lambda, or mul"
+            )
         for c in operators:
             if not isinstance(c, Combine):
                 raise InputError(f"{c!r} is not cc, pw(op) or ps(op)", where=where)
