@@ -9,6 +9,7 @@ from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.idioms import recognise
+from tilewright.graph.passes.integers import integer_products
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -33,6 +34,14 @@ class FoldConstants(Pass[Graph]):
 
     def run(self, program: Graph) -> Graph:
         return simplify.fold_constants(program, self.fallback)
+
+
+@dataclass(frozen=True)
+class IntegerProducts(Pass[Graph]):
+    """Products of dequantised bytes become products of bytes."""
+
+    def run(self, program: Graph) -> Graph:
+        return integer_products(program)
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,8 @@ class RemoveUnused(Pass[Graph]):
 def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
     """The passes before lowering. math: "exact" keeps every operator as written."""
     fold = FoldConstants(fallback)
-    passes: list[Pass[Graph]] = [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
+    passes: list[Pass[Graph]] = [] if math == "exact" else [IntegerProducts()]
+    passes += [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
