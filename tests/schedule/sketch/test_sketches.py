@@ -191,3 +191,16 @@ def test_exact_arithmetic_has_no_sketch_that_regroups():
     kernel = plain(computations)
     found = [s.name for s in sketches(kernel, computations, Context(Small(), exact=True))]
     assert found == ["plain"]
+
+
+def test_windows_that_overlap_are_no_matrix_that_is_read_once():
+    x, w, y = (
+        Buffer("X", (6, 10, 10), f32),
+        Buffer("W", (6, 3, 3), f32),
+        Buffer("Y", (6, 8, 8), f32),
+    )
+    depthwise = reduce_(
+        "dw", y, (3, 3), "add", lambda c, i, j, h, v: x[c, i + h, j + v] * w[c, h, v]
+    )
+    found = sketches(plain([depthwise]), [depthwise], Context(Small(), {w}))
+    assert found[0].name == "tiled"

@@ -211,6 +211,7 @@ def streams_rows(kind: Kind, constants: Collection[Buffer]) -> bool:
         a.buffer not in constants
         and stride(address(a), inner[-1].var) == 1
         and all(any(uses(i, d.var) for i in a.index) for d in dims)
+        and math.prod(d.extent for d in dims) <= a.buffer.size  # windows overlap
         for a in r.accesses
     )
 
