@@ -21,6 +21,7 @@ from tilewright.loops.verify import verify
 from tilewright.schedule import replay
 from tilewright.schedule.sketch import Context, default
 from tilewright.schedule.sketch.classify import classify
+from tilewright.schedule.sketch.tiles import RowData, resident_rows
 from tilewright.schedule.sketch.tiles import best as choose
 from tilewright.targets.cpu.machine import machine
 
@@ -203,3 +204,13 @@ def test_a_tile_fits_the_registers(registers: int) -> None:
             for n in tile.rows:
                 accumulators *= n
             assert accumulators + tile.vectors + 1 < registers
+
+
+def test_rows_that_displace_one_another_make_smaller_tiles() -> None:
+    """Rows a multiple of 4 KiB apart share the sets of a first cache: 8 of 32 KiB's stay in it."""
+    assert resident_rows(4096, 32 << 10) == 8
+    assert resident_rows(3 * 4096, 48 << 10) == 12
+    assert resident_rows(2048, 32 << 10) == 16
+    assert resident_rows(3072, 32 << 10) == 32
+    apart = choose([1024], 1024, 16, 32, RowData(resident=8))
+    assert apart.rows[0] <= 8 < choose([1024], 1024, 16, 32).rows[0]

@@ -45,9 +45,18 @@ from tilewright.schedule.sketch.nest import (
     start_apart,
     vectorize_inner,
 )
-from tilewright.schedule.sketch.tiles import Tile, Traffic, choose_tile, columns_outermost
+from tilewright.schedule.sketch.tiles import (
+    RowData,
+    Tile,
+    Traffic,
+    choose_tile,
+    columns_outermost,
+    resident_rows,
+)
 
 MOST_ORDERED = 4  # loops over a reduction whose order is free
+LARGE = 4  # times the second cache, and
+OFTEN = 64  # uses of each panel, from which on panels are copied at run time
 PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
@@ -85,12 +94,14 @@ def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
         rows = free[-1:]
     elif not rows:
         columns = tuple(along)
-    streams = len(columns) < len(along)
+    across = [a for a in loads if a not in columns] or loads
+    pitch = stride(address(across[0]), rows[-1].var) if rows else 0
+    resident = resident_rows((pitch or 0) * across[0].dtype.itemsize, at.machine.l1)
+    data = RowData(len(columns) < len(along), resident)
     lanes = at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
     shape = [d.extent for d in rows], v.extent, lanes, at.machine.registers
-    tile = choose_tile(choose, f"{r.name}.tile", *shape, streams=streams)
+    tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     batch = tuple(d for d in free if d not in rows)
-    across = [a for a in loads if a not in columns] or loads
     reduction = reduction_dims(r)
     if not at.exact:
         reduction = _ordered(r, reduction, across[0], choose)
@@ -280,6 +291,13 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     register_vectors(s, column, p.tile.lanes)
 
 
+def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
+    """Whether a contiguous operand is so large and used so often that its panels are copied."""
+    steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
+    size = a.buffer.size * a.dtype.itemsize
+    return size > LARGE * at.machine.l2 and steps >= OFTEN
+
+
 def pack_columns(
     s: Schedule,
     p: Plan,
@@ -296,7 +314,7 @@ def pack_columns(
         if a.buffer in done or gathered:
             continue
         done.add(a.buffer)
-        good = a.buffer in at.constants or not contiguous
+        good = a.buffer in at.constants or not contiguous or _worth_copying(a, p, at)
         if not choose(f"pack.{a.buffer.name}", (True, False), good):
             continue
         column = loops[p.vector]

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from tilewright.schedule.sketch.choices import Choices
 
+WAY = 4096  # bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -61,23 +63,41 @@ def candidates(rows: Sequence[int], columns: int, lanes: int, registers: int) ->
     return found
 
 
-def best(
-    rows: Sequence[int], columns: int, lanes: int, registers: int, streams: bool = False
-) -> Tile:
-    """The best of `candidates` by the model.
+@dataclass(frozen=True, slots=True)
+class RowData:
+    """How the rows of a tile are read.
 
-    streams: rows load vectors of their own (a depthwise convolution) instead of broadcasts.
+    streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
+    resident: how many rows the first cache holds at a time; rows a multiple of its way apart
+    displace one another.
     """
+
+    streams: bool = False
+    resident: int = 1 << 30
+
+
+def resident_rows(pitch: int, l1: int) -> int:
+    """Rows, `pitch` bytes apart, that a cache of `l1` bytes holds.
+
+    A way of a first cache is as large as a page, because it is found by the offset in the page.
+    """
+    return WAY // math.gcd(pitch, WAY) * max(1, l1 // WAY) if pitch else 1 << 30
+
+
+def best(
+    rows: Sequence[int], columns: int, lanes: int, registers: int, data: RowData = RowData()
+) -> Tile:
+    """The best of `candidates` by the model."""
     found: tuple[float, Tile] | None = None
     for tile in candidates(rows, columns, lanes, registers):
-        score = _score(rows, columns, tile, registers, streams)
+        score = _score(rows, columns, tile, registers, data)
         if found is None or score > found[0] + 1e-9:
             found = (score, tile)
     assert found is not None
     return found[1]
 
 
-def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, streams: bool) -> float:
+def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: RowData) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
     if m * v + v + 1 > registers - 1:
@@ -87,9 +107,10 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, stream
         useful *= _useful(extent, factor)
     work = m * v
     # Two multiply-adds issue per cycle, and each takes four, so fewer than eight accumulators wait
-    # for one another. A column vector comes from L2, a broadcast from L1; loads share the cycles
-    # with the arithmetic, but not perfectly; the loop itself costs about a cycle.
-    loads = 0.1 * (m * v if streams else m) + 0.5 * v
+    # for one another. A column vector comes from L2, a broadcast from L1 where its row stays there;
+    # loads share the cycles with the arithmetic, but not perfectly; the loop costs about a cycle.
+    row = 0.1 if m <= data.resident else 0.5
+    loads = row * (m * v if data.streams else m) + 0.5 * v
     cycles = max(work / 2, 4.0) + loads + 1.0
     return useful * (work / 2) / cycles
 
@@ -101,11 +122,11 @@ def choose_tile(
     columns: int,
     lanes: int,
     registers: int,
-    streams: bool = False,
+    data: RowData = RowData(),
 ) -> Tile:
     """The parameter `name`: rows of the tile by dimension, then its vectors."""
     tiles = candidates(rows, columns, lanes, registers)
-    good = best(rows, columns, lanes, registers, streams)
+    good = best(rows, columns, lanes, registers, data)
     *factors, vectors = choose(name, [t.value for t in tiles], good.value)
     return Tile(tuple(factors), vectors, good.lanes)
 
