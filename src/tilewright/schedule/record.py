@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
@@ -206,4 +207,9 @@ def _changes(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Handle) else value
+    """What a trace can hold: the name of a handle, an integer of Python for one of NumPy."""
+    if isinstance(value, Handle):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return value
+    return int(value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
+from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.table import PRIMITIVES
 
 
@@ -60,6 +61,7 @@ def apply(kernel: Kernel, step: Step) -> tuple[Kernel, Any]:
             where=kernel.name,
             hint=f"known: {', '.join(sorted(PRIMITIVES))}",
         )
+    check_arguments(rewrite, kernel.name, step.args, step.options)
     return rewrite(kernel, *step.args, **step.options)
 
 

@@ -162,7 +162,7 @@ def _check_outside(place: Place, what: str, primitive: str) -> None:
 
 
 def _closest(name: str, names: list[str]) -> str:
-    return " or ".join(get_close_matches(name, names, 3, 0.5) or names or ["(there is none)"])
+    return " or ".join(get_close_matches(str(name), names, 3, 0.5) or names or ["(there is none)"])
 
 
 def trips(f: For, primitive: str) -> int:

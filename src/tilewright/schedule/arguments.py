@@ -1,0 +1,56 @@
+"""Whether the arguments of a primitive are of the types that it declares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+
+_PLAIN: dict[str, type] = {"str": str, "int": int, "None": type(None)}
+
+
+def check_arguments(
+    rewrite: Callable[..., Any], where: str, args: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    """Raise ScheduleError for a wrong number of arguments, or one of another type than declared.
+
+    Checked are the parameters declared as names, numbers or None; the rest is the primitive's.
+    """
+    verb = rewrite.__name__
+    try:
+        given = _signature(rewrite).bind(None, *args, **options).arguments
+    except TypeError as error:
+        raise ScheduleError(
+            f"{verb}: {error}", where=where, hint=f"its arguments are {_signature(rewrite)}"
+        ) from None
+    for name, (kinds, several) in _declared(rewrite).items():
+        for value in given.get(name, ()) if several else [given[name]] if name in given else []:
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                expected = " or ".join(_WORDS[k] for k in kinds)
+                raise ScheduleError(
+                    f"{verb}: {name} is {value!r}, not {expected}",
+                    where=where,
+                    hint="loops and buffers are given by name or handle, factors as integers",
+                )
+
+
+_WORDS = {str: "a name", int: "an integer", type(None): "None"}
+
+
+@cache
+def _signature(rewrite: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(rewrite)
+
+
+@cache
+def _declared(rewrite: Callable[..., Any]) -> dict[str, tuple[tuple[type, ...], bool]]:
+    """The parameters of plain types: these, and whether there are any number of arguments."""
+    found = {}
+    for p in _signature(rewrite).parameters.values():
+        words = str(p.annotation).split(" | ")
+        if all(w in _PLAIN for w in words):
+            found[p.name] = tuple(_PLAIN[w] for w in words), p.kind is p.VAR_POSITIONAL
+    return found

@@ -1,0 +1,57 @@
+"""Arguments of the wrong type are refused by every primitive, before it looks at the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.lower import lower
+from tilewright.operators import Buffer, map_
+from tilewright.schedule import Schedule, Trace
+
+
+def schedule() -> Schedule:
+    a, b = Buffer("a", (8, 8), float32), Buffer("b", (8, 8), float32)
+    c = map_("m", b, lambda i, j: a[i, j] + 1.0)
+    return Schedule(lower("k", [c], params=[a, b], outputs=[b]))
+
+
+WRONG: list[tuple[str, tuple[Any, ...], str]] = [
+    ("split", ("m.i", "m.j"), "kernel k|k: split: factor is 'm.j', not an integer"),
+    ("split", ("m.i", 2.5), "factor is 2.5, not an integer"),
+    ("split", ("m.i", True), "factor is True, not an integer"),
+    ("split", (3, 4), "name is 3, not a name"),
+    ("reorder", ("m.i", ["m.j"]), r"reorder: \w+ is \['m.j'\], not a name"),
+    ("vectorize", (None,), "vectorize: name is None, not a name"),
+    ("fuse", ("m.i", 2.5), "not a name"),
+    ("cache_read", (object(),), "cache_read: .* not a name"),
+    ("partition_loop", ("m.i", {}), "partition_loop: .* is {}, not an integer"),
+    ("pad", ("m.i", "m.j"), "pad: .* not an integer"),
+]
+
+
+@pytest.mark.parametrize(("verb", "args", "message"), WRONG, ids=range(len(WRONG)))
+def test_an_argument_of_another_type(verb: str, args: tuple[Any, ...], message: str) -> None:
+    s = schedule()
+    with pytest.raises(ScheduleError, match=message) as caught:
+        getattr(s, verb)(*args)
+    assert caught.value.where == "k"
+    assert caught.value.hint is not None
+    assert not s.trace.steps
+
+
+def test_a_trace_with_a_wrong_number_of_arguments() -> None:
+    with pytest.raises(ScheduleError, match="split: missing a required argument: 'factor'"):
+        Schedule(schedule().kernel, Trace.from_json('[["split", ["m.i"], {}]]'))
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    s = schedule()
+    s.split("m.i", np.int64(4))  # type: ignore[arg-type]
+    assert Trace.from_json(s.trace.to_json()) == s.trace
+    with pytest.raises(ScheduleError, match="there is no loop None"):
+        s.loop(None)  # type: ignore[arg-type]
