@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import events, flags
+from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
 from tilewright.base.memory import memory_limit
 from tilewright.base.store import Store, default_store
@@ -190,7 +191,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
 def build(graph: Graph, options: Options) -> CompiledModel:
     """The compiled model of a graph with static inputs."""
     target = find_target(options.target, options.mcpu, options.math == "exact")
-    graph = optimise(graph, options)
+    graph = optimise(graph, options, target)
     lowered = stages(graph, target)
     _report_reference_kernels(lowered, options)
     if (folder := flags.DUMP.get()) is not None:
@@ -201,9 +202,11 @@ def build(graph: Graph, options: Options) -> CompiledModel:
         return assembler.model({"math": options.math, "target": target.name})
 
 
-def optimise(graph: Graph, options: Options) -> Graph:
+def optimise(graph: Graph, options: Options, target: Target) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
-    return graph_pipeline(options.math, _fallback()).run(graph, check=flags.DEBUG.get())
+    byte_products = bool(target.products(uint8, int8, int32))
+    pipeline = graph_pipeline(options.math, _fallback(), byte_products)
+    return pipeline.run(graph, check=flags.DEBUG.get())
 
 
 def stages(graph: Graph, target: Target) -> Lowered:
@@ -261,7 +264,8 @@ def text(
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = with_dims(graph, dims, chosen)
-        graph = optimise(graph, chosen)
+        target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
+        graph = optimise(graph, chosen, target)
         if kind == "graph":
             return str(graph)
         loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
@@ -269,7 +273,6 @@ def text(
             raise InputError(
                 f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
             )
-        target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
         return show(stages(graph, target), target, kind)
 
 

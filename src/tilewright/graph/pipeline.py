@@ -100,10 +100,18 @@ class RemoveUnused(Pass[Graph]):
         return simplify.remove_unused(program)
 
 
-def graph_pipeline(math: str, fallback: Fallback | None) -> Pipeline[Graph]:
-    """The passes before lowering. math: "exact" keeps every operator as written."""
+def graph_pipeline(
+    math: str, fallback: Fallback | None, byte_products: bool = True
+) -> Pipeline[Graph]:
+    """The passes before lowering.
+
+    math: "exact" keeps every operator as written. byte_products: whether the target multiplies
+    bytes faster than floats.
+    """
     fold = FoldConstants(fallback)
-    passes: list[Pass[Graph]] = [] if math == "exact" else [IntegerProducts()]
+    passes: list[Pass[Graph]] = []
+    if math != "exact" and byte_products:
+        passes.append(IntegerProducts())
     passes += [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
     if math != "exact":
         passes.append(FoldBatchnorm())

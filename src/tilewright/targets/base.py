@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
@@ -75,6 +76,10 @@ class Target(Protocol):
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Sequence[Sketch]:
         """The families of schedules that are worth trying, best first."""
+        ...
+
+    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
+        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
         ...
 
     def covers(self, computations: Sequence[Computation]) -> bool:

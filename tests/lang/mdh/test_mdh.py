@@ -74,7 +74,8 @@ def test_four_operators_become_the_one_expression() -> None:
 
 def test_the_graph_of_four_nodes_becomes_the_one_expression() -> None:
     options = Options.of({})
-    graph = optimise(import_model(onnx.parser.parse_model(MODEL), (), options), options)
+    model = import_model(onnx.parser.parse_model(MODEL), (), options)
+    graph = optimise(model, options, target())
     assert [n.op_type for n in graph.operations] == ["Mul", "Unsqueeze", "Sub", "Mul"]
     (stage,) = stages(graph, target()).steps
     assert isinstance(stage, Stage)

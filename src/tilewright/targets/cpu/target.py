@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
@@ -56,6 +57,10 @@ class CpuTarget:
     ) -> Sequence[Sketch]:
         """The neutral sketches with this machine's numbers."""
         return sketches(kernel, computations, Context(self.machine, constants, self.exact))
+
+    def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
+        """See `Machine.products`."""
+        return self.machine.products(a, b, out)
 
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
