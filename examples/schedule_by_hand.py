@@ -36,7 +36,7 @@ def main() -> None:
         block, lanes = s.split(loop, 8)
         s.unroll(block)
         s.vectorize(lanes)
-    print(s, "\n", s.kernel, sep="\n")
+    print(s.trace, "\n", s.kernel, sep="\n")
 
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal((n, n), dtype=np.float32) for _ in range(2))

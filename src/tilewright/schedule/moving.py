@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.loops.access import reads, writes
-from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, block
+from tilewright.loops.nodes import Block, For, Kernel, Stmt, block
 from tilewright.schedule import tree
 from tilewright.schedule.legality import carried, show_pair
 from tilewright.schedule.region import Span, inside
+from tilewright.schedule.restrict import shrunk
 
 
 def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
@@ -182,17 +183,9 @@ def restricted(
     fors: dict[Var, Callable[[For], Stmt]] = {}
     for f in own:
         guard = None if limit is None else inside(values[f.var], limit, env)
-        fors[f.var] = _shrunk(count, guard)
+        fors[f.var] = shrunk(count, guard)
     result: Stmt = tree.rewrite(nest, env, values, fors=fors)
     return result
-
-
-def _shrunk(count: int, guard: Expr | None) -> Callable[[For], Stmt]:
-    def change(f: For) -> Stmt:
-        body = f.body if guard is None else If(guard, f.body, None)
-        return For(f.var, const(count), f.kind, body)
-
-    return change
 
 
 def reads_in(buffer: Buffer, f: For, verb: str) -> list[tree.Access]:

@@ -47,7 +47,7 @@ def restrict(
             _check_separate(kernel, a.buffer, f, env, verb, updates)
             values[f.var] = at
             env[f.var] = (0, box.shape[d] - 1)
-            fors[f.var] = _shrunk(box.shape[d], inside(at, tree.trips(f, verb), env))
+            fors[f.var] = shrunk(box.shape[d], inside(at, tree.trips(f, verb), env))
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
     result: Stmt = tree.rewrite(nest, env, values, moves, fors)
     return result, values
@@ -101,7 +101,9 @@ def _check_separate(
         )
 
 
-def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
+def shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
+    """The change of a loop to `size` iterations, its body under `guard` where there is one."""
+
     def change(f: For) -> Stmt:
         body = f.body if guard is None else If(guard, f.body, None)
         return For(f.var, const(size), f.kind, body)
