@@ -149,7 +149,11 @@ def show(what: n.Part | Computation, width: int = 100) -> str:
 
     Raises UnsupportedError for a Computation that has no form in Lift.
     """
-    return express.show(what) if isinstance(what, Computation) else show_lines(what, width)
+    if isinstance(what, Computation):
+        return express.show(what)
+    if not isinstance(what, n.Part):
+        raise InputError(f"{what!r} is no program", hint="as fun(lambda x: ..., f32[n])")
+    return show_lines(what, width)
 
 
 def computation(what: str | n.Lambda) -> Computation:

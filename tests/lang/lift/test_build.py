@@ -157,3 +157,9 @@ def test_wrong_sizes_are_named() -> None:
 
 def test_it_is_public() -> None:
     assert tilewright.lift is lift
+
+
+def test_only_programs_are_built_and_shown() -> None:
+    for verb in (lift.build, lift.show):
+        with pytest.raises(InputError, match="3 is no program"):
+            verb(3)  # type: ignore[operator]

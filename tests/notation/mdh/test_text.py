@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.lang.mdh import equal, parse, show
 from tilewright.testing.computations import computations
@@ -16,3 +18,8 @@ def test_text_both_ways(c: Computation) -> None:
     again = parse(text)
     assert equal(again, c)
     assert show(again) == text
+
+
+def test_only_a_computation_is_shown() -> None:
+    with pytest.raises(UnsupportedError, match="3 is no Computation"):
+        show(3)  # type: ignore[arg-type]

@@ -49,6 +49,8 @@ def show(c: Computation) -> str:
 
     Raises UnsupportedError, with the reason, for one that has no such form.
     """
+    if not isinstance(c, Computation):
+        raise UnsupportedError(f"{c!r} is no Computation")
     return _Text(c).show()
 
 
