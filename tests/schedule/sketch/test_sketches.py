@@ -18,6 +18,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.sketch import Context, Point, Sketch, sketches
+from tilewright.schedule.sketch.sketches import parts
 from tilewright.targets.cpu.machine import host
 from tilewright.targets.registry import target
 from tilewright.testing.random_kernels import plain, random_computations
@@ -148,7 +149,28 @@ def test_a_sequence_of_no_kind_is_cut_into_parts():
         ),
     ]
     found = [s.name for s in sketches(plain(computations), computations, Context(Small()))]
-    assert found == ["tiled, rows, plain", "plain"]
+    assert found == ["parts", "plain"]
+    assert [k.name for k in parts(computations)] == ["tiled", "rows", "plain"]
+
+
+def test_a_map_that_is_read_once_is_computed_there(results):
+    x, t, u, y = (Buffer(n, (6, 8), f32) for n in "XTUY")
+    z = Buffer("Z", (6,), f32)
+    computations = [
+        map_("t", t, lambda i, j: x[i, j] * x[i, j]),
+        reduce_("z", z, (8,), "add", lambda i, j: t[i, j]),
+        map_("u", u, lambda i, j: x[i, j] + z[i]),
+        reduce_("y", y, (8,), "add", lambda i, j, k: u[i, k] * x[k % 6, j]),
+    ]
+    kernel = plain(computations)
+    cut = next(s for s in sketches(kernel, computations, Context(Small())) if s.name == "parts")
+    point = cut.default()
+    assert point.values["inline.T"] and not point.values["inline.U"]
+    assert "alloc T" not in str(point.schedule) and "U: " in str(point.schedule)
+    every = cut.at({"inline.U": True})
+    for p in (point, every, cut.at({"inline.T": False})):
+        for want, got in zip(results(kernel), results(p.schedule.kernel), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 def test_a_matrix_that_is_read_once_is_read_in_its_rows():
@@ -190,7 +212,9 @@ def test_exact_arithmetic_has_no_sketch_that_regroups():
     computations = softmax(4, 8)
     kernel = plain(computations)
     found = [s.name for s in sketches(kernel, computations, Context(Small(), exact=True))]
-    assert found == ["plain"]
+    assert found == ["parts", "plain"]
+    exact = sketches(kernel, computations, Context(Small(), exact=True))[0].default()
+    assert "rfactor" not in str(exact.schedule.trace)
 
 
 def test_windows_that_overlap_are_no_matrix_that_is_read_once():

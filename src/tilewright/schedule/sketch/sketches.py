@@ -1,7 +1,7 @@
 """The sketches of a sequence of Computations, best first, and the default schedule from them.
 
 A group of one of the kinds that `classify` knows has the sketch of that kind. Any other sequence is
-cut into such parts, each scheduled by its own sketch in the one kernel. `plain` always applies.
+cut into such `parts`, each scheduled by its own rule in the one kernel. `plain` always applies.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright.schedule.sketch.attention import attention
 from tilewright.schedule.sketch.choices import Choices, Sketch
 from tilewright.schedule.sketch.classify import Kind, classify, streams_rows
 from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.inlined import inlined
 from tilewright.schedule.sketch.maps import maps
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
@@ -48,11 +49,13 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
     found = [] if kind.name == "plain" else [[kind]]
     if kind.name == "tiled" and streams_rows(kind, at.constants):
         found.insert(0, [Kind("rows", kind.computations)])
-    found += [list(parts(computations)), [Kind("plain", tuple(computations))]]
-    possible = [p for p in found if not at.exact or not any(k.name in REGROUPING for k in p)]
-    return [
-        Sketch(", ".join(k.name for k in p), partial(_run, kernel, tuple(p), at)) for p in possible
-    ]
+    possible = [k for (k,) in found if not at.exact or k.name not in REGROUPING]
+    whole = [Sketch(k.name, partial(_run, kernel, k, at)) for k in possible]
+    plainly = Sketch("plain", partial(_run, kernel, Kind("plain", tuple(computations)), at))
+    if len(computations) == 1:
+        return [*whole, plainly]
+    cut = Sketch("parts", partial(_run_parts, kernel, tuple(computations), at))
+    return [*whole, cut, plainly]
 
 
 def default(kernel: Kernel, computations: Sequence[Computation], at: Context) -> Schedule:
@@ -80,8 +83,16 @@ def parts(computations: Sequence[Computation]) -> Iterator[Kind]:
         yield kind
 
 
-def _run(kernel: Kernel, kinds: Sequence[Kind], at: Context, choose: Choices) -> Schedule:
-    s = Schedule(kernel)
-    for kind in kinds:
-        s = RULES[kind.name](s, kind, at, choose)
+def _run(kernel: Kernel, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    return RULES[kind.name](Schedule(kernel), kind, at, choose)
+
+
+def _run_parts(
+    kernel: Kernel, computations: Sequence[Computation], at: Context, choose: Choices
+) -> Schedule:
+    """Maps into their readers where that is worth it, then each part by its own rule."""
+    s, rest = inlined(Schedule(kernel), computations, choose)
+    for kind in parts(rest):
+        name = "plain" if at.exact and kind.name in REGROUPING else kind.name
+        s = RULES[name](s, kind, at, choose)
     return s
