@@ -93,10 +93,10 @@ def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
     env = _environment(c)
     for o in c.outputs:
         for node in postorder(o.value):
-            if isinstance(node, Select):
-                read = read_or_zero(node, env)
-                if read is not None and read.buffer is tensor:
-                    yield node
+            if not isinstance(node, Select) or not isinstance(node.then, Load):
+                continue
+            if node.then.buffer is tensor and read_or_zero(node, env) is not None:
+                yield node
 
 
 def _environment(c: Computation) -> dict[Var, tuple[int, int]]:
@@ -118,7 +118,7 @@ def _moved(
     c: Computation, found: Mapping[Buffer, Pads], padded: Mapping[Buffer, Buffer]
 ) -> Computation:
     env = _environment(c)
-    guards = {g for t in found for g in _guarded_reads(c, t)} if _reads(c, found) else set()
+    guards = {g for t in c.inputs if t in found for g in _guarded_reads(c, t)}
 
     def rewrite(root: Expr) -> Expr:
         done: dict[Node, Any] = {}
@@ -140,10 +140,6 @@ def _moved(
         tensor = padded.get(o.tensor, o.tensor)
         outputs.append(Output(tensor, index, rewrite(o.value)))
     return replace(c, outputs=tuple(outputs))
-
-
-def _reads(c: Computation, found: Mapping[Buffer, Pads]) -> bool:
-    return any(b in found for b in c.inputs)
 
 
 def _border(tensor: Buffer, padded: Buffer, pads: Pads) -> Stage:
