@@ -19,7 +19,7 @@ for library in ("OPENBLAS", "MKL", "OMP"):
 from collections.abc import Callable
 from importlib.util import find_spec
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tilewright import te as t
 from tilewright.targets.registry import target
 
 WIDE = "avx512f" in target().requirements["features"]
+PAUSE = 0.1 if threads > 1 else 0.0  # seconds
 LANES, VECTORS, ROWS = (16, 4, 6) if WIDE else (8, 2, 6)  # a tile of C that fits the registers
 WIDTH = LANES * VECTORS
 
@@ -152,6 +153,9 @@ if find_spec("torch"):
 times: dict[str, list[float]] = {side: [] for side in sides}
 for _ in range(15):
     for side, run in sides.items():
+        # The threads of the library before, which wait in loops, fall asleep first.
+        sleep(PAUSE)
+        run()
         times[side] += seconds(run, 1e-9)
 print(f"\n{n} x {n} x {n}, {threads} thread(s), in turns:")
 for side, measured in times.items():
