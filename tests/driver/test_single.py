@@ -8,9 +8,14 @@ import pytest
 import tilewright as tw
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
+from tilewright.compute.reducer import Reducer
+from tilewright.driver.kernels import Interface, KernelCompiler
+from tilewright.expr.nodes import Expr, Max, const, var
 from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel, Update, loop
 from tilewright.operators import Buffer, exp, map_, maximum, minimum, reduce_, where
 from tilewright.schedule import Schedule
+from tilewright.targets.registry import target
 
 
 def product(m: int, n: int, k: int) -> Schedule:
@@ -48,3 +53,19 @@ def test_scalar_functions_of_the_authors_door():
 
     with pytest.raises(AttributeError, match="no_such"):
         _ = operators.no_such
+
+
+def test_operators_of_one_name_have_kernels_of_their_own() -> None:
+    """The text of a kernel has its reducers by name; the key of the cache has what they do."""
+    f32 = float32
+    x, y = Buffer("x", (8,), f32), Buffer("y", (1,), f32)
+    a, b, k = var("a", f32), var("b", f32), var("k")
+    compiler = KernelCompiler(target(), target(), None)
+
+    def key(result: Expr) -> str:
+        op = Reducer("mine", (a,), (b,), (result,), (const(0, f32),))
+        body = loop(k, 8, Update((y,), (const(0),), (x[k],), op))
+        face = Interface("s", (), Kernel("s", (x, y), (y,), body), (x, y), (x, y), (y,))
+        return compiler._key(face, (False, False))
+
+    assert key(a + b) == key(a + b) != key(Max(a, b))

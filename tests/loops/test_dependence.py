@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
 from tilewright.compute import isl
-from tilewright.compute.reducer import reducer
+from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Buffer, Expr, Lt, Min, Var, const, var
+from tilewright.expr.nodes import Buffer, Expr, Lt, Max, Min, Var, const, var
 from tilewright.loops import dependence
 from tilewright.loops.dependence import (
     Verdict,
@@ -192,6 +193,20 @@ def test_updates_commute_with_updates_only() -> None:
     assert not can_parallelize(Kernel("s", (x, y), (x, y), loop(k, 8, reading)), "k")
     other = block(step, Update((y,), (const(0),), (x[k],), reducer("max", F)))
     assert not can_parallelize(Kernel("s", (x, y), (y,), loop(k, 8, other)), "k")
+
+
+def test_operators_of_one_name_that_do_otherwise_do_not_commute() -> None:
+    x, y, k = Buffer("x", (8,), F), Buffer("y", (1,), F), var("k")
+    a, b = var("a", F), var("b", F)
+    twin = Reducer("add", (a,), (b,), (a + b,), ADD.identity)
+    largest = replace(twin, result=(Max(a, b),))
+
+    def both(op: Reducer) -> Kernel:
+        steps = (Update((y,), (const(0),), (x[k],), r) for r in (ADD, op))
+        return Kernel("s", (x, y), (y,), loop(k, 8, block(*steps)))
+
+    assert can_parallelize(both(twin), "k")
+    assert not can_parallelize(both(largest), "k")
 
 
 def test_a_buffer_of_each_iteration_is_private() -> None:

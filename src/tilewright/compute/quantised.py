@@ -13,6 +13,7 @@ from tilewright.base.dtypes import int8, int32, uint8
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import CC, PS, Computation, Output
+from tilewright.compute.reducer import reducer as named
 from tilewright.expr.nodes import Bitcast, Buffer, Cast, Expr, Load, Mul, Var, Xor, const
 from tilewright.expr.reads import variables
 from tilewright.ir.node import substitute
@@ -56,7 +57,7 @@ def s8_as_u8(computation: Computation) -> tuple[Computation, ...]:
 def _factors(c: Computation) -> tuple[Load, Load]:
     """The reads of the two factors. Raises UnsupportedError where the law does not apply."""
     reducer = c.reducer
-    ok = reducer is not None and reducer.name == "add" and reducer.dtypes == (int32,)
+    ok = reducer is not None and reducer.does_as(named("add", int32))
     factors = list(_product(c.outputs[0].value)) if ok and len(c.outputs) == 1 else []
     if any(d.combine == PS for d in c.dims) or [f.dtype for f in factors] != [int8, int8]:
         raise UnsupportedError(

@@ -58,6 +58,14 @@ class Reducer:
         env |= dict(zip(self.rhs, rhs, strict=True))
         return tuple(substitute(r, env) for r in self.result)
 
+    def does_as(self, other: Reducer) -> bool:
+        """Whether both combine alike from the same identity, whatever their names are."""
+        if self is other:
+            return True
+        if self.dtypes != other.dtypes or self.identity != other.identity:
+            return False
+        return self.combine(other.lhs, other.rhs) == other.result
+
     def __repr__(self) -> str:
         return self.name
 

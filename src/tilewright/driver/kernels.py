@@ -25,8 +25,9 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
+from tilewright.ir.node import postorder
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Kernel, Update
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
@@ -153,6 +154,12 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     return Interface(name, computations, None, values, params, outs)
 
 
+def _operators(kernel: Kernel) -> str:
+    """What the reducers do that a kernel's text has by name only."""
+    used = dict.fromkeys(n.reducer for n in postorder(kernel.body) if isinstance(n, Update))
+    return "\n".join(f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used)
+
+
 class KernelCompiler:
     """Compiles Stages for a target, each distinct one once.
 
@@ -195,7 +202,8 @@ class KernelCompiler:
 
     def _key(self, face: Interface, fixed: Sequence[bool]) -> str:
         if face.kernel is not None:
-            program = f"{show_kernel(face.kernel)}\n{show_units(face.kernel)}"
+            kernel = face.kernel
+            program = f"{show_kernel(kernel)}\n{show_units(kernel)}\n{_operators(kernel)}"
         else:
             program = canonical(face.computations, face.params)
         names = " ".join(c.name for c in face.computations)

@@ -160,7 +160,7 @@ def commute(a: Access, b: Access) -> bool:
     p, q = a.reducer, b.reducer
     if p is None or q is None or not p.commutative:
         return False
-    return p is q or (p.name == q.name and p.dtypes == q.dtypes)
+    return p.does_as(q)
 
 
 # -- the lemma

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compute.nodes import CC, Dim
-from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Add, And, Expr, Load, Max, Min, Mul, Or, Var
 from tilewright.loops.intrinsic import Instance, TensorIntrinsic
 from tilewright.loops.nodes import Block, For, Operand, Stmt, Store, Update
@@ -214,7 +213,7 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
     elif nest.step is not None:
         found = nest.step.reducer
         assert reducer is not None
-        if not _same_operator(found, reducer):
+        if not found.does_as(reducer):
             have = ", ".join(map(str, found.dtypes))
             other = "another " if found.name == reducer.name else ""
             raise Mismatch(
@@ -230,13 +229,6 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
             VALUES, f"{tensor!r} is written, found {places[0].buffer!r} of another dtype"
         )
     return places[0]
-
-
-def _same_operator(a: Reducer, b: Reducer) -> bool:
-    """Whether two reducers do the same, whatever their names are."""
-    if a.dtypes != b.dtypes or a.identity != b.identity:
-        return False
-    return a is b or a.combine(b.lhs, b.rhs) == b.result
 
 
 def _dtype_note(want: Expr, have: Expr) -> str:
