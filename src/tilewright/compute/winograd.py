@@ -31,6 +31,7 @@ from tilewright.compute.build import reduce_
 from tilewright.compute.guards import guarded, read_or_zero
 from tilewright.compute.laws import identity_dims
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
+from tilewright.compute.reducer import reducer
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Mul, Select, Var, const
 from tilewright.expr.simplify import simplify
@@ -195,7 +196,7 @@ def _at(load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]) ->
 def _roles(c: Computation) -> _Roles | None:
     """What each part of a convolution is; None if it is none that the law is about."""
     value = c.outputs[0].value
-    if c.reducer is None or c.reducer.name != "add" or c.reducer.dtypes != (float32,):
+    if c.reducer is None or not c.reducer.does_as(reducer("add", float32)):
         return None
     if identity_dims(c) is None or c.outputs[0].tensor.dtype is not float32:
         return None
