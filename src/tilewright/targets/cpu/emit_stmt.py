@@ -121,7 +121,7 @@ class Statements(Expressions):
         self.line(f"br label {latch}")
         self.label(latch)
         self.line(f"{following} = add nuw nsw i64 {i}, 1")
-        again = self.compare("icmp slt", Value(following, "i64"), end)
+        again = self.compare("icmp ne", Value(following, "i64"), end)
         self.line(f"br {again.typed}, label {head}, label {after}")
         self.label(after)
 
