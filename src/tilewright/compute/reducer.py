@@ -101,6 +101,11 @@ def reducer(name: str, dtype: DType) -> Reducer:
     return _cache[key]
 
 
+def is_sum(op: Reducer) -> bool:
+    """Whether the operator adds numbers, whatever its name is."""
+    return len(op.dtypes) == 1 and op.does_as(reducer("add", op.dtypes[0]))
+
+
 def arg_reducer(name: str, dtype: DType, index: DType, last: bool = False) -> Reducer:
     """`argmax`/`argmin` on (value, index): the first (or last) index of the extreme value.
 

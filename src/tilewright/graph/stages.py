@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Buffer, Load, Mul
 from tilewright.graph.nodes import Operation
 from tilewright.ir.node import postorder
@@ -94,7 +95,7 @@ class Flow:
 def is_contraction(computation: Computation) -> bool:
     """A sum of products of two tensors: a matrix product, a convolution."""
     op = computation.reducer
-    if op is None or op.name != "add" or len(computation.outputs) != 1:
+    if op is None or len(computation.outputs) != 1 or not is_sum(op):
         return False
     value = computation.outputs[0].value
     product = next((n for n in postorder(value) if isinstance(n, Mul) and _two_tensors(n)), None)

@@ -142,6 +142,10 @@ class Schedule(Record):
         """Compute an intermediate inside a consumer's loop, only the part needed there."""
         self._do("compute_at", buffer, loop, scope=scope)
 
+    def duplicate(self, buffer: str, loop: str) -> tuple[str, ...]:
+        """A copy of an intermediate for one consumer's loop; names of buffers, then of loops."""
+        return self._do("duplicate", buffer, loop)  # type: ignore[no-any-return]
+
     def reverse_compute_at(self, buffer: str, loop: str) -> None:
         """Run the nest that writes a buffer inside its producer's loop, on the part just made."""
         self._do("reverse_compute_at", buffer, loop)

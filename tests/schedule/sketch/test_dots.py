@@ -12,8 +12,10 @@ from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import reducer
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.graph.stages import is_contraction
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
@@ -59,6 +61,15 @@ def convolution(height: int, channels: int, out: int, first: bool, outside: int)
         return cast(Select(inside, read, const(outside, uint8)), int32) * cast(w[o, c, r], int32)
 
     return reduce_("conv", y, (channels, 3), "add", value)
+
+
+@pytest.mark.parametrize("adds", [True, False], ids=["a-sum", "no-sum"])
+def test_what_a_reducer_does_decides_not_its_name(adds):
+    (c, _), op = product(8, 32, 8), reducer("add" if adds else "max", int32)
+    c = replace(c, reducer=replace(op, name="add" if not adds else "plus"))
+    assert is_contraction(c) is adds
+    (whole, *_) = sketches(plain([c]), [c], Context(NEW))
+    assert ("mm.intrinsic" in whole.default().values) is adds
 
 
 def native(kernel: Kernel) -> np.ndarray:

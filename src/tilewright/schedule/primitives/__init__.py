@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.schedule.primitives import (
     cache,
+    duplicate,
     fission,
     hardware,
     inline,
@@ -28,6 +29,7 @@ from tilewright.schedule.primitives import (
 
 __all__ = [
     "cache",
+    "duplicate",
     "fission",
     "hardware",
     "inline",

@@ -16,12 +16,12 @@ from tilewright.schedule.staging import intermediate
 from tilewright.schedule.table import primitive
 
 
-def _error(buffer: str, message: str, hint: str) -> ScheduleError:
-    return ScheduleError(f"compute_at: {message}", where=f"buffer {buffer}", hint=hint)
+def _error(buffer: str, message: str, hint: str, verb: str = "compute_at") -> ScheduleError:
+    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
-def _producers(
-    buffer: Buffer, alloc: tree.Place, consumer: tree.Place
+def producers(
+    buffer: Buffer, alloc: tree.Place, consumer: tree.Place, verb: str = "compute_at"
 ) -> tuple[tree.Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The sequence that holds both sides, and in it the statements that write `buffer`.
 
@@ -36,7 +36,7 @@ def _producers(
         child = home.stmts.index(path[depth + 1])
         before = home.stmts[:child]
         if any(buffer in writes(s) for s in before):
-            group, made = _made_together(buffer, before, consumer)
+            group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
             between = tuple(s for s in home.stmts[first : child + 1] if s not in made)
             return tree.Place(home, path[:depth]), group, made, between
@@ -44,11 +44,12 @@ def _producers(
         buffer.name,
         "no statement before that loop computes it",
         "name a loop of a nest that follows the one that computes it",
+        verb,
     )
 
 
 def _made_together(
-    buffer: Buffer, stmts: Sequence[Stmt], consumer: tree.Place
+    buffer: Buffer, stmts: Sequence[Stmt], consumer: tree.Place, verb: str
 ) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...]]:
     """The buffer with those that its statements write too (a reducer's outputs), and these."""
     exist = {s.buffer for s in consumer.above if isinstance(s, Alloc)}
@@ -67,6 +68,7 @@ def _made_together(
                     buffer.name,
                     f"the nest that computes it also writes {b.name}, which is {what}",
                     "fission the nest first",
+                    verb,
                 )
         group |= dict.fromkeys(others)
 
@@ -109,7 +111,7 @@ def compute_at(
     buffer, alloc = intermediate(kernel, name, "compute_at")
     if alloc.stmt not in place.above:
         raise _error(name, f"it does not exist at loop {loop}", "name a loop that reads it")
-    home, group, made, between = _producers(buffer, alloc, place)
+    home, group, made, between = producers(buffer, alloc, place)
     _check_movable(group, made, between)
     needed = _needed(kernel, group, made, f)
     env = tree.environment(kernel.body)

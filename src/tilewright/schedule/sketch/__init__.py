@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.schedule.sketch.choices import Choices, Parameter, Point, Sketch
 from tilewright.schedule.sketch.context import Context, Machine
-from tilewright.schedule.sketch.sketches import default, sketches
+from tilewright.schedule.sketch.sketches import covers, default, sketches
 
 __all__ = [
     "Choices",
@@ -13,6 +13,7 @@ __all__ = [
     "Parameter",
     "Point",
     "Sketch",
+    "covers",
     "default",
     "sketches",
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.schedule import Schedule
@@ -60,7 +61,7 @@ def dot(kind: Kind, at: Context, choose: Choices) -> Dot | None:
     """
     r = kind.reduction
     sides = None if r is None else _factors(r)
-    if r is None or r.reducer is None or r.reducer.name != "add" or sides is None:
+    if r is None or r.reducer is None or not is_sum(r.reducer) or sides is None:
         return None
     found: dict[str, Dot] = {}
     for side, other in (sides, sides[::-1]):

@@ -7,6 +7,7 @@ cut into such `parts`, each scheduled by its own rule in the one kernel. `plain`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from tilewright.base import events
@@ -14,7 +15,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.sketch.attention import attention
+from tilewright.schedule.sketch.attention import attention, block_rows
 from tilewright.schedule.sketch.choices import Choices, Sketch
 from tilewright.schedule.sketch.classify import Kind, classify, streams_rows
 from tilewright.schedule.sketch.context import Context
@@ -23,21 +24,48 @@ from tilewright.schedule.sketch.maps import maps
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.tiled import tiled
-from tilewright.schedule.sketch.winograd import winograd
+from tilewright.schedule.sketch.winograd import pays, winograd
 
-Rule = Callable[[Schedule, Kind, Context, Choices], Schedule]
+Pays = Callable[[Kind, Context], bool]
+
+
+def _always(kind: Kind, at: Context) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How Computations of one kind are scheduled.
+
+    regroups: it changes the order of reductions, which exact arithmetic forbids. pays: whether one
+    kernel of them is expected to be faster than kernels of parts.
+    """
+
+    schedule: Callable[[Schedule, Kind, Context, Choices], Schedule]
+    regroups: bool = False
+    pays: Pays = _always
+
 
 RULES: Mapping[str, Rule] = {
-    "map": maps,
-    "tiled": tiled,
-    "rows": rows,
-    "attention": attention,
-    "winograd": winograd,
-    "plain": plain,
+    "map": Rule(maps),
+    "tiled": Rule(tiled),
+    "rows": Rule(rows, regroups=True),
+    "attention": Rule(
+        attention,
+        regroups=True,
+        pays=lambda kind, at: not at.exact and block_rows(kind, at.machine) > 0,
+    ),
+    "winograd": Rule(
+        winograd, regroups=True, pays=lambda kind, at: not at.exact and pays(kind, at.machine)
+    ),
+    "plain": Rule(plain, pays=lambda kind, at: all(c.is_map for c in kind.computations)),
 }
 
-# Sketches that regroup reductions, which exact arithmetic forbids.
-REGROUPING = ("rows", "attention", "winograd")
+
+def covers(computations: Sequence[Computation], at: Context) -> bool:
+    """Whether a rule is good at these as one kernel."""
+    kind = classify(computations)
+    return RULES[kind.name].pays(kind, at)
 
 
 def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:
@@ -49,7 +77,7 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
     found = [] if kind.name == "plain" else [[kind]]
     if kind.name == "tiled" and streams_rows(kind, at.constants):
         found.insert(0, [Kind("rows", kind.computations)])
-    possible = [k for (k,) in found if not at.exact or k.name not in REGROUPING]
+    possible = [k for (k,) in found if not at.exact or not RULES[k.name].regroups]
     whole = [Sketch(k.name, partial(_run, kernel, k, at)) for k in possible]
     plainly = Sketch("plain", partial(_run, kernel, Kind("plain", tuple(computations)), at))
     if len(computations) == 1:
@@ -84,7 +112,7 @@ def parts(computations: Sequence[Computation]) -> Iterator[Kind]:
 
 
 def _run(kernel: Kernel, kind: Kind, at: Context, choose: Choices) -> Schedule:
-    return RULES[kind.name](Schedule(kernel), kind, at, choose)
+    return RULES[kind.name].schedule(Schedule(kernel), kind, at, choose)
 
 
 def _run_parts(
@@ -93,6 +121,6 @@ def _run_parts(
     """Maps into their readers where that is worth it, then each part by its own rule."""
     s, rest = inlined(Schedule(kernel), computations, choose)
     for kind in parts(rest):
-        name = "plain" if at.exact and kind.name in REGROUPING else kind.name
-        s = RULES[name](s, kind, at, choose)
+        rule = RULES["plain" if at.exact and RULES[kind.name].regroups else kind.name]
+        s = rule.schedule(s, kind, at, choose)
     return s

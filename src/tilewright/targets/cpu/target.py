@@ -11,10 +11,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch import Context, Sketch, default, sketches
-from tilewright.schedule.sketch.attention import block_rows
-from tilewright.schedule.sketch.classify import classify
-from tilewright.schedule.sketch.winograd import pays
+from tilewright.schedule.sketch import Context, Sketch, covers, default, sketches
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
@@ -64,12 +61,7 @@ class CpuTarget:
 
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
-        kind = classify(computations)
-        if kind.name == "attention":
-            return not self.exact and block_rows(kind, self.machine) > 0
-        if kind.name == "winograd":
-            return not self.exact and pays(kind, self.machine)
-        return kind.name != "plain" or all(c.is_map for c in computations)
+        return covers(computations, Context(self.machine, exact=self.exact))
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""

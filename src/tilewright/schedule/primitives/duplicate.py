@@ -1,0 +1,95 @@
+"""duplicate: a consumer's loop reads a copy of a buffer, computed by nests of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.access import writes
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.schedule import tree
+from tilewright.schedule.primitives.place import producers
+from tilewright.schedule.staging import intermediate
+from tilewright.schedule.table import primitive
+
+
+@primitive
+def duplicate(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+    """Let a consumer's loop read a copy of an intermediate, computed by nests of its own.
+
+    args: the buffer; the loop that shall read the copy.
+    requires: the loop reads the buffer and does not write it; the nests that write the buffer come
+        before that loop in one sequence, are all that write it, and write nothing else (besides
+        intermediates of the same shape, which are copied with it: the outputs of one reducer).
+    A copied nest follows its original at once, and reads what that one read: only the buffers
+    themselves have changed, and of these it uses the copies. So copy and original are equal, and
+    each can be placed (compute_at) where its readers are. Names in the copy carry the suffix
+    `.copy`; returned are those of the buffers, then those of the loops, in program order.
+    before: alloc T: { T = f(); for i: A[i] = T[i]; for j: B[j] = T[j] }       duplicate('T', 'j')
+    after:  alloc T: alloc T': { T = f(); T' = f(); for i: A[i] = T[i]; for j: B[j] = T'[j] }
+    """
+    f, place = tree.find_loop(kernel, loop, "duplicate")
+    buffer, alloc = intermediate(kernel, name, "duplicate")
+    if alloc.stmt not in place.above:
+        raise _refused(name, f"it does not exist at loop {loop}")
+    home, group, made, _ = producers(buffer, alloc, place, "duplicate")
+    _check_uses(kernel, group, made, f)
+    taken = tree.names(kernel)
+    copies = {
+        b: Buffer(tree.fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope) for b in group
+    }
+    moves: dict[Buffer, tree.Move] = {b: _to(c) for b, c in copies.items()}
+    env = tree.environment(kernel.body)
+    again, loops = _copied(made, moves, taken, env)
+    fors: dict[Any, Any] = {f.var: lambda new: tree.rewrite(new, env, moves=moves)}
+    assert isinstance(home.stmt, Block)
+    parts: list[Stmt] = []
+    for s in home.stmt.stmts:
+        parts.append(tree.rewrite(s, env, fors=fors))
+        if s in made:
+            parts.append(again[made.index(s)])
+    result = tree.put(kernel, home, block(*parts))
+    for b, copy in copies.items():
+        _, outer = tree.find_buffer(result, b.name, "duplicate")
+        assert outer is not None and isinstance(outer.stmt, Alloc)
+        result = tree.put(result, outer, Alloc(b, Alloc(copy, outer.stmt.body)))
+    return result, (*(c.name for c in copies.values()), *loops)
+
+
+def _to(buffer: Buffer) -> tree.Move:
+    return lambda index: (buffer, index)
+
+
+def _copied(
+    made: Sequence[Stmt], moves: dict[Buffer, tree.Move], taken: set[str], env: tree.Env
+) -> tuple[list[Stmt], list[str]]:
+    again, loops = [], []
+    for s in made:
+        copy, table = tree.renamed(s, taken, ".copy")
+        again.append(tree.rewrite(copy, env, moves=moves))
+        loops += [table[f.var.name] for f in tree.loops_of(s)]
+    return again, loops
+
+
+def _check_uses(
+    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
+) -> None:
+    used = [a for a in tree.accesses(f.body) if a.buffer in group]
+    inside = [a for s in made for a in tree.accesses(s) if a.buffer in group and a.writes]
+    every = [a for a in tree.accesses(kernel.body) if a.buffer in group and a.writes]
+    problem = None
+    if not used:
+        problem = "does not use it"
+    elif any(b in writes(f) for b in group):
+        problem = "also writes it"
+    elif len(inside) != len(every):
+        problem = "is not after all nests that write it"
+    if problem is not None:
+        raise _refused(group[0].name, f"loop {f.var.name} {problem}")
+
+
+def _refused(buffer: str, problem: str) -> ScheduleError:
+    hint = "name a loop that only reads it, after all that computes it"
+    return ScheduleError(f"duplicate: {problem}", where=f"buffer {buffer}", hint=hint)
