@@ -20,6 +20,8 @@ def show(state: Replay) -> str:
 class _Text:
     def __init__(self, state: Replay) -> None:
         self.owner = {b.name: f for f, buffers in state.lowered.buffers.items() for b in buffers}
+        for f, copies in state.buffers.items():
+            self.owner |= {name: f for copy in copies for name in copy}
         self.vars = {loop: var for n in state.nests for var, loop in n.loops.items()}
 
     def lines(self, s: Stmt, depth: int, producing: str | None) -> Iterator[str]:

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
 from tilewright.lang.halide.verbs import Kind, Plan
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import For, Kernel
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import Lowered
 from tilewright.notation.halide.pipeline import Pipeline
@@ -21,32 +22,38 @@ from tilewright.schedule.primitives.storage import live_window
 class Nest:
     """One copy of the nest of a definition: from the user's Vars to the names of loops.
 
-    plan: what is said about this copy; done: how many of its directives it has been through.
+    buffer: the (first) buffer it writes; plan: what is said about this copy; done: how many of its
+    directives it has been through.
     """
 
     func: Func
     stage: int
     loops: dict[str, str]
+    buffer: str
     plan: Plan | None = None
     done: int = 0
 
 
 @dataclass(slots=True)
 class Replay:
-    """A pipeline's schedule while it is made. nests: every nest there is of each definition."""
+    """A pipeline's schedule while it is made. nests: every nest there is of each definition.
+
+    buffers: of each Func the names of its values' buffers, once for each copy that is computed.
+    """
 
     pipeline: Pipeline
     lowered: Lowered
     schedule: Schedule
     nests: list[Nest] = field(default_factory=list)
+    buffers: dict[Func, list[tuple[str, ...]]] = field(default_factory=dict)
 
-    def of(self, func: Func, stage: int | None = None) -> list[Nest]:
-        """The nests of a Func, or of one of its definitions."""
-        return [n for n in self.nests if n.func is func and stage in (None, n.stage)]
+    def of(self, func: Func, buffer: str | None = None) -> list[Nest]:
+        """The nests of a Func, or of one copy of it."""
+        return [n for n in self.nests if n.func is func and buffer in (None, n.buffer)]
 
-    def buffer(self, func: Func) -> str:
-        """The name of the (first) buffer of a Func."""
-        return self.lowered.buffers[func][0].name
+    def copies(self, func: Func) -> list[str]:
+        """The name of the (first) buffer of each copy of a Func."""
+        return [names[0] for names in self.buffers[func]]
 
 
 @contextmanager
@@ -59,44 +66,101 @@ def said(title: str, line: str) -> Iterator[None]:
 
 
 def place(f: Scheduled, state: Replay) -> None:
+    """Put `f` where the user said, a copy of it into each loop that this names.
+
+    Nothing said, one with updates goes to its readers (`_place_by_default`).
+    """
     level = f.compute
     if f in state.pipeline.outputs:
         if level is not None and level.func is not None:
             raise ScheduleError(
                 "it is the output, which is computed at root", where=f"{f.name()}, {level.line}"
             )
-        return
-    if level is None or level.func is None:
-        return
-    loop = _loop_at(f, level, "compute_at", state)
-    store = f.store
+    elif level is None:
+        _place_by_default(f, state)
+    elif level.func is not None:
+        loops = _loops_at(f, level, "compute_at", state.copies(f)[0], state)
+        for loop, buffer in _each(f, loops, state):
+            _place_copy(f, level, loop, buffer, state)
+
+
+def _each(f: Func, loops: list[str], state: Replay) -> Iterator[tuple[str, str]]:
+    """Each loop with a copy of `f` for it, the first with the original."""
+    original = state.copies(f)[0]
+    main = state.of(f, original)
+    inside = [x for nest in main for x in nest.loops.values()]
+    for loop in loops[1:]:
+        made = state.schedule.duplicate(original, loop)
+        count = len(state.buffers[f][0])
+        copies = dict(zip(inside, made[count:], strict=True))
+        state.buffers[f].append(made[:count])
+        for nest in main:
+            own = {var: copies[x] for var, x in nest.loops.items()}
+            state.nests.append(Nest(f, nest.stage, own, made[0], nest.plan))
+        yield loop, made[0]
+    if loops:
+        yield loops[0], original
+
+
+def _place_by_default(f: Func, state: Replay) -> None:
+    """Into the innermost loops around its readers that need different parts; else at root."""
+    before = state.schedule.fork(), list(state.nests), list(state.buffers[f])
+    try:
+        for loop, buffer in _each(f, _innermost(f, state), state):
+            state.schedule.compute_at(buffer, loop)
+    except ScheduleError:
+        state.schedule, state.nests, state.buffers[f] = before
+
+
+def _innermost(f: Func, state: Replay) -> list[str]:
+    """The innermost loop that each reader's places depend on; none where some depend on none."""
+    own = {x for n in state.of(f) for x in n.loops.values()}
+    needed: dict[tuple[For, ...], set[Expr]] = {}
+    for a in tree.accesses(state.schedule.kernel.body):
+        if a.buffer.name in state.buffers[f][0] and not own & {x.var.name for x in a.loops}:
+            used = needed.setdefault(a.loops, set())
+            for variables in map(tree.variables, a.index):
+                if all(isinstance(v, Var) for v in variables):
+                    used |= variables  # an element that data choose may be any
+    found: dict[For, tuple[For, ...]] = {}
+    for loops, used in needed.items():
+        depth = max((n for n, x in enumerate(loops, 1) if x.var in used), default=0)
+        if not depth:
+            return []
+        found[loops[depth - 1]] = loops[: depth - 1]
+    return [x.var.name for x, around in found.items() if not set(around) & set(found)]
+
+
+def _place_copy(f: Scheduled, level: Level, loop: str, buffer: str, state: Replay) -> None:
+    store, s = f.store, state.schedule
     if store is None or _same(store, level):
-        store = _along(f, level, state)
+        store = _along(f, level, buffer, state)
     if store is None:
         with _legal_places(f, level, state):
-            state.schedule.compute_at(state.buffer(f), loop)
+            s.compute_at(buffer, loop)
         return
+    outer = None
     if store.func is not None:
-        outer = _loop_at(f, store, "store_at", state)
-        with _legal_places(f, store, state):
-            state.schedule.compute_at(state.buffer(f), outer)
-        chain = _between(state.schedule.kernel, outer, loop)
-    else:
-        chain = _between(state.schedule.kernel, None, loop)
-    if not chain:
+        outers = _loops_at(f, store, "store_at", buffer, state)
+        outer = next((x for x in outers if _between(s.kernel, x, loop)), None)
+        if outer is not None:
+            with _legal_places(f, store, state):
+                s.compute_at(buffer, outer)
+    chain = _between(s.kernel, outer, loop)
+    if not chain or (outer is None and store.func is not None):
         raise ScheduleError(
             f"it is stored at {store.var}, inside the loop {level.var} it is computed at",
             where=f"{f.name()}, {store.line}",
             hint="store it further out",
         )
-    _slide(f, level, chain, state)
+    _slide(f, level, chain, buffer, state)
 
 
 def _same(a: Level, b: Level) -> bool:
     return a.func is b.func and a.var == b.var
 
 
-def _along(f: Scheduled, level: Level, state: Replay) -> Level | None:
+def _along(f: Scheduled, level: Level, buffer: str, state: Replay) -> Level | None:
     """Where a consumer is stored that slides through the loop that `f` is computed at.
 
     The first rows of that consumer are computed before the loop, and `f` is needed there too.
@@ -107,33 +171,35 @@ def _along(f: Scheduled, level: Level, state: Replay) -> Level | None:
         if not _same(c.compute, level) or _same(c.store, level):
             continue
         copies = [loop for nest in state.of(c) for loop in nest.loops.values()]
-        if any(_uses(state.schedule.kernel, loop, state.buffer(f)) for loop in copies):
+        if any(_uses(state.schedule.kernel, loop, buffer) for loop in copies):
             return c.store
     return None
 
 
-def _slide(f: Scheduled, level: Level, chain: list[str], state: Replay) -> None:
+def _slide(f: Scheduled, level: Level, chain: list[str], buffer: str, state: Replay) -> None:
     """Compute `f` in the last loop of the chain, sliding along as many of them as can be."""
-    name, s = state.buffer(f), state.schedule
-    slid = False
+    s, slid = state.schedule, False
+    main = state.of(f, buffer)[: len(f.definitions)]
+    inside = [x for nest in main for x in nest.loops.values()]
     for n, loop in enumerate(chain):
-        inside = [x for nest in _main(f, state) for x in nest.loops.values()]
         try:
-            warm = s.slide(name, loop)
+            warm = s.slide(buffer, loop)
         except ScheduleError:
             if n == len(chain) - 1:
                 with _legal_places(f, level, state):
-                    s.store_at(name, None, loop)
+                    s.store_at(buffer, None, loop)
             continue
-        _add_copies(f, dict(zip(inside, warm, strict=False)), state)
+        copies = dict(zip(inside, warm, strict=False))
+        for nest in main if warm else ():
+            loops = {var: copies[x] for var, x in nest.loops.items()}
+            state.nests.append(Nest(f, nest.stage, loops, buffer, nest.plan))
         slid = True
-    rank = len(f.args)
     for d, var in enumerate(reversed(f.args)):
         asked = f.folds.get(var.name())
         if asked is not None:
             with said(f.name(), f.store.line if f.store else level.line):
-                s.fold_storage(name, d, asked)
-        elif slid and not f.folds and d < rank and _folded(name, d, s):
+                s.fold_storage(buffer, d, asked)
+        elif slid and not f.folds and _folded(buffer, d, s):
             break
 
 
@@ -148,19 +214,6 @@ def _folded(name: str, dim: int, s: Schedule) -> bool:
     return True
 
 
-def _main(f: Scheduled, state: Replay) -> list[Nest]:
-    """The nests that `f` was lowered to; copies come later in the list."""
-    return [state.of(f, n)[0] for n in range(len(f.definitions))]
-
-
-def _add_copies(f: Scheduled, warm: dict[str, str], state: Replay) -> None:
-    if not warm:
-        return
-    for nest in _main(f, state):
-        loops = {var: warm[loop] for var, loop in nest.loops.items()}
-        state.nests.append(Nest(f, nest.stage, loops, nest.plan))
-
-
 def _between(kernel: Kernel, outer: str | None, inner: str) -> list[str]:
     """The loops from inside `outer` down to `inner`; empty where `inner` is not inside."""
     _, place = tree.find_loop(kernel, inner, "compute_at")
@@ -170,11 +223,11 @@ def _between(kernel: Kernel, outer: str | None, inner: str) -> list[str]:
     return path[path.index(outer) + 1 :] if outer in path[:-1] else []
 
 
-def _loop_at(f: Scheduled, level: Level, verb: str, state: Replay) -> str:
-    """The loop a level names: of the nest of that Func that uses `f`."""
+def _loops_at(f: Scheduled, level: Level, verb: str, buffer: str, state: Replay) -> list[str]:
+    """The loops a level names: of the nests of that Func that use the buffer."""
     assert level.func is not None and level.var is not None
     found = [n.loops[level.var] for n in state.of(level.func) if level.var in n.loops]
-    using = [x for x in found if _uses(state.schedule.kernel, x, state.buffer(f))]
+    using = [x for x in found if _uses(state.schedule.kernel, x, buffer)]
     if not using:
         problem = "does not use it" if found else "there is no such loop"
         raise ScheduleError(
@@ -182,7 +235,7 @@ def _loop_at(f: Scheduled, level: Level, verb: str, state: Replay) -> str:
             where=f"{f.name()}, {level.line}",
             hint=legal_places(f, state),
         )
-    return using[0]
+    return using
 
 
 def _uses(kernel: Kernel, loop: str, buffer: str) -> bool:
@@ -204,17 +257,19 @@ def legal_places(f: Scheduled, state: Replay) -> str:
     """Every place `f` can be computed at: the loops around all of its uses, as the user says it."""
     own = {x for n in state.of(f) for x in n.loops.values()}
     names = {x: (n.func, var) for n in state.nests for var, x in n.loops.items()}
-    buffer = state.buffer(f)
-    common: list[str] | None = None
+    buffers = state.copies(f)
+    common: list[tuple[Func, str]] | None = None
     for place in tree.walk(state.schedule.kernel.body):
         path = [x.var.name for x in place.loops]
         if tree.below(place.stmt) or own & set(path):
             continue
-        if any(a.buffer.name == buffer for a in tree.accesses(place.stmt)):
-            common = path if common is None else [x for x in common if x in path]
-    told = [names[x] for x in common or () if x in names]
+        if any(a.buffer.name in buffers for a in tree.accesses(place.stmt)):
+            told = [names[x] for x in path if x in names]
+            common = told if common is None else [x for x in common if x in told]
     places = [
-        f"compute_at({func.name()}, {var})" for func, var in told if not _is_vector(func, var)
+        f"compute_at({func.name()}, {var})"
+        for func, var in common or ()
+        if not _is_vector(func, var)
     ]
     return "legal places: " + ", ".join(["compute_root()", *places])
 

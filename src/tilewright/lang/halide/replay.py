@@ -50,8 +50,9 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
         for buffer in lowered.buffers[f]:
             state.schedule.compute_inline(buffer.name)
     for f in pipeline.funcs:
+        state.buffers[f] = [tuple(b.name for b in lowered.buffers[f])]
         for n, stage in enumerate(lowered.stages[f] if f not in inlined else ()):
-            state.nests.append(Nest(f, n, dict(stage.loops)))
+            state.nests.append(Nest(f, n, dict(stage.loops), state.buffers[f][0][0]))
     ordered = [f for f in reversed(pipeline.funcs) if isinstance(f, Scheduled)]
     for nest in state.nests:
         if isinstance(nest.func, Scheduled):
@@ -127,7 +128,7 @@ def _specialize(nest: Nest, state: Replay) -> None:
             loops = {v: f"{x}.s" for v, x in other.loops.items() if f"{x}.s" in made}
             plan = special.plan if other is nest else other.plan
             done = 0 if other is nest else other.done
-            state.nests.append(Nest(other.func, other.stage, loops, plan, done))
+            state.nests.append(Nest(other.func, other.stage, loops, other.buffer, plan, done))
 
 
 def _split(s: Schedule, plan: Plan, loop: str, directive: Split) -> tuple[str, str]:
@@ -169,16 +170,16 @@ def _run(nest: Nest, state: Replay) -> None:
 def _store(f: Scheduled, state: Replay) -> None:
     if f in state.pipeline.outputs:
         return
-    for buffer in state.lowered.buffers[f]:
+    for buffer in (name for copy in state.buffers[f] for name in copy):
         if f.layout is not None:
-            state.schedule.transform_layout(buffer.name, _permuted(f, f.layout))
-        found, alloc = tree.find_buffer(state.schedule.kernel, buffer.name, "store_in")
+            state.schedule.transform_layout(buffer, _permuted(f, f.layout))
+        found, alloc = tree.find_buffer(state.schedule.kernel, buffer, "store_in")
         scope = f.memory.value
         if scope is None and alloc is not None and any(isinstance(x, For) for x in alloc.above):
             small = found.size * found.dtype.itemsize <= STACK_BYTES
             scope = MemoryType.Stack.value if small else None
         if scope is not None and scope != found.scope:
-            state.schedule.set_scope(buffer.name, scope)
+            state.schedule.set_scope(buffer, scope)
 
 
 def _permuted(f: Scheduled, order: tuple[str, ...]) -> str:

@@ -73,9 +73,7 @@ def _copied(
     return again, loops
 
 
-def _check_uses(
-    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
-) -> None:
+def _check_uses(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For) -> None:
     used = [a for a in tree.accesses(f.body) if a.buffer in group]
     inside = [a for s in made for a in tree.accesses(s) if a.buffer in group and a.writes]
     every = [a for a in tree.accesses(kernel.body) if a.buffer in group and a.writes]
