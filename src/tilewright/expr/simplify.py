@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from math import gcd
 from typing import Any
@@ -32,6 +33,7 @@ from tilewright.ir.rewrite import Rewrite, normalize
 # Normal forms without bounds, for the process; dropped as a whole when it has grown large.
 _memo: dict[Any, Any] = {}
 _MEMO_LIMIT = 200_000
+_ENVIRONMENTS = 32  # bounds whose normal forms are kept, the least recently used out
 # Arms of selects up to this many nodes are simplified by what the condition says: each select looks
 # at its arms again, which must not add up in a long chain of selects.
 _ARM_NODES = 100
@@ -49,7 +51,14 @@ def simplify(e: Expr, env: interval.Env | None = None) -> Expr:
         if len(_memo) > _MEMO_LIMIT:
             _memo.clear()
         return normalize(e, ALGEBRA, memo=_memo)  # type: ignore[no-any-return]
-    return normalize(e, ALGEBRA, decide=_decider(env))  # type: ignore[no-any-return]
+    memo = _memo_under(frozenset(env.items()))
+    return normalize(e, ALGEBRA, memo=memo, decide=_decider(env))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=_ENVIRONMENTS)
+def _memo_under(bounds: frozenset[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Normal forms under these bounds: the passes ask about one Computation many times over."""
+    return {}
 
 
 def _decider(env: interval.Env, arms: bool = True) -> Rewrite:

@@ -235,15 +235,18 @@ class Node(metaclass=NodeMeta):
 def postorder(root: Node) -> Iterator[Node]:
     """Each distinct node below `root` once, children first, without recursion."""
     seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False)]
+    stack: list[Node | None] = [root]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:  # the node below it on the stack has had its children
+            yield stack.pop()  # type: ignore[misc]
         elif node not in seen:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((c, False) for c in reversed(node.children()) if c not in seen)
+            children = node.children()
+            if children:
+                stack += (node, None, *children[::-1])
+            else:
+                yield node
 
 
 def transform(root: Any, f: Callable[[Any], Any]) -> Any:
