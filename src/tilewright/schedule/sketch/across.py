@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import postorder
@@ -169,3 +171,49 @@ def _intrinsic(machine: Machine, load: Load) -> str:
     name = machine.transpose(load.dtype)
     assert name is not None
     return name
+
+
+def axis_of(load: Load, d: Dim) -> int | None:
+    """The axis that a dimension indexes alone, if it indexes no other."""
+    axes = [n for n, i in enumerate(load.index) if d.var in variables(i)]
+    return axes[0] if len(axes) == 1 and load.index[axes[0]] is d.var else None
+
+
+def move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
+    """Store a buffer of `rank` axes with one of them as its last."""
+    order = [f"i{n}" for n in range(rank)]
+    moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
+    s.transform_layout(buffer, f"lambda {', '.join(order)}: ({', '.join(moved)})")
+
+
+def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
+    """The accumulators with the columns' axis as their last, whatever it is in the result."""
+    place = Load(r.outputs[0].tensor, r.outputs[0].index)
+    axis, rank = axis_of(place, vector), len(place.index)
+    if axis is not None and axis != rank - 1:
+        move_last(s, target, axis, rank)
+
+
+def write_across(s: Schedule, out: Load, column: Dim, around: str, machine: Machine) -> Schedule:
+    """Results whose rows are not those of the tile (channels first) leave it transposed.
+
+    out: where they go; column: its dimension along the tile's columns. around: the innermost loop
+    outside of the tile. Unchanged where no intrinsic fits.
+    """
+    name, axis = machine.transpose(out.dtype), axis_of(out, column)
+    if name is None or axis is None or stride(address(out), column.var) == 1:
+        return s
+    trial = s.fork()
+    new = trial.cache_write(out.buffer.name, around, "stack")
+    move_last(trial, new, axis, len(out.index))
+    nest = existing(trial, [f"{new}.w{n}" for n in range(len(out.index))])
+    *rest, last = (n for n in nest if n != f"{new}.w{axis}")
+    if f"{new}.w{axis}" not in nest or (not rest and len(nest) != 2):
+        return s
+    try:
+        if rest:
+            trial.reorder(*rest, f"{new}.w{axis}", last)
+        trial.tensorize(f"{new}.w{axis}", name)
+    except ScheduleError:
+        return s  # its rows are not contiguous in the result either
+    return trial

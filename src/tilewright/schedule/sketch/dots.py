@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import is_sum
 from tilewright.expr.nodes import Cast, Const, Expr, Load, Mul, Select, const
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch.across import across, transpose
+from tilewright.schedule.sketch.across import across, axis_of, move_last, transpose
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import (
     Kind,
@@ -131,17 +130,11 @@ def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
     found: tuple[float, bool, Dim] | None = None
     for d in reduction_dims(r):
         useful = d.extent / (-(-d.extent // inside) * inside)
-        near, alone = stride(form, d.var) == 1, _axis(row, d) is not None
+        near, alone = stride(form, d.var) == 1, axis_of(row, d) is not None
         fits = alone and zero if useful < 1 else alone or near
         if fits and (found is None or (useful, near) > found[:2]):
             found = useful, near, d
     return None if found is None else found[2]
-
-
-def _axis(load: Load, d: Dim) -> int | None:
-    """The axis that a dimension indexes alone, if it indexes no other."""
-    axes = [n for n, i in enumerate(load.index) if uses(i, d.var)]
-    return axes[0] if len(axes) == 1 and load.index[axes[0]] is d.var else None
 
 
 def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Choices) -> str:
@@ -159,26 +152,12 @@ def stage_operands(s: Schedule, r: Computation, d: Dot, at: Context, choose: Cho
             names[load] = s.cache_read(names[load], None, "global", pad=True)
             _copy(s, names[load], load, at, choose)
     if stride(address(d.row), d.depth.var) != 1:
-        axis = _axis(d.row, d.depth)
+        axis = axis_of(d.row, d.depth)
         assert axis is not None
         new = s.cache_read(names[d.row], None, "global")
-        _move_last(s, new, axis, len(d.row.index))
+        move_last(s, new, axis, len(d.row.index))
         _copy(s, new, d.row, at, choose, axis)
     return names[d.column]
-
-
-def _move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
-    order = [f"i{n}" for n in range(rank)]
-    moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
-    s.transform_layout(buffer, f"lambda {', '.join(order)}: ({', '.join(moved)})")
-
-
-def lanes_last(s: Schedule, r: Computation, d: Dot, target: str) -> None:
-    """The accumulators with the columns' axis as their last, whatever it is in the result."""
-    place = Load(r.outputs[0].tensor, r.outputs[0].index)
-    axis, rank = _axis(place, d.vector), len(place.index)
-    if axis is not None and axis != rank - 1:
-        _move_last(s, target, axis, rank)
 
 
 def _copy(
@@ -238,7 +217,7 @@ def multiply(s: Schedule, d: Dot, column: str, loops: Sequence[str], at: Context
 
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbours.
     """
-    names = indexing(s, column, existing(s, loops))
+    names = indexing(s, column, existing(s, [*at.around, *loops]))
     new = s.pack(column, *names)
     copies = [f"{new}.r{n}" for n in range(len(names))]
     interleave = at.machine.interleave(d.column.dtype)
@@ -247,30 +226,3 @@ def multiply(s: Schedule, d: Dot, column: str, loops: Sequence[str], at: Context
     if d.column.buffer not in at.constants and d.column.buffer.size >= PARALLEL_COPY:
         spread(s, copies[:2])
     s.tensorize(loops[-2], d.name)
-
-
-def write_across(s: Schedule, kind: Kind, d: Dot, around: str, at: Context) -> Schedule:
-    """Results whose rows are not those of the tile (channels first) leave it transposed.
-
-    around: the innermost loop outside of the tile.
-    """
-    last = kind.epilogue or kind.reduction
-    assert last is not None
-    out = last.outputs[0]
-    column = d.vector if kind.epilogue is None else kind.dims[d.vector]
-    name = at.machine.transpose(out.tensor.dtype)
-    place = Load(out.tensor, out.index)
-    axis = _axis(place, column)
-    if name is None or axis is None or stride(address(place), column.var) == 1:
-        return s
-    trial = s.fork()
-    new = trial.cache_write(out.tensor.name, around, "stack")
-    _move_last(trial, new, axis, len(out.index))
-    nest = existing(trial, [f"{new}.w{n}" for n in range(len(out.index))])
-    if len(nest) != 2 or f"{new}.w{axis}" not in nest:
-        return s
-    try:
-        trial.tensorize(nest[0], name)
-    except ScheduleError:
-        return s  # its rows are not contiguous in the result either
-    return trial

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import permutations
+from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch.across import across, shares, transpose
-from tilewright.schedule.sketch.choices import Choices
-from tilewright.schedule.sketch.classify import (
-    Kind,
-    address,
-    free_dims,
-    reduction_dims,
-    stride,
-    uses,
-)
-from tilewright.schedule.sketch.context import Context, Machine
-from tilewright.schedule.sketch.dots import (
-    dot,
-    dots_in_registers,
+from tilewright.schedule.sketch.across import (
+    across,
     lanes_last,
-    multiply,
-    stage_operands,
+    shares,
+    transpose,
     write_across,
 )
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride, uses
+from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.dots import dot, dots_in_registers, multiply, stage_operands
 from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
@@ -45,105 +36,33 @@ from tilewright.schedule.sketch.nest import (
     start_apart,
     vectorize_inner,
 )
-from tilewright.schedule.sketch.tiles import (
-    RowData,
-    Tile,
-    Traffic,
-    choose_tile,
-    columns_outermost,
-    resident_rows,
-)
+from tilewright.schedule.sketch.roles import Plan, plan, result_of, vector
+from tilewright.schedule.sketch.tiles import Traffic, columns_outermost
 
-MOST_ORDERED = 4  # loops over a reduction whose order is free
 LARGE = 4  # times the second cache, and
 OFTEN = 64  # uses of each panel, from which on panels are copied at run time
 PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The roles of the dimensions, and the tile.
-
-    batch: index every input. rows: give another row of the tile. vector: the columns. reduction:
-    in loop order. columns: the reads along the vector dimension that every row shares.
-    """
-
-    batch: tuple[Dim, ...]
-    rows: tuple[Dim, ...]
-    vector: Dim
-    reduction: tuple[Dim, ...]
-    columns: tuple[Load, ...]
-    tile: Tile
-
-
-def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
-    """Roles and tile of a reduction that `classify` calls tiled.
-
-    parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
-    `<reduction>.order`, the loops over the reduction.
-    """
-    r, v = kind.reduction, kind.vector
-    assert r is not None and v is not None
-    free = [d for d in free_dims(r) if d is not v]
-    loads = _data_loads(r)
-    along = [a for a in loads if any(uses(i, v.var) for i in a.index)]
-    rows = [d for d in free if any(not _depends(a, d) for a in along)]
-    columns = tuple(a for a in along if any(not _depends(a, d) for d in rows))
-    if not rows and len(loads) == 1:
-        rows = free[-1:]
-    elif not rows:
-        columns = tuple(along)
-    across = [a for a in loads if a not in columns] or loads
-    pitch = stride(address(across[0]), rows[-1].var) if rows else 0
-    resident = resident_rows((pitch or 0) * across[0].dtype.itemsize, at.machine.l1)
-    data = RowData(len(columns) < len(along), resident)
-    lanes = at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
-    shape = [d.extent for d in rows], v.extent, lanes, at.machine.registers
-    tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
-    batch = tuple(d for d in free if d not in rows)
-    reduction = reduction_dims(r)
-    if not at.exact:
-        reduction = _ordered(r, reduction, across[0], choose)
-    return Plan(batch, tuple(rows), v, tuple(reduction), columns, tile)
-
-
-def _ordered(r: Computation, dims: list[Dim], across: Load, choose: Choices) -> list[Dim]:
-    """The loops over the reduction, longest strides of the row operand outermost by default."""
-    good = sorted(dims, key=lambda d: -abs(stride(address(across), d.var) or 0))
-    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:MOST_ORDERED])]
-    if len(dims) > MOST_ORDERED or len(orders) < 2:
-        return good
-    taken = choose(f"{r.name}.order", orders, tuple(d.var.name for d in good))
-    return sorted(dims, key=lambda d: taken.index(d.var.name))
-
-
-def _data_loads(r: Computation) -> list[Load]:
-    return [a for a in r.accesses if a.dtype.is_float or len(r.accesses) < 3 or a.buffer.size > 1]
-
-
-def _depends(a: Load, d: Dim) -> bool:
-    return any(uses(i, d.var) for i in a.index)
-
-
 def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `plan` and `dot`; `<reduction>.block`, how many tiles of rows go by per
-    panel of columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
+    parameters: those of `vector`, `plan` and `dot`; `<reduction>.block`, how many tiles of rows go
+    by per panel of columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
     copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with the parameters of
     `transpose`; `<reduction>.parallel`.
     """
     r = kind.reduction
     assert r is not None
     d = dot(kind, at, choose)
-    p = plan(kind if d is None else replace(kind, vector=d.vector), at, choose)
+    kind = replace(kind, vector=vector(kind, at, choose) if d is None else d.vector)
+    p = plan(kind, at, choose)
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     if d is None:
         s = _stage_padding(s, r, p, at, choose)
     target, names = results(s, kind)
-    if d is not None:
-        lanes_last(s, r, d, target)
+    lanes_last(s, r, p.vector, target)
     outer, inner = _tile(s, p, names, r, at, choose)
     dims = (*p.batch, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
@@ -165,13 +84,14 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
             [loops[x] for x in p.batch],
         )
         multiply(s, d, column, [*outer, *order], at)
-        if outer:
-            s = write_across(s, kind, d, outer[-1], at)
+    if outer:
+        out, of = result_of(kind)
+        s = write_across(s, out, of[p.vector], outer[-1], at.machine)
     for name in inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
     work = math.prod(max(d.extent, 1) for d in r.dims)
-    if choose(f"{r.name}.parallel", (True, False), work >= PARALLEL_WORK):
+    if at.threads(choose, r.name, work >= PARALLEL_WORK):
         spread(s, outer)
     return s
 
@@ -280,7 +200,8 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
-    starts = start_apart(s, target, (*rows, column), [loops[d] for d in p.batch if d in loops])
+    between = [loops[d] for d in (*p.batch, *p.rows) if d in loops]
+    starts = start_apart(s, target, (*rows, column), between)
     order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:
         s.reorder(*order)
@@ -318,7 +239,7 @@ def pack_columns(
         if not choose(f"pack.{a.buffer.name}", (True, False), good):
             continue
         column = loops[p.vector]
-        order = [*outer, *(loops[d] for d in p.reduction)]
+        order = [*at.around, *outer, *(loops[d] for d in p.reduction)]
         order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
         names = indexing(s, a.buffer.name, existing(s, order))
         if names:

@@ -69,11 +69,13 @@ class RowData:
 
     streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
-    displace one another.
+    displace one another. crossing: cycles per step of the reduction and vector of results, for
+    results that leave the tile transposed.
     """
 
     streams: bool = False
     resident: int = 1 << 30
+    crossing: float = 0.0
 
 
 def resident_rows(pitch: int, l1: int) -> int:
@@ -88,13 +90,26 @@ def best(
     rows: Sequence[int], columns: int, lanes: int, registers: int, data: RowData = RowData()
 ) -> Tile:
     """The best of `candidates` by the model."""
+    return _best(rows, columns, lanes, registers, data)[1]
+
+
+def gain(
+    rows: Sequence[int], columns: int, lanes: int, registers: int, data: RowData = RowData()
+) -> float:
+    """What part of the multiply-adds that could issue are useful ones, with the best tile."""
+    return _best(rows, columns, lanes, registers, data)[0]
+
+
+def _best(
+    rows: Sequence[int], columns: int, lanes: int, registers: int, data: RowData
+) -> tuple[float, Tile]:
     found: tuple[float, Tile] | None = None
     for tile in candidates(rows, columns, lanes, registers):
         score = _score(rows, columns, tile, registers, data)
         if found is None or score > found[0] + 1e-9:
             found = (score, tile)
     assert found is not None
-    return found[1]
+    return found
 
 
 def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: RowData) -> float:
@@ -111,7 +126,7 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
     # loads share the cycles with the arithmetic, but not perfectly; the loop costs about a cycle.
     row = 0.1 if m <= data.resident else 0.5
     loads = row * (m * v if data.streams else m) + 0.5 * v
-    cycles = max(work / 2, 4.0) + loads + 1.0
+    cycles = max(work / 2, 4.0) + loads + 1.0 + data.crossing * work
     return useful * (work / 2) / cycles
 
 

@@ -1,0 +1,169 @@
+"""The roles of a reduction's dimensions in its register tiles: rows, columns, batch.
+
+The columns are vectors. They run along a dimension that is contiguous in the result, or along one
+of constant weights, which are packed; then a tile leaves its registers transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import permutations
+
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Load
+from tilewright.schedule.sketch.across import axis_of
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import (
+    Kind,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
+from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.tiles import RowData, Tile, choose_tile, gain, resident_rows
+
+MOST_ORDERED = 4  # loops over a reduction whose order is free
+CROSSED = 7.0  # cycles per vector of results that leaves its tile transposed
+BETTER = 1.05  # what results that are transposed must gain
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """batch: index every input. rows: give another row of the tile. vector: the columns. columns:
+    the reads along the vector dimension that every row shares; across: the others."""
+
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+    vector: Dim
+    columns: tuple[Load, ...]
+    across: tuple[Load, ...]
+    streams: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile."""
+
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+    vector: Dim
+    reduction: tuple[Dim, ...]
+    columns: tuple[Load, ...]
+    tile: Tile
+
+
+def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
+    """Roles and tile of a reduction that `classify` calls tiled.
+
+    parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
+    `<reduction>.order`, the loops over the reduction.
+    """
+    r, v = kind.reduction, kind.vector
+    assert r is not None and v is not None
+    roles = _roles(r, v)
+    shape = [d.extent for d in roles.rows], v.extent, _lanes(r, at), at.machine.registers
+    tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(roles, at))
+    reduction = reduction_dims(r)
+    if not at.exact:
+        reduction = _ordered(r, reduction, roles.across[0], choose)
+    return Plan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile)
+
+
+def vector(kind: Kind, at: Context, choose: Choices) -> Dim:
+    """The dimension of the columns.
+
+    parameter: `<reduction>.vector`, where there is a choice: the kind's own, which is contiguous in
+    the result, or one along which results leave their tiles transposed.
+    """
+    r, own = kind.reduction, kind.vector
+    assert r is not None and own is not None
+    others = [d for d in free_dims(r) if d is not own and _crosses(kind, d, at)]
+    if not others:
+        return own
+    gains = {d: _gain(r, d, at, crossed=d is not own) for d in (own, *others)}
+    top = max(others, key=lambda d: gains[d])
+    good = top if gains[top] > BETTER * gains[own] else own
+    by_name = {d.var.name: d for d in gains}
+    return by_name[choose(f"{r.name}.vector", tuple(by_name), good.var.name)]
+
+
+def result_of(kind: Kind) -> tuple[Load, dict[Dim, Dim]]:
+    """Where the kind's result goes, and its dimension by those of the reduction."""
+    r = kind.reduction
+    assert r is not None
+    o = (kind.epilogue or r).outputs[0]
+    dims = {d: d for d in free_dims(r)} if kind.epilogue is None else dict(kind.dims)
+    return Load(o.tensor, o.index), dims
+
+
+def _crosses(kind: Kind, d: Dim, at: Context) -> bool:
+    """Whether columns may run along `d` instead: what is read along it is packed, or contiguous in
+    what follows, and the result is transposed by an intrinsic."""
+    r, e = kind.reduction, kind.epilogue
+    assert r is not None
+    out, dims = result_of(kind)
+    loads = _data_loads(r)
+    along = [a for a in loads if _depends(a, d)]
+    packed = bool(along) and all(a.buffer in at.constants for a in along)
+    if not packed or len(along) == len(loads) or at.machine.transpose(out.dtype) is None:
+        return False
+    accumulated = r.outputs[0].tensor
+    after = [a for a in e.accesses if a.buffer is not accumulated] if e is not None else []
+    near = all(stride(address(a), dims[d].var) in (0, 1) for a in after)
+    return near and axis_of(out, dims[d]) is not None and stride(address(out), dims[d].var) != 1
+
+
+def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
+    roles, lanes = _roles(r, v), _lanes(r, at)
+    depth = math.prod(d.extent for d in reduction_dims(r))
+    data = _data(roles, at, CROSSED / depth if crossed else 0.0)
+    used = min(lanes, v.extent) / lanes
+    return used * gain([d.extent for d in roles.rows], v.extent, lanes, at.machine.registers, data)
+
+
+def _lanes(r: Computation, at: Context) -> int:
+    return at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
+
+
+def _roles(r: Computation, v: Dim) -> Roles:
+    free = [d for d in free_dims(r) if d is not v]
+    loads = _data_loads(r)
+    along = [a for a in loads if any(uses(i, v.var) for i in a.index)]
+    rows = [d for d in free if any(not _depends(a, d) for a in along)]
+    columns = tuple(a for a in along if any(not _depends(a, d) for d in rows))
+    if not rows and len(loads) == 1:
+        rows = free[-1:]
+    elif not rows:
+        columns = tuple(along)
+    across = [a for a in loads if a not in columns] or loads
+    batch = tuple(d for d in free if d not in rows)
+    streams = len(columns) < len(along)
+    return Roles(batch, tuple(rows), v, columns, tuple(across), streams)
+
+
+def _data(roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
+    first = roles.across[0]
+    pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
+    resident = resident_rows((pitch or 0) * first.dtype.itemsize, at.machine.l1)
+    return RowData(roles.streams, resident, crossing)
+
+
+def _ordered(r: Computation, dims: list[Dim], across: Load, choose: Choices) -> list[Dim]:
+    """The loops over the reduction, longest strides of the row operand outermost by default."""
+    good = sorted(dims, key=lambda d: -abs(stride(address(across), d.var) or 0))
+    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:MOST_ORDERED])]
+    if len(dims) > MOST_ORDERED or len(orders) < 2:
+        return good
+    taken = choose(f"{r.name}.order", orders, tuple(d.var.name for d in good))
+    return sorted(dims, key=lambda d: taken.index(d.var.name))
+
+
+def _data_loads(r: Computation) -> list[Load]:
+    return [a for a in r.accesses if a.dtype.is_float or len(r.accesses) < 3 or a.buffer.size > 1]
+
+
+def _depends(a: Load, d: Dim) -> bool:
+    return any(uses(i, d.var) for i in a.index)

@@ -1,0 +1,69 @@
+"""Vectors along other dimensions than the result's rows: offered where they can be, and right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.schedule.sketch.test_sketches import Small, native
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.laws import follow
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.verify import verify
+from tilewright.schedule.sketch import Context, sketches
+from tilewright.testing.random_kernels import plain
+
+
+def convolution(
+    depth: int, size: tuple[int, int], width: int, residual: bool = False
+) -> tuple[list[Computation], Buffer]:
+    """3x3 with channels first, a map behind it; the weights."""
+    x, w = Buffer("X", (depth, *size), float32), Buffer("W", (width, depth, 3, 3), float32)
+    t, y = (Buffer(n, (width, *size), float32) for n in "TY")
+    b = Buffer("B", (width, *size) if residual else (width,), float32)
+
+    def value(m, h, v, c, i, j):
+        return padded(x, (c, h + i - 1, v + j - 1), 0.0) * w[m, c, i, j]
+
+    total = reduce_("conv", t, (depth, 3, 3), "add", value)
+    behind = map_("y", y, lambda m, h, v: t[m, h, v] + (b[m, h, v] if residual else b[m]))
+    aligned = follow(total, behind)
+    assert aligned is not None
+    return [total, aligned], w
+
+
+@pytest.mark.parametrize("size", [(5, 6), (3, 13), (7, 4)], ids=str)
+@pytest.mark.parametrize("width", [8, 11])
+def test_both_choices_agree(size, width, results):
+    computations, w = convolution(3, size, width)
+    kernel = plain(computations)
+    want = results(kernel)
+    sketch = sketches(kernel, computations, Context(Small(), {w}))[0]
+    (parameter,) = (p for p in sketch.default().parameters if p.name == "conv.vector")
+    for name in parameter.candidates:
+        after = sketch.at({"conv.vector": name}).schedule.kernel
+        verify(after)
+        assert ("transpose(" in repr(after)) == (name != parameter.candidates[0])
+        for a, *both in zip(want, results(after), native(after), strict=True):
+            for b in both:
+                np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def test_whole_vectors_of_channels_are_better_than_rows_that_are_not():
+    for size, width, across in (((7, 5), 16, True), ((6, 16), 9, False)):
+        computations, w = convolution(6, size, width)
+        sketch = sketches(plain(computations), computations, Context(Small(), {w}))[0]
+        assert ("transpose(" in repr(sketch.default().schedule.kernel)) == across
+
+
+def test_no_choice_where_other_operands_lie_along_the_rows():
+    for residual, constant in ((True, True), (False, False)):
+        computations, w = convolution(6, (7, 5), 16, residual)
+        at = Context(Small(), {w} if constant else ())
+        sketch = sketches(plain(computations), computations, at)[0]
+        assert "conv.vector" not in sketch.default().values
+        with pytest.raises(ScheduleError, match=r"no parameter conv\.vector"):
+            sketch.at({"conv.vector": "m"})
