@@ -357,20 +357,25 @@ def as_expr(value: Any, dtype: DType) -> Expr:
 def const(value: Any, dtype: DType = INDEX) -> Const:
     """A constant, converted to the Python type that belongs to `dtype`.
 
-    Raises InputError for what is no number, and for a fraction where `dtype` has integers only.
+    Raises InputError for what is no number, for a fraction where `dtype` has integers only, and
+    for a number that an integer or bool `dtype` has not: nothing wraps around unsaid.
     """
     try:
-        if dtype.is_bool:
-            return Const(bool(value), dtype)
-        if dtype.is_int:
-            if int(value) != value:
-                raise ValueError(value)
-            return Const(int(value), dtype)
-        return Const(complex(value) if dtype.is_complex else float(value), dtype)
+        if not (dtype.is_int or dtype.is_bool):
+            return Const(complex(value) if dtype.is_complex else float(value), dtype)
+        whole = int(value)
+        if whole != value:
+            raise ValueError(value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{value!r} is no {dtype}", hint="cast the other operand, or write another constant"
         ) from None
+    if not dtype.min <= whole <= dtype.max:
+        raise InputError(
+            f"{value!r} is out of the range of {dtype}, {dtype.min} to {dtype.max}",
+            hint="cast the other operand to a wider dtype first, as in x.astype('int32')",
+        )
+    return Const(bool(whole) if dtype.is_bool else whole, dtype)
 
 
 def var(name: str, dtype: DType = INDEX) -> Var:

@@ -128,7 +128,10 @@ def _typed(f: Callable[[Expr, Expr], Expr]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Expr:
         known = a if isinstance(a, Expr) else b
         if not isinstance(known, Expr):
-            raise InputError(f"{a!r} and {b!r}: one of them has to be an expression")
+            raise InputError(
+                f"{a!r} and {b!r} are both numbers",
+                hint="one of them has to be an expression, which says the dtype",
+            )
         return f(as_expr(a, known.dtype), as_expr(b, known.dtype))
 
     return apply
@@ -202,19 +205,22 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     (TW-SYNTAX) for anything else.
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(as_text(text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"this is no expression: {error}", code="TW-SYNTAX") from None
+        raise _refusal(f"this is no expression: {error}") from None
     bound = {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
     for node in ast.walk(tree):
         at = f"line {getattr(node, 'lineno', 1)}"
         if not isinstance(node, _ALLOWED):
             what = type(node).__name__
-            raise InputError(f"{what} is not allowed in a printed form", code="TW-SYNTAX", where=at)
+            hint = "write calls, lambdas, subscripts, tuples, lists, numbers and operators"
+            raise _refusal(f"{what} is not allowed in a printed form", at, hint)
         if not isinstance(_applied(node), _APPLIED):
-            raise InputError("only what has a name is applied", code="TW-SYNTAX", where=at)
+            hint = "call or index a word, a call or a subscript"
+            raise _refusal("only what has a name is applied", at, hint)
         if isinstance(node, ast.Name) and node.id not in bound and node.id not in names:
-            raise InputError(f"unknown name {node.id!r}", code="TW-SYNTAX", where=at)
+            hint = "the notation's own words and the parameters of lambdas are known"
+            raise _refusal(f"unknown name {node.id!r}", at, hint)
     try:
         code = compile(tree, "<printed form>", "eval")
         return eval(code, {"__builtins__": {}, **names})
@@ -227,4 +233,22 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         ZeroDivisionError,
         NameError,
     ) as error:
-        raise InputError(f"this has no meaning: {error}", code="TW-SYNTAX") from error
+        raise _refusal(f"this has no meaning: {error}") from error
+
+
+def as_text(given: Any) -> str:
+    """`given`, if it is text. Raises InputError (TW-SYNTAX) for anything else."""
+    if isinstance(given, str):
+        return given
+    shown = repr(given)
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+    raise _refusal(
+        f"expected the text of a printed form, found {shown} ({type(given).__name__})",
+        hint="give the text that show() returned",
+    )
+
+
+def _refusal(
+    message: str, where: str = "printed form", hint: str = "write it as show() prints it"
+) -> InputError:
+    return InputError(message, code="TW-SYNTAX", where=where, hint=hint)

@@ -110,7 +110,9 @@ def build(
     if isinstance(program, Kernel):
         return Function(program, target, threads)
     if not isinstance(program, n.Lambda):
-        raise InputError(f"{program!r} is no program", hint="as fun(lambda x: ..., f32[n])")
+        raise InputError(
+            f"{program!r} is no program", hint="as fun(lambda x: ..., f32[n])", where="lift"
+        )
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
@@ -140,7 +142,9 @@ class Symbolic:
         function = self._at(tuple(sizes.items()))
         if isinstance(function, Symbolic):
             missing = ", ".join(v.name for v in length_variables(self.program) if v not in sizes)
-            raise InputError(f"the arrays do not tell {missing}", hint="give build its sizes=")
+            raise InputError(
+                f"the arrays do not tell {missing}", hint="give build its sizes=", where="build"
+            )
         function(*arrays)
 
 
@@ -152,7 +156,9 @@ def show(what: n.Part | Computation, width: int = 100) -> str:
     if isinstance(what, Computation):
         return express.show(what)
     if not isinstance(what, n.Part):
-        raise InputError(f"{what!r} is no program", hint="as fun(lambda x: ..., f32[n])")
+        raise InputError(
+            f"{what!r} is no program", hint="as fun(lambda x: ..., f32[n])", where="lift"
+        )
     return show_lines(what, width)
 
 
@@ -161,7 +167,7 @@ def computation(what: str | n.Lambda) -> Computation:
 
     Raises UnsupportedError for a program that is several.
     """
-    return express.parse(what if isinstance(what, str) else show_lines(what))
+    return express.parse(show_lines(what) if isinstance(what, n.Part) else what)
 
 
 def _plain(normal: Normal) -> Kernel:

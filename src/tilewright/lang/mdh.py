@@ -101,7 +101,9 @@ def build(
     first = expressions[0] if expressions else None
     if isinstance(first, Schedule | Kernel):
         if len(expressions) > 1:
-            raise InputError("one schedule makes one function")
+            raise InputError(
+                "one schedule makes one function", where="build", hint="build each by itself"
+            )
         return Function(first.kernel if isinstance(first, Schedule) else first, target, threads)
     computations = [c for c in expressions if isinstance(c, Computation)]
     plain = target == "interp" or target in simulators()
@@ -111,13 +113,17 @@ def build(
 
 def _interface(expressions: tuple[Computation, ...]) -> tuple[list[Buffer], list[Buffer]]:
     if not expressions:
-        raise InputError("no expression was given")
+        raise InputError(
+            "no expression was given", where="mdh", hint="give at least one expression"
+        )
     made = dict.fromkeys(o.tensor for c in expressions for o in c.outputs)
     read = dict.fromkeys(b for c in expressions for b in c.inputs)
     seen: dict[str, Buffer] = {}
     for b in (*read, *made):
         if seen.setdefault(b.name, b) is not b:
-            raise InputError(f"two tensors are called {b.name}", hint="Name one differently")
+            raise InputError(
+                f"two tensors are called {b.name}", hint="Name one differently", where="mdh"
+            )
     return [b for b in read if b not in made], [b for b in made if b not in read]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tilewright.base.errors import InputError
 from tilewright.notation.lift.infer import infer
 from tilewright.notation.lift.patterns import SCOPE, parse
 from tilewright.notation.lift.sizes import named
+from tilewright.notation.lift.types import lengths
 
 F32 = "f32[m, n]"
 # (body over x: f32[m, n] and v: f32[n], type of the result, conditions)
@@ -95,10 +98,17 @@ def test_parameters_need_types() -> None:
         SCOPE["fun"](lambda x: x, SCOPE["f32"], SCOPE["f32"])
 
 
+@pytest.mark.parametrize("names", ["1a", "a a", "a-b", "for", 3, None], ids=repr)
+def test_names_of_lengths(names: Any) -> None:
+    with pytest.raises(InputError, match=r"length: .* (no length|twice|no text)") as raised:
+        lengths(names)
+    assert raised.value.hint
+
+
 def test_what_is_no_length_or_size_is_refused() -> None:
     with pytest.raises(InputError, match=r"an array has the length -3"):
         SCOPE["f32"][-3]
-    with pytest.raises(InputError, match=r"2\.5 is no int64"):
+    with pytest.raises(InputError, match=r"2\.5 is no length"):
         SCOPE["f32"][2.5]
     for size in (-3, "3"):
         with pytest.raises(InputError, match=rf"length m: the size {size!r} is none"):

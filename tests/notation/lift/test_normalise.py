@@ -10,6 +10,7 @@ import pytest
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
+from tilewright.lang import lift
 from tilewright.notation.lift.interp import interpret
 from tilewright.notation.lift.normalise import Normal, normalise
 from tilewright.notation.lift.patterns import parse
@@ -79,7 +80,7 @@ def test_a_fold_that_combines_nothing_is_refused() -> None:
     text = "fun(lambda x: x | Reduce(lambda a, e: a * 2.0 + exp(e), 0.0), f32[8])"
     with pytest.raises(InputError, match=r"not neutral|not associative") as error:
         normalise(parse(text), {})
-    assert error.value.code == "TW-LIFT-LAW"
+    assert error.value.code == "TW-OPERATOR"
     text = "fun(lambda x: x | Reduce(lambda a, e: i64(e) + a * a, 0), f32[8])"
     with pytest.raises(UnsupportedError, match=r"no combine operator.*ReduceSeq"):
         normalise(parse(text), {})
@@ -96,3 +97,48 @@ def test_an_operator_of_ones_own_must_keep_the_laws() -> None:
     assert c.reducer is not None and c.reducer.commutative
     with pytest.raises(InputError, match=r"\(0, 0\) is not neutral"):
         normalise(pairs("a[0] - b[0]"), {})
+
+
+STARTS: dict[str, str] = {
+    "sum": "Reduce(add, 5)",
+    "product": "Reduce(mul, 3)",
+    "maximum": "Reduce(max, 4)",
+    "bits": "Reduce(xor, 5)",
+    "scan": "Scan(add, 5)",
+    "runs": "PartRed(add, 5, 4)",
+    "rows": "Split(4) | Map(Reduce(add, 2)) | Join | Reduce(add, 3)",
+    "tree": "Split(4) | Map(Reduce(add, 2)) | Join | Reduce(mul, 3)",
+    "columns": "Split(2) | Reduce(lambda a, r: Zip(a, r) | Map(add), Fill(1, 2)) | Join",
+    "tuple": "Reduce(lambda a, e: Tuple(a[0] + e, a[1] * e), Tuple(2, 3))",
+}
+
+
+@pytest.mark.parametrize("how", STARTS)
+def test_a_start_that_is_not_neutral_counts_once(how: str) -> None:
+    program = parse(f"fun(lambda x: x | {STARTS[how]}, i64[8])")
+    x = np.array([3, -1, 4, 1, -5, 9, 2, -6])
+    wanted = interpret(program, x)
+    for target in ("cpu", "interp"):
+        for way in (program, parse(repr(program).replace("Reduce(", "ReduceSeq("))):
+            got = [np.empty_like(w) for w in wanted]
+            lift.build(way, target)(x, *got)
+            for one, other in zip(wanted, got, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_components_that_need_one_another() -> None:
+    """The first component of the next pair reads the second of the last: no sum by itself."""
+    steps = "lambda a, e: Tuple(a[0] + a[1], a[1] + e), Tuple(0, 0)"
+    x = np.arange(1, 9)
+    with pytest.raises(UnsupportedError, match=r"no combine operator.*ReduceSeq"):
+        normalise(parse(f"fun(lambda x: x | Reduce({steps}), i64[8])"), {})
+    first, second = (np.empty(1, np.int64) for _ in range(2))
+    lift.build(parse(f"fun(lambda x: x | ReduceSeq({steps}), i64[8])"))(x, first, second)
+    assert (first[0], second[0]) == (np.cumsum(x)[:-1].sum(), x.sum())
+
+
+@pytest.mark.parametrize("op", ["sub", "lambda a, b: a * 2 + b", "lambda a, b: b"])
+def test_no_operator_is_believed(op: str) -> None:
+    with pytest.raises(InputError, match=r"not (neutral|associative), at") as raised:
+        normalise(parse(f"fun(lambda x: x | Reduce({op}, 0), i64[8])"), {})
+    assert "ReduceSeq" in str(raised.value.hint)

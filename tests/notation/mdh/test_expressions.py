@@ -149,10 +149,10 @@ def test_an_operator_that_does_not_commute_over_two_dimensions() -> None:
 
 def test_an_operator_that_is_not_associative() -> None:
     mean = pw_custom_func(lambda a, b: (a + b) * 0.5, identity=0.0, name="mean")
-    with pytest.raises(VerifyError, match="mean combines no homomorphism: its identity"):
+    with pytest.raises(InputError, match=r"operator mean: its identity 0\.0 is not neutral"):
         ROW @ md_hom[4, 6](same, (cc, pw(mean))) @ X
     odd = pw_custom_func(lambda a, b: a + b + a * a * b, identity=0.0, name="odd")
-    with pytest.raises(VerifyError, match=r"odd .* not associative, at -2\.5, -2\.5"):
+    with pytest.raises(InputError, match=r"odd: it is not associative, at -2\.5, -2\.5"):
         ROW @ md_hom[4, 6](same, (cc, pw(odd))) @ X
 
 
@@ -163,12 +163,19 @@ def test_a_commutativity_that_does_not_hold() -> None:
         commutative=True,
         name="left",
     )
-    with pytest.raises(VerifyError, match=r"left .* does not commute, at"):
+    with pytest.raises(InputError, match=r"left: it does not commute, at"):
         ROW @ md_hom[4, 6](same, (cc, pw(left))) @ X
 
 
+@pytest.mark.parametrize("function", [lambda a: a, lambda a, b, c: a, 3], ids=["1", "3", "none"])
+def test_the_function_of_an_operator_takes_two(function: Any) -> None:
+    with pytest.raises(InputError, match="function") as raised:
+        pw_custom_func(function, identity=0.0)
+    assert raised.value.code == "TW-OPERATOR" and raised.value.hint
+
+
 def test_the_number_of_components() -> None:
-    with pytest.raises(VerifyError, match=r"argmax combines 2 component\(s\)"):
+    with pytest.raises(InputError, match=r"argmax: it combines 2 component\(s\), 1 given"):
         ROW @ md_hom[4, 6](same, (cc, pw(argmax))) @ X
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
 from tilewright.lang.mdh import equal, parse, show
 from tilewright.testing.computations import computations
@@ -21,5 +21,5 @@ def test_text_both_ways(c: Computation) -> None:
 
 
 def test_only_a_computation_is_shown() -> None:
-    with pytest.raises(UnsupportedError, match="3 is no Computation"):
+    with pytest.raises(InputError, match="expected a Computation, found a int"):
         show(3)  # type: ignore[arg-type]

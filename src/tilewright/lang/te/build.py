@@ -57,6 +57,7 @@ def build(
         raise ScheduleError(
             "auto=True schedules everything, but this schedule has lines of its own",
             hint="build a fresh create_schedule(...)",
+            where="build",
         )
 
     def make(sizes: Mapping[Var, int]) -> Function:
@@ -93,7 +94,9 @@ def _by_sketches(
 
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if not isinstance(s, Schedule):
-        raise InputError(f"{s!r} is no schedule", hint="make one with create_schedule(C.op)")
+        raise InputError(
+            f"{s!r} is no schedule", hint="make one with create_schedule(C.op)", where="schedule"
+        )
     if not isinstance(args, Sequence):
         raise InputError(
             f"the arguments are {args!r}", where="args", hint="a list of tensors: [A, B, C]"
@@ -101,7 +104,11 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     given = tuple(args)
     for t in given:
         if not isinstance(t, Tensor):
-            raise InputError(f"the argument {t!r} is no tensor", where="args")
+            raise InputError(
+                f"the argument {t!r} is no tensor",
+                where="args",
+                hint="a list of tensors: [A, B, C]",
+            )
     outputs = [isinstance(t.op, Placeholder) for t in given]
     if outputs != sorted(outputs, reverse=True):
         raise InputError(
@@ -111,7 +118,11 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
         )
     missing = [t.name for t in (*s.inputs, *s.outputs) if t not in given]
     if missing:
-        raise InputError(f"{', '.join(missing)} is not among the arguments", where="args")
+        raise InputError(
+            f"{', '.join(missing)} is not among the arguments",
+            where="args",
+            hint="give every input and every output",
+        )
     return given
 
 
@@ -129,13 +140,18 @@ class Specialising:
                 raise InputError(
                     f"no argument has {v.name} as an extent by itself, so it cannot be known",
                     where="args",
+                    hint="give some placeholder this extent, or lower with sizes={n: 64}",
                 )
 
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per parameter. Raises InputError for shapes that do not fit."""
         if len(arrays) != len(self.params):
             names = ", ".join(t.name for t in self.params)
-            raise InputError(f"{len(arrays)} arrays given, {len(self.params)} expected: {names}")
+            raise InputError(
+                f"{len(arrays)} arrays given, {len(self.params)} expected: {names}",
+                where="call",
+                hint="inputs come first, outputs last",
+            )
         self.at(self._values(arrays))(*arrays)
 
     def at(self, sizes: Mapping[Var, int]) -> Function:
@@ -153,7 +169,11 @@ class Specialising:
         for t, a in zip(self.params, arrays, strict=True):
             shape = getattr(a, "shape", ())
             if len(shape) != t.ndim:
-                raise InputError(f"{t!r} was given an array of shape {tuple(shape)}", where=t.name)
+                raise InputError(
+                    f"{t!r} was given an array of shape {tuple(shape)}",
+                    where=t.name,
+                    hint=f"it has {t.ndim} dimension(s)",
+                )
             for e, n in zip(t.shape, shape, strict=True):
                 if isinstance(e, Var):
                     sizes.setdefault(e, int(n))
@@ -163,7 +183,9 @@ class Specialising:
             if tuple(a.shape) != expected:
                 values = ", ".join(f"{v.name} = {n}" for v, n in sizes.items())
                 raise InputError(
-                    f"expected shape {expected} where {values}, got {tuple(a.shape)}", where=t.name
+                    f"expected shape {expected} where {values}, got {tuple(a.shape)}",
+                    where=t.name,
+                    hint="one size has one value in all arguments",
                 )
         return sizes
 

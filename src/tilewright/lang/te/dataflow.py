@@ -108,7 +108,9 @@ def _extents(stage: Stage, op: Compute, line: Line) -> dict[Handle, int]:
     for a in op.reduce_axis:
         if not isinstance(a.extent, int):
             raise ScheduleError(
-                f"the extent {a.extent!r} of {a.name} is not known", where=str(line)
+                f"the extent {a.extent!r} of {a.name} is not known",
+                where=str(line),
+                hint="a fixed extent is needed here",
             )
         known[a] = a.extent
     for r in stage.relations:

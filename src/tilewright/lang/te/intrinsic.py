@@ -19,7 +19,11 @@ def decl_tensor_intrinsic(op: Compute | Tensor, lower: Lower, **options: Any) ->
     """
     of = op.op if isinstance(op, Tensor) else op
     if not isinstance(of, Compute):
-        raise InputError(f"{op!r} is no compute", where="decl_tensor_intrinsic")
+        raise InputError(
+            f"{op!r} is no compute",
+            where="decl_tensor_intrinsic",
+            hint="give the .op of a tensor made by compute",
+        )
     return intrinsic.decl_tensor_intrinsic(computation(of), lower, **options)
 
 

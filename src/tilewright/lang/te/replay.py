@@ -108,11 +108,13 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
             raise ScheduleError(
                 f"{attach.loop} is no loop of {attach.stage.name} any more",
                 hint=f"its loops are {', '.join(x.name for x in attach.stage.leaves)}",
+                where=str(attach.line),
             )
         if not consumer.buffers:
             raise ScheduleError(
                 f"{attach.stage.name} is computed inline and has no loops",
                 hint="place it in a stage that reads that one",
+                where=str(attach.line),
             )
         at = attach.stage.leaves.index(attach.loop)
         around = [x for x in attach.stage.leaves[: at + 1] if x in consumer.names]

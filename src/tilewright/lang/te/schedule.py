@@ -64,7 +64,11 @@ class Schedule:
         if given is not None:
             stages = [self[r] for r in given]
         if not stages:
-            raise ScheduleError(f"nothing reads {tensor.name}", where=str(line))
+            raise ScheduleError(
+                f"nothing reads {tensor.name}",
+                where=str(line),
+                hint="read it in a compute, or cache what is read",
+            )
         label = name or (assigned() or [f"{tensor.name}.{scope}"])[0]
         made, op = dataflow.cached(tensor, label, scope)
         for stage in stages:
@@ -181,7 +185,11 @@ def create_schedule(ops: Any) -> Schedule:
     outputs: dict[Tensor, None] = {}
     for o in given:
         if not isinstance(o, Tensor) and not hasattr(o, "outputs"):
-            raise InputError(f"{o!r} is no tensor", where="create_schedule")
+            raise InputError(
+                f"{o!r} is no tensor",
+                where="create_schedule",
+                hint="give C.op or C, or a list of them",
+            )
         outputs |= dict.fromkeys((o,) if isinstance(o, Tensor) else o.outputs)
     if not outputs:
         raise InputError(
@@ -189,7 +197,11 @@ def create_schedule(ops: Any) -> Schedule:
         )
     for t in outputs:
         if isinstance(t.op, Placeholder):
-            raise InputError(f"{t.name} is given by the caller", where="create_schedule")
+            raise InputError(
+                f"{t.name} is given by the caller",
+                where="create_schedule",
+                hint="schedule what is computed: the tensor of a compute",
+            )
     for op in order(outputs):
         if isinstance(op, Compute):
             check_static(op)

@@ -64,6 +64,7 @@ class Code:
                 f"a loop on {kind} is inside another one",
                 code="TW-LIFT-NEST",
                 hint="Use another dimension, or MapSeq",
+                where=f"loop on {kind}",
             )
         v = Var(self.fresh(_LETTERS[min(len(self.kinds), len(_LETTERS) - 1)]), INDEX)
         self.bounds[v] = (0, length - 1)
@@ -108,7 +109,7 @@ class Code:
         assert isinstance(place, Load)
         if value is place:
             return
-        step = step_of(value, place)
+        step = step_of(value, place, frozenset({place.buffer}))
         if step is None:
             self.emit(Store(place.buffer, place.index, value))
         else:

@@ -133,7 +133,12 @@ def _map_loop(u: Use) -> View:
     if isinstance(u.f, n.MapGlb | n.MapWrg | n.MapLcl):
         kind = f"{kind}.{'xyz'[u.f.dim]}"
     if isinstance(u.f, n.MapLcl) and not any(k.startswith("blockIdx") for k in u.code.kinds):
-        raise InputError("MapLcl is not inside MapWrg", code="TW-LIFT-NEST", where=repr(u.f))
+        raise InputError(
+            "MapLcl is not inside MapWrg",
+            code="TW-LIFT-NEST",
+            where=repr(u.f),
+            hint="put it into the function of a MapWrg",
+        )
     return _loop(u, kind, u.x)
 
 

@@ -89,7 +89,11 @@ class Derivation:
 
     def _rule(self, name: str) -> Rule:
         if name not in self.rules:
-            raise InputError(f"there is no rule {name!r}", hint=f"Known: {', '.join(self.rules)}")
+            raise InputError(
+                f"there is no rule {name!r}",
+                hint=f"Known: {', '.join(self.rules)}",
+                where="derivation",
+            )
         return self.rules[name]
 
     def __str__(self) -> str:
@@ -125,7 +129,9 @@ def replay(text: str, rules: Rules, program: Lambda | None = None, given: Given 
     if program is None:
         parsed = parse(start)
         if not isinstance(parsed, Lambda):
-            raise InputError(f"{start!r} is no program", hint="give the program to start with")
+            raise InputError(
+                f"{start!r} is no program", hint="give the program to start with", where="replay"
+            )
         program = parsed
     now = derive(program, rules, given)
     for n, (rule, path, sizes) in enumerate(steps):
@@ -148,7 +154,11 @@ def _read(text: str) -> tuple[str, list[tuple[str, Path, dict[str, int]]]]:
             steps.append((str(step["rule"]), parse_path(step["at"]), sizes))
         return str(whole["start"]), steps
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"this is no derivation: {error}") from None
+        raise InputError(
+            f"this is no derivation: {error}",
+            where="replay",
+            hint="give the text of Derivation.to_json()",
+        ) from None
 
 
 def places(program: Fun) -> Iterator[Site]:

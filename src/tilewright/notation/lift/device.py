@@ -66,10 +66,16 @@ def operator(name: str, dtype: DType, *sizes: int) -> DeviceOp:
     """
     table = operators(dtype)
     if name not in table:
-        raise InputError(f"there is no operator {name!r}", hint=f"Known: {', '.join(table)}")
+        raise InputError(
+            f"there is no operator {name!r}", hint=f"Known: {', '.join(table)}", where="device"
+        )
     schema = table[name]
     if len(sizes) != schema.sizes:
-        raise InputError(f"{name} has {schema.sizes} sizes, not {len(sizes)}")
+        raise InputError(
+            f"{name} has {schema.sizes} sizes, not {len(sizes)}",
+            where="device",
+            hint="give one number per size of the operator",
+        )
     general = schema.at(*map(const, sizes))
     return DeviceOp(device_name(name, sizes), sizes, key(general.meaning))
 

@@ -82,10 +82,18 @@ def parse(text: str) -> Computation:
     """
     program = parse_program(text)
     if not isinstance(program, n.Lambda):
-        raise UnsupportedError("this is no program: its parameters have no types")
+        raise UnsupportedError(
+            "this is no program: its parameters have no types",
+            where="printed form",
+            hint="as in fun(lambda x: ..., f32[8])",
+        )
     found = normalise(program, {}).computations
     if len(found) != 1:
-        raise UnsupportedError(f"this program is {len(found)} Computations, not one")
+        raise UnsupportedError(
+            f"this program is {len(found)} Computations, not one",
+            where="printed form",
+            hint="normalise gives all of them",
+        )
     return found[0]
 
 
@@ -338,4 +346,8 @@ def _without(root: Expr, stop: set[Expr]) -> set[Var]:
 
 
 def _no_form(c: Computation, reason: str) -> UnsupportedError:
-    return UnsupportedError(f"no Lift program: {reason}", where=f"computation {c.name}")
+    return UnsupportedError(
+        f"no Lift program: {reason}",
+        where=f"computation {c.name}",
+        hint="print it with repr, or in another notation",
+    )

@@ -57,9 +57,17 @@ def row(f: IndexFun) -> IndexRow:
     found = INDEX_FUNCTIONS.get(f.name)
     if found is None:
         known = ", ".join(INDEX_FUNCTIONS)
-        raise InputError(f"there is no index function {f.name!r}", hint=f"Known: {known}")
+        raise InputError(
+            f"there is no index function {f.name!r}",
+            hint=f"Known: {known}",
+            where="Gather, Scatter",
+        )
     if len(f.args) != found.arity:
-        raise InputError(f"index function {f.name} takes {found.arity} numbers, not {len(f.args)}")
+        raise InputError(
+            f"index function {f.name} takes {found.arity} numbers, not {len(f.args)}",
+            where="Gather, Scatter",
+            hint="as in Gather('reverse') or Gather('stride', 4)",
+        )
     return found
 
 

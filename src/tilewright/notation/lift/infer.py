@@ -44,7 +44,10 @@ def infer(program: n.Part, env: Mapping[n.Param, Type] | None = None) -> Typing:
         return Typing((), type_of(program, scope), tuple(scope.conditions))
     if not isinstance(program, n.Lambda):
         raise InputError(
-            "the types of its arguments are not known", code="TW-LIFT-TYPE", where=brief(program)
+            "the types of its arguments are not known",
+            code="TW-LIFT-TYPE",
+            where=brief(program),
+            hint="make it a program: fun(lambda x: ..., f32[n])",
         )
     types = tuple(_param(p, scope) for p in program.params)
     return Typing(types, result(program, types, scope), tuple(scope.conditions))
@@ -138,6 +141,7 @@ def _param(p: n.Param, scope: Scope) -> Type:
             f"the type of {p.name} is not known",
             code="TW-LIFT-TYPE",
             hint="Give the parameters of the program their types",
+            where=f"parameter {p.name}",
         )
     return found
 

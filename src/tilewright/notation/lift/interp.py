@@ -33,7 +33,12 @@ def interpret(program: n.Lambda, *inputs: Any) -> tuple[Any, ...]:
     arrays = [np.asarray(a) for a in inputs]
     types = tuple(p.type for p in program.params if p.type is not None)
     if len(types) != len(program.params):
-        raise InputError("the parameters of the program need types", code="TW-LIFT-TYPE")
+        raise InputError(
+            "the parameters of the program need types",
+            code="TW-LIFT-TYPE",
+            where="interpret",
+            hint="as in fun(lambda x: ..., f32[n])",
+        )
     sizes = sizes_of(types, [a.shape for a in arrays])
     fixed, typing = specialised(program, sizes)
     places = iter(arrays)
@@ -42,7 +47,11 @@ def interpret(program: n.Lambda, *inputs: Any) -> tuple[Any, ...]:
         mine = [next(places) for _ in leaves(t)]
         for leaf, array in zip(leaves(t), mine, strict=True):
             if array.dtype != leaf.dtype.numpy:
-                raise InputError(f"expected {leaf.dtype}, found {array.dtype}")
+                raise InputError(
+                    f"expected {leaf.dtype}, found {array.dtype}",
+                    where="interpret",
+                    hint=f"convert it: .astype('{leaf.dtype}')",
+                )
         values.append(_nested(t, mine))
     return _flat(typing.result, _Scope({}).call(fixed, values))
 

@@ -10,6 +10,7 @@ reductions: `--math` says what reassociating them may cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 from tilewright.compute.reducer import reducer
@@ -38,7 +39,10 @@ from tilewright.notation.lift.nodes import (
 from tilewright.notation.lift.types import Array, Scalar, TupleType, Type
 
 # Built-in operators that are associative and commutative, with the reducer of the same meaning.
-REDUCERS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "and_": "and", "or_": "or"}
+REDUCERS = {name: name for name in ("add", "mul", "max", "min", "xor")} | {
+    "and_": "and",
+    "or_": "or",
+}
 # The polynomial ones; of the others, a component that mixes several variables proves nothing.
 _RING = ("add", "sub", "mul", "neg", "id")
 
@@ -186,7 +190,7 @@ def _polynomial(e: Expr, env: dict[Expr, Expr]) -> Expr:
     match e:
         case Var():
             return env[e]
-        case Const(value) if isinstance(value, int) or value == int(value.real):
+        case Const(value) if _is_whole(value):
             return const(int(value.real))
         case Add(lhs, rhs) | Sub(lhs, rhs) | Mul(lhs, rhs):
             return type(e)(_polynomial(lhs, env), _polynomial(rhs, env))
@@ -195,13 +199,17 @@ def _polynomial(e: Expr, env: dict[Expr, Expr]) -> Expr:
     raise _Unknown
 
 
+def _is_whole(value: complex) -> bool:
+    return isfinite(value.real) and value == int(value.real)
+
+
 def _evaluate(term: Term, env: dict[Param, Value]) -> Value:
     match term:
         case Param():
             if term not in env:
                 raise _Unknown
             return env[term]
-        case Literal(value, dtype) if dtype.is_int or value == int(value):
+        case Literal(value) if _is_whole(value):
             return const(int(value))
         case Tuple(items):
             return tuple(_evaluate(i, env) for i in items)

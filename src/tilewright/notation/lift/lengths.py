@@ -78,6 +78,7 @@ def evaluate(n: Length, sizes: Sizes) -> int:
             f"the length {show(n)} is {total}, not a whole number",
             code="TW-LIFT-LENGTH",
             hint="Choose sizes that the splits divide",
+            where=f"length {show(n)}",
         )
     return int(total)
 
@@ -94,7 +95,12 @@ def _atom(atom: Expr, n: Length, sizes: Sizes) -> int:
         return sizes[atom]
     value = evaluate(atom, sizes)
     if value == 0:
-        raise InputError(f"{show(n)} divides by 0", code="TW-LIFT-LENGTH")
+        raise InputError(
+            f"{show(n)} divides by 0",
+            code="TW-LIFT-LENGTH",
+            where=f"length {show(n)}",
+            hint="choose sizes that make no divisor 0",
+        )
     return value
 
 

@@ -55,7 +55,11 @@ def nbytes(t: Type) -> int:
             return sum(map(nbytes, items))
         case Array(item, n):
             return evaluate(n, {}) * nbytes(item)
-    raise InputError(f"{t!r} has no size")
+    raise InputError(
+        f"{t!r} has no size",
+        where="memory",
+        hint="specialise the program first: every length a number",
+    )
 
 
 def resident(program: Fun, space: str = "chip") -> int:

@@ -65,7 +65,7 @@ from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
 from tilewright.base.errors import InputError
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.ir.node import Node
 from tilewright.notation.lift.types import Length, Type
 
@@ -148,6 +148,7 @@ class Term(Part):
             raise InputError(
                 f"a component is chosen by a number, not by {position!r}",
                 hint="At(i)(x) is element i of an array",
+                where="component of a tuple",
             )
         return Get(position)(self)
 
@@ -425,12 +426,20 @@ def as_term(value: Any) -> Term:
     if isinstance(value, bool):
         return Literal(value, bool_)
     if isinstance(value, int):
-        return Literal(value, int64)
+        return literal(value, int64)
     if isinstance(value, float):
         return Literal(value, float32)
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
-        return Literal(value.item(), dtype_of(value.dtype))
-    raise InputError(f"{value!r} is no value of Lift", hint="Give a term, a tuple or a number")
+        return literal(value.item(), dtype_of(value.dtype))
+    raise InputError(
+        f"{value!r} is no value of Lift", hint="Give a term, a tuple or a number", where="term"
+    )
+
+
+def literal(value: int | float | bool, dtype: DType) -> Literal:
+    """A number of a dtype. Raises InputError for one that the dtype has not."""
+    const(value, dtype)
+    return Literal(value, dtype)
 
 
 def as_fun(f: Any) -> Fun:
@@ -449,7 +458,9 @@ def parameters(f: Any) -> tuple[str, ...]:
     """The names of the parameters of a Python function. Raises InputError if they are not plain."""
     code = getattr(f, "__code__", None)
     if code is None or code.co_flags & 0x0C or code.co_kwonlyargcount:
-        raise InputError(f"{f!r} is no function of Lift", hint="Give a pattern or a lambda")
+        raise InputError(
+            f"{f!r} is no function of Lift", hint="Give a pattern or a lambda", where="function"
+        )
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     return names
 

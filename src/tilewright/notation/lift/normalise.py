@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.compute.nodes import PS, PW, Computation, Dim
+from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Load, const
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift import scalars
@@ -161,7 +162,8 @@ class _Work:
         t = view_type(init)
         buffers = leaf_buffers("acc", t)
         acc = of_buffers(t, buffers)
-        return self._leafwise(_Step(f, t, dims, element), t, (acc, f(acc, element), init))
+        step = _Step(f, t, dims, element, frozenset(buffers))
+        return self._leafwise(step, t, (acc, f(acc, element), init))
 
     def _leafwise(self, step: _Step, t: Type, views: tuple[View, View, View]) -> View:
         acc, result, init = views
@@ -174,13 +176,13 @@ class _Work:
         if isinstance(t, TupleType):
             parts = [*zip(acc, result, strict=True)]
             scalars_only = all(isinstance(a, Load) for a, _ in parts)
-            if scalars_only and any(step_of(r, a) is None for a, r in parts):
+            if scalars_only and any(step.of(r, a) is None for a, r in parts):
                 return self._custom(step, t, init)
             return tuple(
                 self._leafwise(step, item, (a, r, i))
                 for item, (a, r), i in zip(t.items, parts, init, strict=True)
             )
-        found = step_of(result, acc)
+        found = step.of(result, acc)
         if found is None:
             return self._custom(step, t, init)
         reducer, operand = found
@@ -219,12 +221,20 @@ def _scalars(element: View, t: Type) -> bool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Step:
-    """One step of a reduction: `f(accumulator of that type, element)`, over the dimensions."""
+    """One step of a reduction: `f(accumulator of that type, element)`, over the dimensions.
+
+    accumulators: the buffers that stand for the accumulator.
+    """
 
     f: Callable[..., View]
     type: Type
     dims: tuple[Dim, ...]
     element: View
+    accumulators: frozenset[Buffer]
+
+    def of(self, result: View, acc: Load) -> tuple[Reducer, View] | None:
+        """The operator and the operand of one leaf, where the step works on it by itself."""
+        return step_of(result, acc, self.accumulators)
 
 
 def _merges(core: Reduction, dims: Sequence[Dim], reducer: Any) -> bool:

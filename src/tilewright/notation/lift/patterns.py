@@ -37,7 +37,7 @@ class Word:
     def __call__(self, value: Any) -> n.Term:
         """A literal of this dtype for a number, a cast for a term."""
         if isinstance(value, bool | int | float):
-            return n.Literal(value, self.type.dtype)
+            return n.literal(value, self.type.dtype)
         return self.fun(value)
 
     def __repr__(self) -> str:
@@ -49,7 +49,9 @@ def as_type(t: Any) -> Type:
     if isinstance(t, Word):
         return t.type
     if not isinstance(t, Type):
-        raise InputError(f"{t!r} is no type of Lift", hint="Types look like f32, f32[m, n]")
+        raise InputError(
+            f"{t!r} is no type of Lift", hint="Types look like f32, f32[m, n]", where="type"
+        )
     return t
 
 
@@ -87,6 +89,8 @@ def _program(f: Callable[..., Any], types: list[Any]) -> n.Fun:
         raise InputError(
             f"{len(types)} types are given for the parameters {', '.join(names)}",
             code="TW-LIFT-TYPE",
+            where="fun",
+            hint="give one type per parameter, in their order",
         )
     pairs = zip(names, types, strict=True)
     params = tuple(n.Param(name, as_type(t)) for name, t in pairs)
@@ -156,7 +160,11 @@ def MapLcl(f: Any, dim: int = 0) -> n.Fun:
 
 def _axis(dim: int) -> int:
     if dim not in (0, 1, 2):
-        raise InputError(f"a grid has the axes 0, 1 and 2, not {dim!r}")
+        raise InputError(
+            f"a grid has the axes 0, 1 and 2, not {dim!r}",
+            where="dim",
+            hint="leave it out for axis 0",
+        )
     return dim
 
 
@@ -329,7 +337,7 @@ def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
     Raises InputError (TW-SYNTAX) for what is no program of these words.
     """
     known = {**SCOPE, **(more or {})}
-    found = python.evaluate(text, {**known, **_lengths_in(text, known)})
+    found = python.evaluate(text, {**known, **_lengths_in(python.as_text(text), known)})
     if isinstance(found, Word):
         return found.fun
     return found if isinstance(found, n.Part) else as_term(found)

@@ -100,10 +100,13 @@ def moved(view: View, env: Env) -> View:
     raise TypeError(type(view).__name__)
 
 
-def step_of(result: View, acc: Load) -> tuple[Reducer, View] | None:
+def step_of(
+    result: View, acc: Load, accumulators: frozenset[Buffer]
+) -> tuple[Reducer, View] | None:
     """The operator and the operand v where the result of one step is `acc (op) v`, else None.
 
-    v may be pending, so that a reduction of reductions is one.
+    v reads none of the accumulators (of a tuple there are several); it may be pending, so that a
+    reduction of reductions is one.
     """
     if isinstance(result, Deferred):
         node, (lhs, rhs) = result.node, result.args
@@ -113,11 +116,11 @@ def step_of(result: View, acc: Load) -> tuple[Reducer, View] | None:
         return None
     if rhs is acc:
         lhs, rhs = rhs, lhs
-    if lhs is not acc or node not in OPERATORS or _reads(rhs, acc.buffer):
+    if lhs is not acc or node not in OPERATORS or _reads(rhs, accumulators):
         return None
     return reducer(OPERATORS[node], acc.dtype), rhs
 
 
-def _reads(view: View, buffer: Buffer) -> bool:
+def _reads(view: View, buffers: frozenset[Buffer]) -> bool:
     roots: Sequence[Expr] = view.values() if isinstance(view, Pending) else (scalar(view),)
-    return any(isinstance(x, Load) and x.buffer is buffer for r in roots for x in postorder(r))
+    return any(isinstance(x, Load) and x.buffer in buffers for r in roots for x in postorder(r))

@@ -71,7 +71,12 @@ def _name(power: tuple[Expr, int]) -> tuple[str, int]:
 
 def _quotient(p: Polynomial, q: Polynomial) -> Polynomial:
     if not q:
-        raise InputError("a length is divided by 0", code="TW-LIFT-LENGTH")
+        raise InputError(
+            "a length is divided by 0",
+            code="TW-LIFT-LENGTH",
+            where="length",
+            hint="choose sizes that make no divisor 0",
+        )
     if len(q) == 1:
         ((k, v),) = q.items()
         return {_times(j, k, -1): w / v for j, w in p.items()}

@@ -70,13 +70,21 @@ def user_fun(name: str, f: Callable[..., Expr], *of: object) -> UserFun:
     types = tuple(dtype_of(t) for t in of)  # type: ignore[arg-type]
     try:
         body = f(*(argument(n, t) for n, t in enumerate(types)))
+    except InputError as error:
+        raise error.at(f"user function {name}") from None
     except TypeError as error:
-        raise InputError(str(error), code="TW-LIFT-TYPE", where=f"user function {name}") from None
+        raise InputError(
+            str(error),
+            code="TW-LIFT-TYPE",
+            where=f"user function {name}",
+            hint="build one expression, of operands of one dtype",
+        ) from None
     if not isinstance(body, Expr):
         raise InputError(
             f"it gives {body!r}, not an expression",
             code="TW-LIFT-TYPE",
             where=f"user function {name}",
+            hint="return an expression of its parameters",
         )
     return UserFun(name, types, body)
 
@@ -108,7 +116,9 @@ def arity(f: ScalarFun) -> int:
     assert isinstance(f, Builtin)
     if f.name not in BUILTINS:
         known = ", ".join(sorted(BUILTINS))
-        raise InputError(f"there is no function {f.name!r}", hint=f"Known: {known}")
+        raise InputError(
+            f"there is no function {f.name!r}", hint=f"Known: {known}", where="scalar function"
+        )
     return BUILTINS[f.name].arity
 
 

@@ -56,7 +56,11 @@ def search(
     the derivation, and for a width or depth below 1.
     """
     if width < 1 or depth < 1:
-        raise InputError(f"width {width} and depth {depth} must be at least 1")
+        raise InputError(
+            f"width {width} and depth {depth} must be at least 1",
+            where="search",
+            hint="give positive numbers",
+        )
     seen = {key(start.program)}
     beam = [(cost(start.program), start)]
     best = beam[0]

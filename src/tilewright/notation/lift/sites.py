@@ -64,7 +64,11 @@ class Site:
         for found in self.children:
             if found.path[-1] == n:
                 return found
-        raise InputError(f"{self.node!r} has no part {n}", where=show_path(self.path))
+        raise InputError(
+            f"{self.node!r} has no part {n}",
+            where=show_path(self.path),
+            hint=f"its parts are 0 to {len(self.node.children()) - 1}",
+        )
 
     def _child(self, n: int) -> Site:
         parts = self.node.children()

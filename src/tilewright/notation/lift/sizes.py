@@ -62,13 +62,18 @@ def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var
     """
     flat = [leaf for t in types for leaf in leaves(t)]
     if len(flat) != len(shapes):
-        raise InputError(f"expected {len(flat)} arrays, found {len(shapes)}")
+        raise InputError(
+            f"expected {len(flat)} arrays, found {len(shapes)}",
+            where="arguments",
+            hint="give one array per leaf of the parameters, in their order",
+        )
     sizes: dict[Var, int] = {}
     for place, (leaf, shape) in enumerate(zip(flat, shapes, strict=True)):
         if len(leaf.lengths) != len(shape):
             raise InputError(
                 f"expected {len(leaf.lengths)} dimensions, found the shape {tuple(shape)}",
                 where=f"argument {place + 1}",
+                hint="an array has one dimension per length of its type, outermost first",
             )
         for length, extent in zip(leaf.lengths, shape, strict=True):
             if isinstance(length, Var):
@@ -80,6 +85,7 @@ def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var
             raise InputError(
                 f"expected the shape ({names}) = {expected}, found {tuple(shape)}",
                 where=f"argument {place + 1}",
+                hint="one name is one length in all parameters",
             )
     return sizes
 
@@ -96,9 +102,15 @@ def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
         found = key if isinstance(key, Var) else known.get(key)
         if found is None:
             names = ", ".join(known) or "none"
-            raise InputError(f"no length is called {key!r}", hint=f"Lengths: {names}")
+            raise InputError(
+                f"no length is called {key!r}", hint=f"Lengths: {names}", where="sizes"
+            )
         if not isinstance(value, Integral) or value < 0:
-            raise InputError(f"the size {value!r} is none", where=f"length {found.name}")
+            raise InputError(
+                f"the size {value!r} is none",
+                where=f"length {found.name}",
+                hint="an integer, 0 or more",
+            )
         out[found] = int(value)
     return out
 
@@ -124,7 +136,10 @@ def specialised(program: n.Part, sizes: Sizes) -> tuple[Any, Typing]:
         for condition in infer(program).conditions:
             if not holds(condition, sizes):
                 raise InputError(
-                    f"{condition} does not hold", code="TW-LIFT-LENGTH", hint="Choose other sizes"
+                    f"{condition} does not hold",
+                    code="TW-LIFT-LENGTH",
+                    hint="Choose other sizes",
+                    where="sizes",
                 )
     fixed = map_lengths(program, lambda length: const(evaluate(length, sizes)))
     return fixed, infer(fixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType
@@ -51,23 +52,51 @@ class Array(Type):
 _named: dict[str, Var] = {}
 
 
-def length(value: int | str | Expr) -> Length:
-    """A length in normal form: a number, a name (one variable each), or arithmetic on them."""
+def length(value: Any) -> Length:
+    """A length in normal form: a number, a name (one variable each), or arithmetic on them.
+
+    Raises InputError for a name that is no word of Python, and for anything else.
+    """
     if isinstance(value, str):
+        if not value.isidentifier() or iskeyword(value):
+            raise _no_length(f"{value!r} names no length", "a name is a word, as in lengths('m n')")
         return _named.setdefault(value, Var(value, INDEX))
-    return normal(value) if isinstance(value, Expr) else const(value)
+    if isinstance(value, Expr) and value.dtype is INDEX:
+        return normal(value)
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        hint = "give a number, a name, or arithmetic on lengths"
+        raise _no_length(f"{value!r} is no length", hint)
+    return const(int(value))
 
 
 def lengths(names: str) -> tuple[Length, ...]:
-    """The lengths of these names: `m, n = lengths("m n")`."""
-    return tuple(map(length, names.replace(",", " ").split()))
+    """The lengths of these names: `m, n = lengths("m n")`.
+
+    Raises InputError for what is no text of names, or a name given twice.
+    """
+    if not isinstance(names, str):
+        raise _no_length(f"{names!r} is no text", "name them in one text, as in lengths('m n')")
+    words = names.replace(",", " ").split()
+    for n, word in enumerate(words):
+        if word in words[:n]:
+            raise _no_length(f"{word!r} is named twice", "each name is one length; name it once")
+    return tuple(map(length, words))
+
+
+def _no_length(message: str, hint: str) -> InputError:
+    return InputError(message, code="TW-LIFT-LENGTH", where="length", hint=hint)
 
 
 def array(item: Type, *lengths: int | str | Expr) -> Type:
     """`array(t, m, n)` is m arrays of n items, `[[t]n]m`. Raises InputError for a negative one."""
     for n in map(length, reversed(lengths)):
         if isinstance(n, Const) and n.value.real < 0:
-            raise InputError(f"an array has the length {show(n)}", code="TW-LIFT-LENGTH")
+            raise InputError(
+                f"an array has the length {show(n)}",
+                code="TW-LIFT-LENGTH",
+                where=f"array of {show_type(item)}",
+                hint="a length is 0 or more",
+            )
         item = Array(item, n)
     return item
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError, VerifyError
+from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PS, PW
+from tilewright.compute.operator import checked, takes
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import Expr, Var, as_expr, const
-from tilewright.notation.mdh.associative import check_operator
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -39,7 +39,11 @@ class Operator:
     def __call__(self, a: Any, b: Any) -> Expr:
         known = a if isinstance(a, Expr) else b
         if not isinstance(known, Expr):
-            raise InputError(f"{self.name}: {a!r} and {b!r} are no expressions")
+            raise InputError(
+                f"{a!r} and {b!r} are both numbers",
+                where=f"operator {self.name}",
+                hint="one of them has to be an expression, which says the dtype",
+            )
         operands = as_expr(a, known.dtype), as_expr(b, known.dtype)
         return self.reducer((known.dtype,)).combine((operands[0],), (operands[1],))[0]
 
@@ -49,9 +53,11 @@ class Operator:
 
 def _components(name: str, dtypes: tuple[DType, ...], count: int) -> None:
     if len(dtypes) != count:
-        raise VerifyError(
-            f"{name} combines {count} component(s), the scalar function gives {len(dtypes)}",
+        raise InputError(
+            f"it combines {count} component(s), {len(dtypes)} given",
             code="TW-OPERATOR",
+            where=f"operator {name}",
+            hint="the scalar function gives one value per component of the operator",
         )
 
 
@@ -93,15 +99,16 @@ def pw_custom_func(
     operator is associative on these only (the default: small numbers of each dtype; `()`: try
     nothing, it is known to be right).
 
-    Checked on all triples of sample values when first used. Raises VerifyError (TW-OPERATOR) with
-    the operands for an operator that is not associative, an identity that is none, or a stated
-    commutativity that does not hold.
+    Checked on all triples of sample values when first used. Raises InputError (TW-OPERATOR): at
+    once for a function of another number of operands; with operands that show it for an operator
+    that is not associative, an identity that is none, a stated commutativity that does not hold.
     """
     if function is None:
         return lambda f: pw_custom_func(
             f, identity=identity, commutative=commutative, samples=samples, name=name
         )
     label = name or getattr(function, "__name__", "op").replace("<lambda>", "op")
+    takes(function, 2, f"operator {label}")
     start = identity if isinstance(identity, tuple) else (identity,)
 
     def make(dtypes: tuple[DType, ...]) -> Reducer:
@@ -111,13 +118,27 @@ def pw_custom_func(
         several = isinstance(identity, tuple)
         value = function(lhs, rhs) if several else function(lhs[0], rhs[0])
         values = value if isinstance(value, tuple) else (value,)
-        _components(label, tuple(t.dtype for t in lhs[: len(values)]), len(start))
+        if len(values) != len(start):
+            raise InputError(
+                f"it gives {len(values)} value(s), expected {len(start)}",
+                code="TW-OPERATOR",
+                where=f"operator {label}",
+                hint="give as many as the identity has",
+            )
         result = tuple(as_expr(v, t) for v, t in zip(values, dtypes, strict=True))
         for r, t in zip(result, dtypes, strict=True):
             if r.dtype is not t:
-                raise VerifyError(f"{label} gives {r.dtype} for operands of {t}; cast it")
+                raise InputError(
+                    f"it gives {r.dtype} for operands of {t}",
+                    code="TW-OPERATOR",
+                    where=f"operator {label}",
+                    hint=f"cast the result: .astype('{t}')",
+                )
         neutral = tuple(const(v, t) for v, t in zip(start, dtypes, strict=True))
-        return check_operator(Reducer(label, lhs, rhs, result, neutral), commutative, samples)
+        op = Reducer(label, lhs, rhs, result, neutral)
+        return checked(
+            op, commutative, samples, "give `samples` if it is so on the values that occur"
+        )
 
     return Operator(label, make)
 
@@ -155,5 +176,6 @@ def _operator(given: object) -> Operator:
     raise InputError(
         f"{given!r} is no combine operator",
         code="TW-OPERATOR",
-        hint=f"Use one of {', '.join(OPERATORS)}, or make your own with pw_custom_func",
+        where="pw, ps",
+        hint=f"use one of {', '.join(OPERATORS)}, or make your own with pw_custom_func",
     )

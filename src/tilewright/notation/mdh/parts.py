@@ -51,6 +51,7 @@ class BufferView:
                 f"the index function takes {', '.join(parameters(f)) or 'nothing'}; "
                 f"md_hom has {len(point)} dimension(s)",
                 where=f"{self.name}, access {access}",
+                hint="give it one parameter per dimension, in their order",
             ) from None
         found = f(*point)
         index = tuple(found) if isinstance(found, tuple | list) else (found,)

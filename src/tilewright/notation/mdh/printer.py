@@ -38,9 +38,14 @@ def parse(text: str) -> Expression:
 
     Raises InputError (TW-SYNTAX) for other text, and what the parts raise for ill-formed ones.
     """
-    made = python.evaluate(f"({text})", SCOPE)
+    made = python.evaluate(f"({python.as_text(text)})", SCOPE)
     if not isinstance(made, Expression):
-        raise InputError("this is no whole expression", code="TW-SYNTAX")
+        raise InputError(
+            f"expected a whole expression, found a {type(made).__name__}",
+            code="TW-SYNTAX",
+            where="printed form",
+            hint="as in out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
+        )
     return made
 
 
@@ -50,7 +55,11 @@ def show(c: Computation) -> str:
     Raises UnsupportedError, with the reason, for one that has no such form.
     """
     if not isinstance(c, Computation):
-        raise UnsupportedError(f"{c!r} is no Computation")
+        raise InputError(
+            f"expected a Computation, found a {type(c).__name__}",
+            where="show",
+            hint="give an expression, or the Computation of another notation",
+        )
     return _Text(c).show()
 
 
@@ -183,7 +192,11 @@ def _refuse(c: Computation) -> None:
     ]
     for holds, reason in reasons:
         if holds:
-            raise UnsupportedError(f"this has no mdh form: {reason}", where=f"computation {c.name}")
+            raise UnsupportedError(
+                f"this has no mdh form: {reason}",
+                where=f"computation {c.name}",
+                hint="print it with repr, or in another notation",
+            )
 
 
 # -- operators

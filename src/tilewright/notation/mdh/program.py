@@ -87,7 +87,11 @@ def _assemble(
             )
     for b in inputs:
         if b not in read:
-            raise InputError(f"the scalar function does not use {b.name}", where=where)
+            raise InputError(
+                f"the scalar function does not use {b.name}",
+                where=where,
+                hint="use it, or leave it out of the inp_view",
+            )
     return made
 
 
@@ -120,13 +124,17 @@ def _values(
         raise InputError(
             f"{', '.join(sorted(asked - known.keys()))} is no dimension: {', '.join(known)}",
             where=where,
+            hint="keyword-only parameters are dimensions, by their names in the views",
         )
     try:
         found = hom.function(*loads, **{name: known[name] for name in asked})
+    except InputError as error:
+        raise error.at(where) from None
     except TypeError as error:
         raise InputError(
             f"the scalar function cannot be applied to the {len(loads)} access(es): {error}",
             where=where,
+            hint="it gets one argument per access of the inp_view, in their order",
         ) from error
     values = found if isinstance(found, tuple) else (found,)
     if len(values) != len(results):
@@ -134,6 +142,7 @@ def _values(
             f"the scalar function gives {len(values)} value(s), out_view has {len(results)} "
             "access(es)",
             where=where,
+            hint="return a tuple with one value per access of the out_view",
         )
     return tuple(as_expr(v, b.dtype) for v, b in zip(values, results, strict=True))
 

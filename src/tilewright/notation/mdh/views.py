@@ -61,6 +61,7 @@ def _expect(part: object, kind: type, name: str) -> None:
         raise InputError(
             f"{name}[...](...) is expected here, not a {type(part).__name__}",
             hint="An expression is out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
+            where="@",
         )
 
 
@@ -89,6 +90,7 @@ class _View(Generic[V]):
                 f"{len(self.types)} type(s) in brackets, {len(accesses)} buffer(s): "
                 f"{', '.join(accesses) or 'none'}",
                 where=self.name,
+                hint="write one type per buffer, in their order",
             )
         pairs = zip(self.types, accesses.items(), strict=True)
         return self.make(tuple(_buffer_view(self.name, t, n, a) for t, (n, a) in pairs))
@@ -105,7 +107,11 @@ def _buffer_view(view: str, given: Any, name: str, accesses: Any) -> BufferView:
     if isinstance(given, Computation):
         tensors = tuple(dict.fromkeys(o.tensor for o in given.outputs))
         if len(tensors) != 1:
-            raise InputError(f"{given.name} has {len(tensors)} results; name the Buffer meant")
+            raise InputError(
+                f"{given.name} has {len(tensors)} results; name the Buffer meant",
+                where=f"{view}: {name}",
+                hint="put the Buffer that is meant in the brackets",
+            )
         given = tensors[0]
     held = given if isinstance(given, Buffer | Shaped) else dtype_of(given)
     return BufferView(name, held, functions)
@@ -129,17 +135,26 @@ class _Hom:
             )
         for c in operators:
             if not isinstance(c, Combine):
-                raise InputError(f"{c!r} is not cc, pw(op) or ps(op)", where=where)
+                raise InputError(
+                    f"{c!r} is not cc, pw(op) or ps(op)", where=where, hint="as in (cc, pw(add))"
+                )
         if len(operators) != len(self.extents):
             raise InputError(
                 f"{len(self.extents)} dimension(s), {len(operators)} combine operator(s)",
                 where=where,
+                hint="give one operator per dimension: cc, pw(op) or ps(op)",
             )
         for n in self.extents:
             if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-                raise InputError(f"the extent {n!r} is no number of iterations", where=where)
+                raise InputError(
+                    f"the extent {n!r} is no number of iterations",
+                    where=where,
+                    hint="an integer, 0 or more",
+                )
         if not name.isidentifier():
-            raise InputError(f"the name {name!r} is no identifier", where="md_hom")
+            raise InputError(
+                f"the name {name!r} is no identifier", where="md_hom", hint="letters, digits and _"
+            )
         return Hom(self.extents, function, operators, name)
 
 

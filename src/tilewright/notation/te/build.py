@@ -67,8 +67,12 @@ def compute(
     axis = _axes(extents, fcompute, where)
     try:
         body = fcompute(*axis)
+    except InputError as error:
+        raise error.at(where) from None
     except TypeError as error:  # raised where an expression is built of parts that do not fit
-        raise InputError(str(error), where=where) from error
+        raise InputError(
+            str(error), where=where, hint="build one expression, of operands of one dtype"
+        ) from error
     reduction = body if isinstance(body, Reduction) else None
     values = _values(body, reduction, where)
     labels = _labels(names, len(values))
@@ -119,7 +123,9 @@ def scan(
     where = f"scan {names[0]}"
     if not len(inits) == len(updates) == len(states):
         raise InputError(
-            f"{len(inits)} inits, {len(updates)} updates and {len(states)} states", where=where
+            f"{len(inits)} inits, {len(updates)} updates and {len(states)} states",
+            where=where,
+            hint="give one init, one update and one state per tensor",
         )
     for i, u, s in zip(inits, updates, states, strict=True):
         _check_state(i, u, s, where)
@@ -136,7 +142,11 @@ def scan(
 
 def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> None:
     if not isinstance(state.op, Placeholder):
-        raise InputError(f"the state {state!r} is no placeholder", where=where)
+        raise InputError(
+            f"the state {state!r} is no placeholder",
+            where=where,
+            hint="make it with placeholder(...), of the whole shape",
+        )
     if update.shape != state.shape or init.shape[1:] != state.shape[1:]:
         raise InputError(
             f"init {init!r}, update {update!r} and state {state!r} have different shapes",
@@ -145,7 +155,9 @@ def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> Non
         )
     if not init.dtype is update.dtype is state.dtype:
         raise InputError(
-            f"init is {init.dtype}, update {update.dtype}, state {state.dtype}", where=where
+            f"init is {init.dtype}, update {update.dtype}, state {state.dtype}",
+            where=where,
+            hint="convert one, as by .astype('float32')",
         )
 
 
@@ -161,7 +173,11 @@ def _steps(
         ):
             continue
         if not isinstance(op, Compute) or not op.axis or op.scanned[:1] == op.axis[:1]:
-            raise InputError(f"{op.name} is no step along dimension 0", where=where)
+            raise InputError(
+                f"{op.name} is no step along dimension 0",
+                where=where,
+                hint="a step is a compute whose dimension 0 is the time, and which scans none",
+            )
         steps.append(op)
         changing.update(op.outputs)
     made = {t for s in steps for t in s.outputs}
@@ -225,6 +241,7 @@ def _axes(shape: tuple[Extent, ...], f: Callable[..., Any], where: str) -> tuple
         raise InputError(
             f"the function takes {len(named)} indices, the shape has {len(shape)} dimensions",
             where=where,
+            hint="give it one parameter per dimension, or *i",
         )
     taken: set[str] = set()
     names = named + [f"{rest}{n}" for n in range(len(shape) - len(named))]
@@ -244,5 +261,9 @@ def _values(body: Any, reduction: Reduction | None, where: str) -> tuple[Expr, .
         )
     for p in parts:
         if not isinstance(p, Expr | bool | int | float):
-            raise InputError(f"the body is {p!r}, no expression", where=where)
+            raise InputError(
+                f"the body is {p!r}, no expression",
+                where=where,
+                hint="return an expression, a number, or a tuple of them",
+            )
     return tuple(p if isinstance(p, Expr) else const(p) for p in parts)

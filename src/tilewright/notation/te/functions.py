@@ -86,7 +86,11 @@ def check_condition(value: Any, where: str) -> None:
             hint="`==` asks whether two nodes are the same; the expression is a.eq(b)",
         )
     if value.dtype is not bool_:
-        raise InputError(f"the condition is {value.dtype}, not bool", where=where)
+        raise InputError(
+            f"the condition is {value.dtype}, not bool",
+            where=where,
+            hint="compare, as in x > 0, or x.ne(0)",
+        )
 
 
 def rsqrt(x: Expr) -> Expr:
@@ -123,7 +127,11 @@ def _function(name: str, target: str) -> Callable[..., Expr]:
 
     def apply(*args: Any) -> Expr:
         if len(args) != arity:
-            raise InputError(f"it takes {arity} arguments, {len(args)} given", where=name)
+            raise InputError(
+                f"it takes {arity} arguments, {len(args)} given",
+                where=name,
+                hint=f"as in {name}({', '.join('abc'[:arity])})",
+            )
         return nodes.call(target, *_alike(name, args))
 
     apply.__name__ = name

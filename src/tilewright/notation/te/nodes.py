@@ -174,6 +174,7 @@ class Tensor:
             raise InputError(
                 f"indexed with {len(parts)} expressions, it has {self.ndim} dimensions",
                 where=f"tensor {self.name}",
+                hint="give one index per dimension",
             )
         return Load(self.buffer, tuple(self._index(n, i) for n, i in enumerate(parts)))
 
@@ -192,7 +193,11 @@ class Tensor:
             )
         extent = self.shape[n]
         if isinstance(i, Const) and isinstance(extent, int) and not 0 <= int(i.value.real) < extent:
-            raise InputError(f"index {i.value} is outside 0..{extent - 1}", where=where)
+            raise InputError(
+                f"index {i.value} is outside 0..{extent - 1}",
+                where=where,
+                hint="indices begin at 0; negative ones do not count from the end",
+            )
         return i if i.dtype is INDEX else Cast(i, INDEX)
 
     def __repr__(self) -> str:

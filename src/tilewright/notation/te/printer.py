@@ -74,7 +74,11 @@ def _shape(b: Buffer) -> str:
 
 def _check(c: Computation) -> None:
     def refuse(reason: str) -> UnsupportedError:
-        return UnsupportedError(f"no tensor expression: {reason}", where=f"computation {c.name}")
+        return UnsupportedError(
+            f"no tensor expression: {reason}",
+            where=f"computation {c.name}",
+            hint="show(kernel) and mdh.show print others",
+        )
 
     free = [d for d in c.dims if d.combine != PW]
     if c.tags:
@@ -134,7 +138,7 @@ def _reducer(op: Reducer) -> tuple[str, list[str]]:
     if several:
         results, neutral = f"({results})", f"({neutral})"
     options = "" if op.commutative else ", commutative=False"
-    made = f"comm_reducer(lambda a, b: {results}, lambda t: {neutral}{options})"
+    made = f"comm_reducer(lambda a, b: {results}, lambda t: {neutral}{options}, samples=())"
     return "combine", [f"combine = {made}"]
 
 
@@ -159,19 +163,34 @@ def scope() -> dict[str, Any]:
 def parse(text: str) -> Computation:
     """The Computation of the last line. Raises InputError for a text of another form."""
     names, result = scope(), None
-    for number, line in enumerate(text.strip().splitlines(), 1):
+    for number, line in enumerate(python.as_text(text).strip().splitlines(), 1):
         found = re.fullmatch(r"\s*(\w+(?:, \w+)*) = (.*)", line)
         if found is None:
-            raise InputError("expected `name = ...`", code="TW-SYNTAX", where=f"line {number}")
+            raise InputError(
+                f"expected `name = ...`, found {line.strip()[:40]!r}",
+                code="TW-SYNTAX",
+                where=f"line {number}",
+                hint="write it as show() prints it",
+            )
         words = found[1].split(", ")
         label: str | list[str] = words if len(words) > 1 else words[0]
         named = {word: partial(f, name=label) for word, f in _MADE.items()}
         result = python.evaluate(found[2], names | named)
         made = result if isinstance(result, tuple) else (result,)
         if len(made) != len(words):
-            raise InputError(f"{len(made)} results for {len(words)} names", where=f"line {number}")
+            raise InputError(
+                f"{len(made)} results for {len(words)} names",
+                code="TW-SYNTAX",
+                where=f"line {number}",
+                hint="give one name per result",
+            )
         names |= dict(zip(words, made, strict=True))
     tensor = result[0] if isinstance(result, tuple) else result
     if not isinstance(tensor, Tensor) or not isinstance(tensor.op, Compute):
-        raise InputError("the last line is no compute(...)", code="TW-SYNTAX")
+        raise InputError(
+            "the last line is no compute(...)",
+            code="TW-SYNTAX",
+            where="printed form",
+            hint="end with the tensor that is meant: C = compute(...)",
+        )
     return program.computation(tensor.op)

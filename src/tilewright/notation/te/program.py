@@ -76,9 +76,12 @@ class Scope:
             raise InputError(
                 f"the size {value!r} is not known",
                 hint="lower and build take sizes={n: 64}; a built function finds it by itself",
+                where="lower",
             )
         if form.const < 0:
-            raise InputError(f"the size {value!r} is {form.const}")
+            raise InputError(
+                f"the size {value!r} is {form.const}", where="lower", hint="sizes are 0 or more"
+            )
         return form.const
 
     def buffer(self, tensor: Tensor) -> Buffer:
@@ -160,7 +163,9 @@ def _checked(
     try:
         check(Computation(name, (*free, *dims), outputs, op.reducer))
     except VerifyError as error:
-        raise InputError(error.message, code=error.code, where=f"compute {op.name}") from None
+        raise InputError(
+            error.message, code=error.code, where=f"compute {op.name}", hint=error.hint
+        ) from None
     return Computation(name, tuple(dims), outputs, op.reducer)
 
 
@@ -224,7 +229,9 @@ class _Writer:
             case Placeholder():
                 for t in self.new(op.outputs):
                     raise InputError(
-                        f"{t.name} is read, but is none of the arguments", where="lower"
+                        f"{t.name} is read, but is none of the arguments",
+                        where="lower",
+                        hint="add it to the list of arguments, before the outputs",
                     )
 
     def new(self, tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, NoReturn
 
 from tilewright.base.dtypes import DType, bool_, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PW
+from tilewright.compute.operator import Samples, checked, takes
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Cast, Const, Expr, Select, Var, as_expr
 from tilewright.notation.te.functions import check_condition
@@ -43,6 +44,7 @@ class Reduction:
         raise InputError(
             f"a reduction ({self.op}) is the whole body of a compute, not a part of an expression",
             hint="give it a compute of its own and read that",
+            where=f"reduction {self.op}",
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _alone
@@ -83,6 +85,7 @@ class ReduceOp:
             raise InputError(
                 "it needs axis=, or two or more values with an expression among them",
                 where=self.name,
+                hint="as in sum(A[i, k], axis=k), or max(a, b)",
             )
         parts = [as_expr(v, typed.dtype) for v in values]
         op = self.make((typed.dtype,))
@@ -93,7 +96,9 @@ class ReduceOp:
     ) -> Reduction:
         for n, a in enumerate(axes):
             if a in axes[:n]:
-                raise InputError(f"axis {a.name} is given twice", where=self.name)
+                raise InputError(
+                    f"axis {a.name} is given twice", where=self.name, hint="name each axis once"
+                )
         values = value if isinstance(value, tuple) else (value,)
         for v in values:
             if isinstance(v, Reduction):
@@ -102,7 +107,9 @@ class ReduceOp:
         op = self.make(tuple(v.dtype for v in typed))
         if len(op.dtypes) != len(typed):
             raise InputError(
-                f"it combines {len(op.dtypes)} values, {len(typed)} given", where=self.name
+                f"it combines {len(op.dtypes)} values, {len(typed)} given",
+                where=self.name,
+                hint="give a tuple with one value per component",
             )
         if where is not None:
             check_condition(where, f"{self.name}, where=")
@@ -137,13 +144,19 @@ def comm_reducer(
     name: str = "reducer",
     *,
     commutative: bool = True,
+    samples: Samples | None = None,
 ) -> ReduceOp:
     """An operator of one's own: associative and, unless said otherwise, commutative.
 
     combine(x, y): the combined value; on tuples it gets and returns tuples. identity(dtype, ...):
-    the neutral element for the dtype of each component.
+    the neutral element for the dtype of each component. samples: values that occur per component,
+    where these laws hold on them only (`()`: try nothing).
+    Tried on all triples of sample values for each tuple of dtypes. Raises InputError (TW-OPERATOR)
+    with operands that break a law, or where `combine` does not take two.
     """
+    takes(combine, 2, f"operator {name}")
 
+    @cache
     def make(types: tuple[DType, ...]) -> Reducer:
         several = len(types) > 1
         lhs = tuple(Var(f"a{n}" if several else "a", t) for n, t in enumerate(types))
@@ -156,25 +169,37 @@ def comm_reducer(
                 raise InputError(
                     f"combining {t} gives {r.dtype}", where=name, hint=f"use .astype('{t}')"
                 )
-        return Reducer(name, lhs, rhs, results, neutral, commutative)
+        op = Reducer(name, lhs, rhs, results, neutral)
+        return checked(op, commutative, samples, _LAWS)
 
     return ReduceOp(name, make)
 
 
+_LAWS = "commutative=False if the order matters; samples= if it is so on the values that occur"
+
+
 def _identity(identity: Callable[..., Any], types: tuple[DType, ...]) -> tuple[Const, ...]:
-    takes = len(inspect.signature(identity).parameters)
-    given = identity(*(t.name for t in types[:takes]))
+    count = len(inspect.signature(identity).parameters)
+    given = identity(*(t.name for t in types[:count]))
     values = _tuple(given, types, "the identity")
     constants = tuple(v for v in values if isinstance(v, Const))
     if len(constants) != len(values):
-        raise InputError("the identity is no constant", hint="as in lambda dtype: const(0, dtype)")
+        raise InputError(
+            "the identity is no constant",
+            where="comm_reducer",
+            hint="as in lambda dtype: const(0, dtype)",
+        )
     return constants
 
 
 def _tuple(given: Any, types: tuple[DType, ...], where: str) -> Values:
     parts = given if isinstance(given, tuple) else (given,)
     if len(parts) != len(types):
-        raise InputError(f"{len(parts)} values for {len(types)} components", where=where)
+        raise InputError(
+            f"{len(parts)} values for {len(types)} components",
+            where=where,
+            hint="give one value per component, as a tuple",
+        )
     return tuple(as_expr(p, t) for p, t in zip(parts, types, strict=True))
 
 
@@ -189,7 +214,11 @@ def scan_op(op: ReduceOp) -> Callable[..., Reduction]:
         axes = _axes(axis) or ()
         scanned = tuple(a for a in axes if a.combine == CC)
         if not scanned:
-            raise InputError("there is no axis of the tensor to scan along", where=op.name)
+            raise InputError(
+                "there is no axis of the tensor to scan along",
+                where=op.name,
+                hint="name an axis of the tensor: axis=i; reduce axes alone make a reduction",
+            )
         return op._reduction(value, tuple(a for a in axes if a.combine == PW), scanned, where)
 
     return scan
@@ -222,7 +251,11 @@ def _number(value: Any, where: str) -> Expr:
 def _named(name: str, op: str) -> ReduceOp:
     def make(types: tuple[DType, ...]) -> Reducer:
         if op in ("and", "or") and types[0] is not bool_:
-            raise InputError(f"it is for conditions, not {types[0]}", where=name)
+            raise InputError(
+                f"it is for conditions, not {types[0]}",
+                where=name,
+                hint="compare first, as in x > 0",
+            )
         return reducer(op, types[0])
 
     return ReduceOp(name, make, conditions=op in ("and", "or"))
@@ -231,7 +264,11 @@ def _named(name: str, op: str) -> ReduceOp:
 def _arg(name: str) -> ReduceOp:
     def make(types: tuple[DType, ...]) -> Reducer:
         if len(types) != 2 or not types[1].is_int:
-            raise InputError("it takes a value, or a value and an integer index", where=name)
+            raise InputError(
+                "it takes a value, or a value and an integer index",
+                where=name,
+                hint="as in argmax(A[i, k], axis=k)",
+            )
         return arg_reducer(name, types[0], types[1])
 
     return _ArgReduce(name, make)
