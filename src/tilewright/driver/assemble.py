@@ -133,7 +133,7 @@ class Assembler:
         """Outputs that take the place of an input of their kernel that dies there."""
         home: dict[Buffer, Buffer] = {}
         for n, step in enumerate(self.steps):
-            if not isinstance(step, Built) or not step.code.in_place:
+            if not isinstance(step, Built) or not step.code.in_place or step.face.offsets[-1]:
                 continue
             out = step.face.values[-1]
             for k in step.code.in_place:
@@ -197,25 +197,24 @@ class Assembler:
         records: list[KernelRecord] = []
         scratch = Argument(abi.TABLE_ARENA, arena)
 
-        def argument(b: Buffer) -> Argument:
+        def argument(b: Buffer, offset: int) -> Argument:
             v = self._value_of.get(b)
             if b in self.lowered.data:
-                return Argument(
-                    abi.TABLE_CONSTANTS, self._constants.place_array(b, self.lowered.data[b])
-                )
+                at = self._constants.place_array(b, self.lowered.data[b])
+                return Argument(abi.TABLE_CONSTANTS, at + offset)
             if b in self._places:
-                return Argument(abi.TABLE_ARENA, self._places[b])
+                return Argument(abi.TABLE_ARENA, self._places[b] + offset)
             assert v is not None
             if b not in where:
                 where[b] = abi.TABLE_FIRST_VALUE + len(values)
                 values.append(self._slot(v))
-            return Argument(where[b])
+            return Argument(where[b], offset)
 
         for n, item in enumerate(run, first):
             data = [self.lowered.data.get(b) for b in item.face.values]
             packed = self._packed(item, data, prepared)
             arguments = tuple(
-                packed[-1 - k] if k < 0 else argument(item.face.values[k])
+                packed[-1 - k] if k < 0 else argument(item.face.values[k], item.face.offsets[k])
                 for k in item.code.arguments
             )
             calls.append(Call(item.code.symbol, arguments, scratch, n))

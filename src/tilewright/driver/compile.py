@@ -32,6 +32,7 @@ from tilewright.graph.lower import Lowered, live_buffers, lower
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.halo import add_halos
+from tilewright.graph.passes.place import place_copies
 from tilewright.graph.passes.winograd import transform_convolutions
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
@@ -217,7 +218,8 @@ def stages(graph: Graph, target: Target) -> Lowered:
         calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
         kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
         outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
-        lowered.steps = apart(fuse(lowered.steps, outputs), target)
+        fused = place_copies(fuse(lowered.steps, outputs), {*outputs, *lowered.data})
+        lowered.steps = apart(fused, target)
     with events.span("winograd"):
         lowered.steps = transform_convolutions(lowered.steps, lowered.data, target.covers)
     with events.span("halo"):

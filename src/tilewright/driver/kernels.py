@@ -22,6 +22,7 @@ from tilewright.compute.digits import detached, separate_digits
 from tilewright.compute.joined import join_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.driver.offsets import from_zero
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
@@ -117,6 +118,7 @@ class Interface:
     """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
 
     params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
+    offsets: bytes into each value at which the kernel gets it.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Interface:
     values: tuple[Buffer, ...]
     params: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
+    offsets: tuple[int, ...]
 
     def plain(self) -> Kernel:
         """The kernel before any schedule."""
@@ -137,7 +140,7 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
     if stage.kernel is not None:
         k = stage.kernel
-        return Interface(k.name, (), k, k.params, k.params, k.outputs)
+        return Interface(k.name, (), k, k.params, k.params, k.outputs, (0,) * len(k.params))
     names: dict[str, int] = {}
     named = []
     for c in stage.computations:
@@ -151,7 +154,9 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
     name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
     outs = params[len(stage.reads) :]
-    return Interface(name, computations, None, values, params, outs)
+    computations, off = from_zero(computations, outs)
+    offsets = tuple(off.get(p, 0) for p in params)
+    return Interface(name, computations, None, values, params, outs, offsets)
 
 
 def _operators(kernel: Kernel) -> str:

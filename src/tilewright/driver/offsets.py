@@ -1,0 +1,63 @@
+"""Where in a tensor a kernel writes is for its caller to say: the kernel starts at element 0.
+
+Kernels that fill different parts of one tensor, the layers of a dense block, are then the same
+kernel, called with pointers that differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from tilewright.compute.nodes import Computation, Output
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Buffer, const
+from tilewright.expr.simplify import simplify
+
+Offsets = dict[Buffer, int]
+
+
+def from_zero(
+    group: Sequence[Computation], outputs: Collection[Buffer]
+) -> tuple[tuple[Computation, ...], Offsets]:
+    """The group writing `outputs` from element 0 on, and the bytes that it was off in each.
+
+    A tensor that the group reads as well stays as it is.
+    """
+    read = {b for c in group for b in c.inputs}
+    starts: dict[Buffer, tuple[int, ...]] = {}
+    for tensor in outputs:
+        start = () if tensor in read else _start(group, tensor)
+        if any(start):
+            starts[tensor] = start
+    if not starts:
+        return tuple(group), {}
+    moved = tuple(
+        replace(c, outputs=tuple(_moved(o, starts.get(o.tensor)) for o in c.outputs)) for c in group
+    )
+    return moved, {b: _bytes(b, start) for b, start in starts.items()}
+
+
+def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:
+    """The least index written along each axis; 0 where it is unknown."""
+    found: list[int] | None = None
+    for c in group:
+        env = {d.var: (0, max(d.extent - 1, 0)) for d in c.dims}
+        for o in c.outputs:
+            if o.tensor is tensor:
+                low = [bounds(i, env)[0] or 0 for i in o.index]
+                found = low if found is None else [min(a, b) for a, b in zip(found, low)]
+    return tuple(found or ())
+
+
+def _moved(o: Output, start: Sequence[int] | None) -> Output:
+    if start is None:
+        return o
+    pairs = zip(o.index, start, strict=True)
+    return Output(o.tensor, tuple(simplify(i - const(s)) if s else i for i, s in pairs), o.value)
+
+
+def _bytes(tensor: Buffer, start: Sequence[int]) -> int:
+    strides = [math.prod(tensor.shape[n + 1 :]) for n in range(len(tensor.shape))]
+    return sum(s * n for s, n in zip(start, strides, strict=True)) * tensor.dtype.itemsize
