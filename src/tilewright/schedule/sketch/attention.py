@@ -78,7 +78,7 @@ def attention(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule
         tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
         _contract(s, p, loops, tile, outer, at, choose)
     work = 2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
-    if choose(f"{output.name}.parallel", (True, False), work >= PARALLEL_WORK):
+    if at.threads(choose, output.name, work >= PARALLEL_WORK):
         spread(s, outer)
     return s
 

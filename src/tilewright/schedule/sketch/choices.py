@@ -19,6 +19,7 @@ from tilewright.schedule.schedule import Schedule
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
+IMPOSSIBLE = "TW-PARAMETER"  # the code of the error about a value that is not offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ def _given(name: str, value: Any, candidates: Sequence[T]) -> T:
             return candidate
     shown = ", ".join(map(repr, candidates[:12])) + (", ..." if len(candidates) > 12 else "")
     raise ScheduleError(
-        f"{value!r} is not possible here", where=f"parameter {name}", hint=f"take one of {shown}"
+        f"{value!r} is not possible here",
+        code=IMPOSSIBLE,
+        where=f"parameter {name}",
+        hint=f"take one of {shown}",
     )
 
 

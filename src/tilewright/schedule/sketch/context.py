@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import Buffer
+from tilewright.schedule.sketch.choices import Choices
 
 
 class Machine(Protocol):
@@ -53,8 +54,13 @@ class Machine(Protocol):
 @dataclass(frozen=True, slots=True)
 class Context:
     """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
-    reduction in its order."""
+    reduction in its order. around: loops over blocks that a nest is inside of, outermost first."""
 
     machine: Machine
     constants: Collection[Buffer] = ()
     exact: bool = False
+    around: tuple[str, ...] = ()
+
+    def threads(self, choose: Choices, name: str, good: bool) -> bool:
+        """The parameter `<name>.parallel`. Not inside of blocks: their loops have the threads."""
+        return not self.around and choose(f"{name}.parallel", (True, False), good)

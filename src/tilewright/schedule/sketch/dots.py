@@ -217,7 +217,7 @@ def multiply(s: Schedule, d: Dot, column: str, loops: Sequence[str], at: Context
 
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbours.
     """
-    names = indexing(s, column, existing(s, loops))
+    names = indexing(s, column, existing(s, [*at.around, *loops]))
     new = s.pack(column, *names)
     copies = [f"{new}.r{n}" for n in range(len(names))]
     interleave = at.machine.interleave(d.column.dtype)

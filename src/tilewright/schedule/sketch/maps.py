@@ -38,7 +38,7 @@ def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         return s
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     work = math.prod(d.extent for d in dims) * (1 + 4 * costly)
-    threads = choose(f"{c.name}.parallel", (True, False), work >= PARALLEL_POINTS)
+    threads = at.threads(choose, c.name, work >= PARALLEL_POINTS)
     crossed = across(s, loops, at.machine)
     if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
         trial = s.fork()

@@ -100,8 +100,9 @@ def start_apart(
     tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
     """
     nest = [name for name in s.loops if name in {*tile, *batch}]
-    nest = nest[min(map(nest.index, tile)) :]  # batch loops of one iteration may stand between
-    starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=True))
+    nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may stand between
+    inside = s.loops[s.loops.index(nest[0]) :]
+    starts = dict(zip(inside, s.decompose_reduction(target, nest[0]), strict=False))
     if [name for name in nest if name in tile] != [*tile]:
         s.reorder(*(starts[name] for name in tile))
     return starts

@@ -27,7 +27,7 @@ def plain(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
             continue
         points = math.prod(d.extent for d in c.dims)
         threads = len(loops) > 1 and points >= PARALLEL_POINTS
-        if choose(f"{c.name}.parallel", (True, False), threads):
+        if at.threads(choose, c.name, threads):
             s = _attempt(s, partial(Schedule.parallel, loop=loops[0]))
         if c.is_map:
             lanes = at.machine.lanes(c.outputs[0].tensor.dtype)

@@ -37,8 +37,7 @@ def rows(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     computations = kind.computations
     outer = in_rows(s, computations, at, choose)
     points = sum(math.prod(d.extent for d in c.dims) for c in computations)
-    name = f"{computations[-1].name}.parallel"
-    if choose(name, (True, False), points >= PARALLEL_POINTS):
+    if at.threads(choose, computations[-1].name, points >= PARALLEL_POINTS):
         spread(s, outer)
     return s
 

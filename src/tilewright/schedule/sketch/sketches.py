@@ -6,8 +6,9 @@ cut into such `parts`, each scheduled by its own rule in the one kernel. `plain`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.base import events
@@ -16,14 +17,17 @@ from tilewright.compute.nodes import Computation
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.sketch.attention import attention, block_rows
-from tilewright.schedule.sketch.choices import Choices, Sketch
+from tilewright.schedule.sketch.blocks import local
+from tilewright.schedule.sketch.choices import IMPOSSIBLE, Choices, Sketch
 from tilewright.schedule.sketch.classify import Kind, classify, streams_rows
 from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.fused import fused
 from tilewright.schedule.sketch.inlined import inlined
 from tilewright.schedule.sketch.maps import maps
+from tilewright.schedule.sketch.nest import spread
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
-from tilewright.schedule.sketch.tiled import tiled
+from tilewright.schedule.sketch.tiled import PARALLEL_WORK, tiled
 from tilewright.schedule.sketch.winograd import pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
@@ -118,9 +122,32 @@ def _run(kernel: Kernel, kind: Kind, at: Context, choose: Choices) -> Schedule:
 def _run_parts(
     kernel: Kernel, computations: Sequence[Computation], at: Context, choose: Choices
 ) -> Schedule:
-    """Maps into their readers where that is worth it, then each part by its own rule."""
+    """Maps into their readers where that is worth it, parts into blocks of what reads them, then
+    each part by its own rule."""
     s, rest = inlined(Schedule(kernel), computations, choose)
-    for kind in parts(rest):
-        rule = RULES["plain" if at.exact and RULES[kind.name].regroups else kind.name]
-        s = rule.schedule(s, kind, at, choose)
+    s, found = fused(s, [kind.computations for kind in parts(rest)], at, choose)
+    for part in found:
+        here = replace(at, around=part.around)
+        for kind in parts(local(s, part)):
+            s = _by_rule(s, kind, here, choose)
+    for part in found:
+        if part.blocks:
+            inside = [p for p in found if set(p.around) & set(part.blocks)]
+            work = sum(math.prod(d.extent for d in c.dims) for p in inside for c in p.computations)
+            if at.threads(choose, part.last.name, work >= PARALLEL_WORK):
+                spread(s, part.nested)
     return s
+
+
+def _by_rule(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
+    """The rule of a kind; `plain` where a primitive refuses, which the event `kept-plain` tells."""
+    if not (at.exact and RULES[kind.name].regroups):
+        trial = s.fork()
+        try:
+            return RULES[kind.name].schedule(trial, kind, at, choose)
+        except ScheduleError as error:
+            if error.code == IMPOSSIBLE:
+                raise
+            name = kind.computations[-1].name
+            events.emit("kept-plain", kernel=s.kernel.name, part=name, reason=str(error))
+    return RULES["plain"].schedule(s, kind, at, choose)

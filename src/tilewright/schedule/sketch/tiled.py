@@ -91,7 +91,7 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
     work = math.prod(max(d.extent, 1) for d in r.dims)
-    if choose(f"{r.name}.parallel", (True, False), work >= PARALLEL_WORK):
+    if at.threads(choose, r.name, work >= PARALLEL_WORK):
         spread(s, outer)
     return s
 
@@ -239,7 +239,7 @@ def pack_columns(
         if not choose(f"pack.{a.buffer.name}", (True, False), good):
             continue
         column = loops[p.vector]
-        order = [*outer, *(loops[d] for d in p.reduction)]
+        order = [*at.around, *outer, *(loops[d] for d in p.reduction)]
         order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
         names = indexing(s, a.buffer.name, existing(s, order))
         if names:

@@ -122,7 +122,7 @@ def winograd(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         s.unroll(name)
     vectorize_inner(s, nest.channels, lanes)
     work = POINTS * shape.depth * shape.width * shape.tiles
-    if choose(f"{result.name}.parallel", (True, False), work >= PARALLEL_WORK):
+    if at.threads(choose, result.name, work >= PARALLEL_WORK):
         if not nest.blocks:
             spread(s, staged[:1])
             spread(s, [_loop(inputs, d) for d in inputs.dims[:1]])

@@ -1,0 +1,170 @@
+"""Fusion: parts of a kernel computed block by block inside of what reads them.
+
+A part that reads another one is cut into blocks of its results; each earlier part stands at the
+root or in one of those loops, where the primitives prove that it may. (Halide's `compute_at`, and
+the multi-level tiling with fusion of Ansor, Zheng et al., OSDI 2020; the levels further in are
+those of each part's own rule.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.loops.nodes import Kernel, Store, Update
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.sketch.blocks import Part, buffers, computed_at, has_blocks, in_blocks
+from tilewright.schedule.sketch.choices import Choices
+from tilewright.schedule.sketch.classify import free_dims
+from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.nest import existing, vectorize_inner
+from tilewright.schedule.sketch.rows import place
+from tilewright.schedule.tree import walk
+
+ROOT = "root"
+CACHE_SHARE = 4  # the results that a block reads take at most this part of the L2 cache
+BLOCKS_PER_CORE = 2  # at least
+MORE_WORK = 1.1  # at most, for results that neighbouring blocks both need
+
+
+def fused(
+    s: Schedule, groups: Sequence[Sequence[Computation]], at: Context, choose: Choices
+) -> tuple[Schedule, list[Part]]:
+    """Place each group of Computations; the parts that they are then, in order.
+
+    parameters: `fuse.<computation>.<dimension>`, results of a block along a dimension;
+    `at.<buffer>`, the loop over blocks in which an intermediate result is computed, or root;
+    `stage.<buffer>.<loop>`, whether what a block reads of an input is copied first.
+    """
+    parts = [Part(list(g)) for g in groups]
+    owners: dict[str, Part] = {}
+    for n in reversed(range(len(parts))):
+        part = parts[n]
+        s = _at_a_loop(s, part, owners, at.machine, choose)
+        read = part.reads(parts[:n])
+        if not part.around and read and has_blocks(part.last):
+            good = _good_sizes(s, part, read, at.machine)
+            sizes = {
+                d: choose(f"fuse.{part.last.name}.{d.var.name}", _sizes(d.extent), size)
+                for d, size in good.items()
+            }
+            s, parts[n] = in_blocks(s, part, sizes)
+            owners |= dict.fromkeys(parts[n].blocks, parts[n])
+    for loop, owner in owners.items():
+        inside = [p for p in parts if loop in p.around]
+        s = _stage(s, loop, owner, inside, at, choose)
+    return s, parts
+
+
+def _at_a_loop(
+    s: Schedule, part: Part, owners: Mapping[str, Part], machine: Machine, choose: Choices
+) -> Schedule:
+    """Inside of one of the blocks of a part that reads it, if any may hold it."""
+    trials = {loop: computed_at(s, part, loop) for loop in owners}
+    placed = {loop: trial for loop, trial in trials.items() if trial is not None}
+    if not placed:
+        return s
+    good = [loop for loop, trial in placed.items() if _pays(s, trial, [part], machine)]
+    name = part.last.outputs[0].tensor.name
+    loop = choose(f"at.{name}", [ROOT, *placed], good[-1] if good else ROOT)
+    if loop == ROOT:
+        return s
+    owner = owners[loop]
+    owner.holds.add(loop)
+    part.around = tuple(owner.blocks[: owner.blocks.index(loop) + 1])
+    return placed[loop]
+
+
+def _good_sizes(s: Schedule, part: Part, read: Sequence[Part], machine: Machine) -> dict[Dim, int]:
+    """The largest blocks in which all that is read of other parts stays in the cache, if any pay.
+
+    They are whole along the inner dimensions, so that vectors and register tiles find room.
+    """
+    whole = {d: d.extent for d in free_dims(part.last)}
+    if not _leaves_cache(s, read, machine):
+        return whole
+    single: dict[Dim, int] = {}
+    for d, extent in whole.items():
+        for size in reversed(_sizes(extent)):
+            sizes = whole | single | {d: size}
+            blocks = math.prod(-(-n.extent // size) for n, size in sizes.items())
+            if blocks < BLOCKS_PER_CORE * machine.cores:
+                continue
+            after = _together(s, part, read, sizes)
+            if after is None:
+                return whole
+            if _held(after, read) <= machine.l2 // CACHE_SHARE:
+                return sizes if _pays(s, after, read, machine) else whole
+        single[d] = 1
+    return whole
+
+
+def _together(
+    s: Schedule, part: Part, read: Sequence[Part], sizes: Mapping[Dim, int]
+) -> Schedule | None:
+    """The part in blocks with all that it reads of others in the innermost of them."""
+    after, cut = in_blocks(s, part, sizes)
+    for p in reversed(read):
+        inside = computed_at(after, p, cut.blocks[-1]) if cut.blocks else None
+        if inside is None:
+            return None
+        after = inside
+    return after
+
+
+def _pays(before: Schedule, after: Schedule, moved: Sequence[Part], machine: Machine) -> bool:
+    """Whether results that left the cache now stay in it, for little computed more than once."""
+    fits = _held(after, moved) <= machine.l2 // CACHE_SHARE
+    more = _points(after.kernel) <= MORE_WORK * _points(before.kernel)
+    return _leaves_cache(before, moved, machine) and fits and more
+
+
+def _leaves_cache(s: Schedule, parts: Sequence[Part], machine: Machine) -> bool:
+    return _held(s, parts) > machine.l2
+
+
+def _held(s: Schedule, parts: Sequence[Part]) -> int:
+    """Bytes of the parts' results, as much of them as is alive at a time."""
+    now = buffers(s)
+    made = [now[o.tensor.name] for p in parts for o in p.last.outputs]
+    return sum(b.size * b.dtype.itemsize for b in made)
+
+
+def _points(kernel: Kernel) -> int:
+    """How often all statements run, guarded ones included."""
+    leaves = (p for p in walk(kernel.body) if isinstance(p.stmt, Store | Update))
+    return sum(math.prod(f.trips or 1 for f in p.loops) for p in leaves)
+
+
+def _sizes(extent: int) -> list[int]:
+    return [1 << n for n in range(extent.bit_length()) if 1 << n < extent] + [extent]
+
+
+def _stage(
+    s: Schedule, loop: str, owner: Part, inside: Sequence[Part], at: Context, choose: Choices
+) -> Schedule:
+    """Copies of what a block reads of the inputs, in the cache."""
+    read = dict.fromkeys(b for p in inside for c in p.computations for b in c.inputs)
+    for b in read:
+        if b not in s.kernel.params or b in at.constants or any(b in p.staged for p in inside):
+            continue
+        trial = s.fork()
+        try:
+            new = trial.cache_read(b.name, loop)
+            place(trial, new)
+        except ScheduleError:
+            continue
+        if buffers(trial)[new].size == b.size or not choose(
+            f"stage.{b.name}.{loop}", (True, False), False
+        ):
+            continue
+        s = trial
+        owner.holds.add(loop)
+        nest = existing(s, [f"{new}.r{n}" for n in range(len(b.shape))])
+        if nest:
+            vectorize_inner(s, nest[-1], at.machine.lanes(b.dtype))
+        for p in inside:
+            p.staged[b] = new
+    return s
