@@ -1,0 +1,162 @@
+"""The functional simulator: what a program computes, bit for bit, and nothing about time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.targets.vta.alu import alu
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.gemm import gemm
+from tilewright.targets.vta.isa import Alu, Gemm, Instruction, Load, Micro, Store, Transfer
+from tilewright.targets.vta.nest import Index, indices
+from tilewright.targets.vta.program import Program
+from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
+from tilewright.targets.vta.strict import Watcher
+
+# Steps of the units and elements moved; far more than the largest networks need, and minutes.
+STEP_LIMIT = 1 << 26
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a run did, under the names of VTA's profiler.
+
+    Bytes are those on the chip, without padding; a step of GEMM is a product of two tiles.
+    """
+
+    inp_load_nbytes: int = 0
+    wgt_load_nbytes: int = 0
+    acc_load_nbytes: int = 0
+    uop_load_nbytes: int = 0
+    out_store_nbytes: int = 0
+    gemm_counter: int = 0
+    alu_counter: int = 0
+    instructions: int = 0
+
+
+_LOADED = {
+    Memory.INP: "inp_load_nbytes",
+    Memory.WGT: "wgt_load_nbytes",
+    Memory.ACC: "acc_load_nbytes",
+    Memory.ACC_8BIT: "acc_load_nbytes",
+    Memory.UOP: "uop_load_nbytes",
+    Memory.OUT: "out_store_nbytes",
+}
+
+
+class FunctionalSimulator:
+    """Executes streams over a DRAM image.
+
+    strict: also refuse what another order of the modules might change: reads of memory on the chip
+    that nothing has written, and accesses to the same element that no token orders.
+    step_limit: steps of GEMM and ALU and elements moved, altogether.
+    """
+
+    def __init__(
+        self,
+        config: VTAConfig = DEFAULT,
+        *,
+        strict: bool = False,
+        step_limit: int = STEP_LIMIT,
+    ) -> None:
+        self.config = config
+        self.strict = strict
+        self.step_limit = step_limit
+
+    def run(self, instructions: bytes, dram: bytearray) -> Counters:
+        """Execute a stream from zeroed memories and empty queues up to FINISH, in place on `dram`.
+
+        Raises VTAError, with the instruction's index and text, for what the machine cannot execute
+        (an illegal field, an address out of range, work left behind FINISH, no FINISH, more steps
+        than the limit), and DeadlockError when tokens never come. What was executed before stays.
+        """
+        program = Program.decode(instructions, self.config)
+        return self.execute(program, dram)
+
+    def execute(self, program: Program, dram: bytearray) -> Counters:
+        """As `run`, of a program that is decoded."""
+        image = _image(dram)
+        run = _Run(self.config, image, self.step_limit)
+        watcher = Watcher(program, self.config, len(image)) if self.strict else None
+        for index in program.order():
+            try:
+                run.instruction(program.instructions[index], watcher, index)
+            except VTAError as e:
+                raise e.at(program.where(index)) from None
+        return run.counters
+
+
+def _image(dram: bytearray) -> Bytes:
+    try:
+        image = np.frombuffer(dram, np.uint8)
+    except (TypeError, ValueError):
+        image = None
+    if image is None or not image.flags.writeable:
+        if isinstance(dram, bytearray) and not dram:
+            return np.zeros(0, np.uint8)
+        raise VTAError(f"DRAM is a {type(dram).__name__}, expected a bytearray", where="dram")
+    return image
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, config: VTAConfig, dram: Bytes, limit: int) -> None:
+        self.config = config
+        self.dram = dram
+        self.left = limit
+        self.limit = limit
+        self.sram = Sram.zeroed(config)
+        self.counters = Counters()
+
+    def instruction(self, i: Instruction, watcher: Watcher | None, index: int) -> None:
+        self.counters.instructions += 1
+        self._spend(1)
+        if watcher:
+            watcher.begin(index)
+        if isinstance(i, Micro):
+            self._micro(i, watcher)
+        elif isinstance(i, Transfer) and i.x_size:
+            self._transfer(i, watcher)
+        if watcher:
+            watcher.end()
+
+    def _spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise VTAError(
+                f"the program takes more than {self.limit} steps",
+                hint="give the simulator a larger step_limit if that is meant",
+            )
+
+    def _micro(self, i: Micro, watcher: Watcher | None) -> None:
+        if not i.steps:
+            return
+        used: tuple[Index, ...] = indices(i, self.sram, self.config)
+        self._spend(i.steps)
+        if watcher:
+            watcher.micro(i, used, self.sram)
+        if isinstance(i, Gemm):
+            gemm(i, used, self.sram)
+            self.counters.gemm_counter += 0 if i.reset_reg else i.steps
+        elif isinstance(i, Alu):
+            alu(i, used, self.sram)
+            self.counters.alu_counter += i.steps
+
+    def _transfer(self, i: Transfer, watcher: Watcher | None) -> None:
+        check_dram(i, len(self.dram), self.config)
+        self._spend(i.elements)
+        if watcher:
+            watcher.transfer(i)
+        if isinstance(i, Load):
+            load(i, self.sram, self.dram, self.config)
+        elif isinstance(i, Store):
+            store(i, self.sram, self.dram, self.config)
+        memory = Memory(i.memory_type)
+        name = _LOADED[memory]
+        moved = i.y_size * i.x_size * self.config.spaces[memory].sram_bytes
+        setattr(self.counters, name, getattr(self.counters, name) + moved)

@@ -1,0 +1,180 @@
+"""A stream as a program: decoded, with every field checked that can be without running it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.errors import DeadlockError, VTAError
+from tilewright.targets.vta.fields import AluOp
+from tilewright.targets.vta.isa import (
+    Alu,
+    Finish,
+    Instruction,
+    Load,
+    Store,
+    Transfer,
+    decode_stream,
+)
+from tilewright.targets.vta.stages import GIVERS, POPS, PUSHES, QUEUES, Stage, pops, pushes, stage
+from tilewright.targets.vta.text import show
+
+
+@dataclass(frozen=True)
+class Program:
+    """The instructions of a stream, with the stage and the tokens of each."""
+
+    instructions: Sequence[Instruction]
+
+    @staticmethod
+    def decode(data: bytes, config: VTAConfig) -> Program:
+        """The program in a stream.
+
+        Raises VTAError, with the instruction, for a stream that is cut off, an unknown opcode, an
+        illegal field, more than the chip's memory, and if nothing ends the program.
+        """
+        program = Program(decode_stream(data, config))
+        for index, instruction in enumerate(program.instructions):
+            for message in _illegal(instruction, config):
+                raise VTAError(message, where=program.where(index))
+        if not any(isinstance(i, Finish) for i in program.instructions):
+            raise VTAError(
+                "the stream ends without FINISH",
+                where=f"after instruction {len(program.instructions) - 1}",
+            )
+        return program
+
+    def where(self, index: int) -> str:
+        """An instruction's place for messages: its index and text."""
+        return f"instruction {index} ({show(self.instructions[index])})"
+
+    @cached_property
+    def stages(self) -> Sequence[Stage]:
+        """The stage of every instruction."""
+        return [stage(i) for i in self.instructions]
+
+    @cached_property
+    def pops(self) -> Sequence[tuple[str, ...]]:
+        """The queues that every instruction takes a token from."""
+        return [pops(i) for i in self.instructions]
+
+    @cached_property
+    def pushes(self) -> Sequence[tuple[str, ...]]:
+        """The queues that every instruction gives a token to."""
+        return [pushes(i) for i in self.instructions]
+
+    def queues(self) -> dict[Stage, deque[int]]:
+        """The instructions' indices as they are dealt out to the stages."""
+        dealt: dict[Stage, deque[int]] = {s: deque() for s in Stage}
+        for index, s in enumerate(self.stages):
+            dealt[s].append(index)
+        return dealt
+
+    def order(self) -> Iterator[int]:
+        """The instructions in an order that the tokens allow, up to FINISH.
+
+        Always the first in the stream that can start; so a program that is right when executed one
+        instruction after another does that. Raises DeadlockError when none can start, and VTAError
+        when something is left behind FINISH.
+        """
+        waiting = self.queues()
+        tokens = dict.fromkeys(QUEUES, 0)
+        while True:
+            ready = [
+                q[0] for q in waiting.values() if q and all(tokens[t] for t in self.pops[q[0]])
+            ]
+            if not ready:
+                raise self.deadlock(waiting, tokens)
+            index = min(ready)
+            waiting[self.stages[index]].popleft()
+            for name in self.pops[index]:
+                tokens[name] -= 1
+            yield index
+            for name in self.pushes[index]:
+                tokens[name] += 1
+            if isinstance(self.instructions[index], Finish):
+                self._check_nothing_left(index, waiting, tokens)
+                return
+
+    def _check_nothing_left(
+        self, finish: int, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
+    ) -> None:
+        left = sorted(i for q in waiting.values() for i in q)
+        if not left:
+            return
+        heads = [q[0] for q in waiting.values() if q]
+        if not any(all(tokens[t] for t in self.pops[h]) for h in heads):
+            raise self.deadlock(waiting, tokens)
+        raise VTAError(
+            f"{len(left)} instructions are left when FINISH (instruction {finish}) has executed, "
+            "this is the first",
+            where=self.where(left[0]),
+            hint="put FINISH last, and let it wait for all that comes before",
+        )
+
+    def deadlock(
+        self, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
+    ) -> DeadlockError:
+        """The error for stages that all wait: which instruction waits for which queue, and why."""
+        heads = [q[0] for q in waiting.values() if q]
+        why = [self._waits(h, waiting, tokens) for h in heads]
+        return DeadlockError(
+            f"tokens never come: {'; '.join(why)}",
+            where=self.where(min(heads)),
+            hint="every pop needs a push before it on the other side",
+        )
+
+    def _waits(
+        self, index: int, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
+    ) -> str:
+        name = self.stages[index].name
+        reasons = []
+        for queue in (q for q in self.pops[index] if not tokens[q]):
+            giver = GIVERS[queue]
+            coming = [i for i in waiting[giver] if queue in self.pushes[i]]
+            then = (
+                f"the next is pushed by instruction {coming[0]}, which comes behind "
+                f"instruction {waiting[giver][0]}"
+                if coming
+                else "none is pushed any more"
+            )
+            if coming and coming[0] == waiting[giver][0]:
+                then = f"the next is pushed by instruction {coming[0]}, which waits itself"
+            reasons.append(f"for {queue} from {giver.name} ({then})")
+        return f"{name} waits at instruction {index} {' and '.join(reasons)}"
+
+
+def _illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:
+    """What is wrong with the fields of one instruction."""
+    at = stage(i)
+    for verb, table in (("pop", POPS), ("push", PUSHES)):
+        for flag in (f"{verb}_prev", f"{verb}_next"):
+            if getattr(i, flag) and flag not in table[at]:
+                yield f"{flag} is set, and {at.name} has no neighbour on that side"
+    if isinstance(i, Transfer):
+        yield from _illegal_transfer(i, config)
+    if isinstance(i, Alu) and i.alu_opcode not in AluOp.__members__.values():
+        yield f"unknown ALU operation {i.alu_opcode}, expected 0 to {max(AluOp)}"
+
+
+def _illegal_transfer(i: Transfer, config: VTAConfig) -> Iterator[str]:
+    if i.memory_type not in Memory.__members__.values():
+        yield f"unknown memory {i.memory_type}, expected 0 to {max(Memory)}"
+        return
+    if isinstance(i, Load) and i.memory_type == Memory.OUT:
+        yield "OUT can be stored only"
+    if not i.x_size:
+        return  # does nothing: the run time uses it to pass tokens on, with any memory
+    if isinstance(i, Store) and i.memory_type != Memory.OUT:
+        yield f"memory {i.memory_type} cannot be stored, expected {Memory.OUT:d} (OUT)"
+        return
+    if isinstance(i, Store) and (i.y_pad_0, i.y_pad_1, i.x_pad_0, i.x_pad_1) != (0, 0, 0, 0):
+        yield "a store has no padding"
+    depth = config.spaces[Memory(i.memory_type)].depth
+    if i.sram_base + i.elements > depth:
+        last = i.sram_base + i.elements - 1
+        name = Memory(i.memory_type).name
+        yield f"element {last} of {name} is accessed, which has {depth}"

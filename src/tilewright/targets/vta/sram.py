@@ -1,0 +1,126 @@
+"""The memories on the chip, and the rectangles that move between them and DRAM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.isa import Load, Store, Transfer
+
+Bytes = NDArray[np.uint8]
+T = TypeVar("T", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Sram:
+    """The memories: micro-ops, weight tiles [in, out], input and accumulator tiles [batch, lane].
+
+    The bytes of `inp` and `wgt` are held as float32, which is exact for them and for the sums of a
+    tile's products (at most BLOCK * 2^14, of 2^24). A weight tile is transposed as it is loaded, so
+    that a product needs no copy.
+    """
+
+    uop: NDArray[np.uint32]
+    wgt: NDArray[np.float32]
+    inp: NDArray[np.float32]
+    acc: NDArray[np.int32]
+
+    @staticmethod
+    def zeroed(config: VTAConfig) -> Sram:
+        """The memories as they are when the machine is started."""
+        depth = {m: space.depth for m, space in config.spaces.items()}
+        batch, block = config.BATCH, config.BLOCK
+        return Sram(
+            uop=np.zeros(depth[Memory.UOP], np.uint32),
+            wgt=np.zeros((depth[Memory.WGT], block, block), np.float32),
+            inp=np.zeros((depth[Memory.INP], batch, block), np.float32),
+            acc=np.zeros((depth[Memory.ACC], batch, block), np.int32),
+        )
+
+    def of(self, memory: int) -> NDArray[Any]:
+        """The array that a load of this memory writes."""
+        by_number: dict[int, NDArray[Any]] = {
+            Memory.UOP: self.uop,
+            Memory.WGT: self.wgt,
+            Memory.INP: self.inp,
+            Memory.ACC: self.acc,
+            Memory.ACC_8BIT: self.acc,
+        }
+        return by_number[memory]
+
+
+# What the bytes of an element in DRAM are.
+_DRAM_TYPE: dict[int, str] = {
+    Memory.UOP: "<u4",
+    Memory.WGT: "i1",
+    Memory.INP: "i1",
+    Memory.ACC: "<i4",
+    Memory.ACC_8BIT: "i1",
+}
+
+
+def dram_bytes(i: Transfer, config: VTAConfig) -> int:
+    """The bytes that a transfer moves over the border of the chip."""
+    return i.y_size * i.x_size * config.spaces[Memory(i.memory_type)].dram_bytes
+
+
+def check_dram(i: Transfer, size: int, config: VTAConfig) -> None:
+    """Raises VTAError if a transfer leaves a DRAM of `size` bytes."""
+    if not i.x_size or not i.y_size:
+        return
+    element = config.spaces[Memory(i.memory_type)].dram_bytes
+    last = i.dram_base + (i.y_size - 1) * i.x_stride + i.x_size - 1
+    if (last + 1) * element > size:
+        raise VTAError(
+            f"bytes {last * element:#x} to {(last + 1) * element - 1:#x} of DRAM are accessed, "
+            f"which has {size:#x}"
+        )
+
+
+def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
+    """Execute a load; its ranges have been checked."""
+    if not i.elements:
+        return
+    to = sram.of(i.memory_type)
+    element = config.spaces[Memory(i.memory_type)].dram_bytes
+    tile = to.shape[1:]
+    rows = np.zeros((i.y_pad_0 + i.y_size + i.y_pad_1, i.row, *tile), to.dtype)
+    if i.y_size:
+        raw = elements(dram, element)[addresses(i)]
+        values = raw.view(_DRAM_TYPE[i.memory_type]).reshape(i.y_size, i.x_size, *tile)
+        here = rows[i.y_pad_0 : i.y_pad_0 + i.y_size, i.x_pad_0 : i.x_pad_0 + i.x_size]
+        here[...] = values.swapaxes(2, 3) if i.memory_type == Memory.WGT else values
+    to[i.sram_base : i.sram_base + i.elements] = rows.reshape(i.elements, *tile)
+
+
+def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
+    """Execute a store; its ranges have been checked."""
+    if not i.elements:
+        return
+    element = config.spaces[Memory.OUT].dram_bytes
+    tiles = sram.acc[i.sram_base : i.sram_base + i.elements].astype(np.uint8)
+    rows = tiles.reshape(i.y_size, i.x_size, element)
+    to = elements(dram, element)
+    if i.x_stride >= i.x_size or i.y_size == 1:
+        to[addresses(i)] = rows
+        return
+    for y, row in enumerate(rows):  # rows overlap: the later one stays
+        at = i.dram_base + y * i.x_stride
+        to[at : at + i.x_size] = row
+
+
+def elements(dram: NDArray[T], size: int) -> NDArray[T]:
+    """An array with an entry for each byte of DRAM as [elements of `size` bytes, size]."""
+    whole = len(dram) // size
+    return dram[: whole * size].reshape(whole, size)
+
+
+def addresses(i: Transfer) -> NDArray[np.int64]:
+    """The elements in DRAM that a transfer moves, [y_size, x_size]."""
+    rows = i.dram_base + np.arange(i.y_size, dtype=np.int64) * i.x_stride
+    return rows[:, None] + np.arange(i.x_size, dtype=np.int64)

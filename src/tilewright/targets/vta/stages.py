@@ -1,0 +1,71 @@
+"""The three modules that run side by side, and the token queues between neighbours.
+
+    l2g ->           g2s ->
+LOAD      COMPUTE        STORE
+    <- g2l           <- s2g
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.isa import Instruction, Load, Store
+
+
+class Stage(Enum):
+    """A module by its name in listings; each executes its instructions in their order."""
+
+    LOAD = "LD"
+    COMPUTE = "EX"
+    STORE = "ST"
+
+
+# The flag of an instruction, by its stage -> the queue that it takes a token from.
+POPS: Mapping[Stage, Mapping[str, str]] = {
+    Stage.LOAD: {"pop_next": "g2l"},
+    Stage.COMPUTE: {"pop_prev": "l2g", "pop_next": "s2g"},
+    Stage.STORE: {"pop_prev": "g2s"},
+}
+# The same for the queue that it gives a token to.
+PUSHES: Mapping[Stage, Mapping[str, str]] = {
+    Stage.LOAD: {"push_next": "l2g"},
+    Stage.COMPUTE: {"push_prev": "g2l", "push_next": "g2s"},
+    Stage.STORE: {"push_prev": "s2g"},
+}
+QUEUES = ("l2g", "g2l", "g2s", "s2g")
+# Queue -> the stage that gives it tokens.
+GIVERS = {queue: stage for stage, flags in PUSHES.items() for queue in flags.values()}
+
+_ORDER = tuple(Stage)
+
+
+def stage(instruction: Instruction) -> Stage:
+    """The module that executes an instruction."""
+    if isinstance(instruction, Store):
+        return Stage.STORE
+    if isinstance(instruction, Load) and instruction.memory_type in (Memory.INP, Memory.WGT):
+        return Stage.LOAD
+    return Stage.COMPUTE
+
+
+def neighbour(of: Stage, side: str) -> Stage | None:
+    """The stage on one side, "prev" or "next", if there is one."""
+    at = _ORDER.index(of) + (1 if side == "next" else -1)
+    return _ORDER[at] if 0 <= at < len(_ORDER) else None
+
+
+def pops(instruction: Instruction) -> tuple[str, ...]:
+    """The queues that an instruction takes a token from before it starts."""
+    return _queues(instruction, POPS)
+
+
+def pushes(instruction: Instruction) -> tuple[str, ...]:
+    """The queues that it gives a token to when it has ended."""
+    return _queues(instruction, PUSHES)
+
+
+def _queues(instruction: Instruction, table: Mapping[Stage, Mapping[str, str]]) -> tuple[str, ...]:
+    flags = table[stage(instruction)]
+    return tuple(queue for flag, queue in flags.items() if getattr(instruction, flag))

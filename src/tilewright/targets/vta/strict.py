@@ -1,0 +1,146 @@
+"""What a strict run refuses: results that only the order of one simulator makes right.
+
+Every stage counts its instructions. A clock says, for each stage, up to which instruction all has
+ended; a token carries the clock of the instruction that gave it (Lamport, Mattern). Two accesses
+to an element, one of them a write, have an order if the clock of the later one covers the earlier.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.fields import AluOp
+from tilewright.targets.vta.isa import Alu, Finish, Gemm, Load, Micro, Transfer
+from tilewright.targets.vta.nest import Index, steps
+from tilewright.targets.vta.program import Program
+from tilewright.targets.vta.sram import Sram, addresses, elements
+from tilewright.targets.vta.stages import QUEUES, Stage
+
+Clock = dict[Stage, int]
+_READ, _WRITE = "reads", "writes"
+_CHIP: dict[int, str] = {
+    Memory.UOP: "uop",
+    Memory.WGT: "wgt",
+    Memory.INP: "inp",
+    Memory.ACC: "acc",
+    Memory.OUT: "acc",
+    Memory.ACC_8BIT: "acc",
+}
+_DRAM = "dram"
+
+
+class Watcher:
+    """Follows a run. Every method raises VTAError for what must not be."""
+
+    def __init__(self, program: Program, config: VTAConfig, dram: int) -> None:
+        self.program = program
+        self.config = config
+        self.clocks: dict[Stage, Clock] = {s: dict.fromkeys(Stage, 0) for s in Stage}
+        self.tokens: dict[str, deque[Clock]] = {q: deque() for q in QUEUES}
+        self.executed: dict[Stage, list[int]] = {s: [] for s in Stage}
+        spaces = config.spaces
+        sizes = {name: spaces[Memory(m)].depth for m, name in _CHIP.items()} | {_DRAM: dram}
+        # The number, in its stage, of the last instruction that accessed each element; 0: none.
+        self.last = {
+            (name, s, kind): np.zeros(size, np.int32)
+            for name, size in sizes.items()
+            for s in Stage
+            for kind in (_READ, _WRITE)
+        }
+        self.stage = Stage.LOAD
+
+    def begin(self, index: int) -> None:
+        """An instruction starts, with the tokens that it takes."""
+        self.index, self.stage = index, self.program.stages[index]
+        clock = self.clocks[self.stage]
+        for queue in self.program.pops[index]:
+            given = self.tokens[queue].popleft()
+            for s in Stage:
+                clock[s] = max(clock[s], given[s])
+        self.executed[self.stage].append(index)
+        clock[self.stage] = len(self.executed[self.stage])
+        if isinstance(self.program.instructions[index], Finish):
+            self._finish(clock)
+
+    def end(self) -> None:
+        """It has ended and gives its tokens."""
+        for queue in self.program.pushes[self.index]:
+            self.tokens[queue].append(dict(self.clocks[self.stage]))
+
+    def transfer(self, i: Transfer) -> None:
+        """The elements that a load or store accesses; its ranges have been checked."""
+        chip = np.arange(i.sram_base, i.sram_base + i.elements)
+        size = self.config.spaces[Memory(i.memory_type)].dram_bytes
+        loads = isinstance(i, Load)
+        if i.y_size:
+            whole = np.arange(len(self.last[_DRAM, Stage.LOAD, _READ]))
+            places = elements(whole, size)[addresses(i)].reshape(-1)
+            self._access(_DRAM, places, _READ if loads else _WRITE)
+        self._access(_CHIP[i.memory_type], chip, _WRITE if loads else _READ)
+
+    def micro(self, i: Micro, used: tuple[Index, ...], sram: Sram) -> None:
+        """The elements that a GEMM or ALU instruction accesses; its indices have been checked."""
+        if isinstance(i, Alu) and i.alu_opcode == AluOp.SHR and i.use_imm and abs(i.imm) >= 32:
+            raise VTAError(f"a shift by {i.imm}, which is undefined beyond 31")
+        self._access("uop", np.arange(i.uop_bgn, i.uop_end), _READ)
+        touched = [np.zeros(len(getattr(sram, u.memory)), bool) for u in used]
+        for part in steps(i, used):
+            for seen, at in zip(touched, part):
+                seen[at] = True
+        places = [np.flatnonzero(seen) for seen in touched]
+        if not (isinstance(i, Gemm) and i.reset_reg):
+            for u, at in zip(used, places):
+                self._access(u.memory, at, _READ)
+        self._access("acc", places[0], _WRITE)
+
+    def _access(self, memory: str, at: NDArray[Any], kind: str) -> None:
+        if kind == _READ and memory != _DRAM:
+            self._check_written(memory, at)
+        clock = self.clocks[self.stage]
+        for s, before in self._conflicting(kind):
+            last = self.last[memory, s, before][at]
+            late = np.flatnonzero(last > clock[s])
+            if len(late):
+                other = self.executed[s][last[late[0]] - 1]
+                raise VTAError(
+                    f"no token orders it after {self.program.where(other)}, which {before} "
+                    f"{_place(memory, at[late[0]])} too",
+                    code="TW-VTA-RACE",
+                )
+        self.last[memory, self.stage, kind][at] = clock[self.stage]
+
+    def _conflicting(self, kind: str) -> Iterator[tuple[Stage, str]]:
+        for s in Stage:
+            if s is not self.stage:
+                yield s, _WRITE
+                if kind == _WRITE:
+                    yield s, _READ
+
+    def _check_written(self, memory: str, at: NDArray[Any]) -> None:
+        written = sum((self.last[memory, s, _WRITE][at] for s in Stage), np.zeros(len(at), int))
+        missing = np.flatnonzero(written == 0)
+        if len(missing):
+            raise VTAError(
+                f"{_place(memory, at[missing[0]])} is read, and nothing has written it",
+                code="TW-VTA-UNWRITTEN",
+            )
+
+    def _finish(self, clock: Clock) -> None:
+        for s in Stage:
+            if clock[s] < len(self.executed[s]):
+                other = self.program.where(self.executed[s][-1])
+                raise VTAError(
+                    f"no token makes FINISH wait for {other}, which may still be running",
+                    code="TW-VTA-RACE",
+                )
+
+
+def _place(memory: str, at: int) -> str:
+    return f"byte {at:#x} of DRAM" if memory == _DRAM else f"element {at} of {memory.upper()}"

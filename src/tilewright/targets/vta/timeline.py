@@ -1,0 +1,123 @@
+"""What a timed run tells: cycles, what each module did and waited for, a picture of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.targets.vta.functional import Counters
+from tilewright.targets.vta.isa import Instruction
+from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.text import show
+
+CONTENTION = "dram contention"
+ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One instruction in time.
+
+    waited: how long its module stood still before it, for a token of the queue `waited_for`.
+    parts: its cycles by what they were for: start, work (steps of GEMM or ALU), dram latency,
+    dram transfer (the bus at its full speed), dram contention (what sharing the bus added).
+    """
+
+    index: int
+    stage: Stage
+    start: int
+    end: int
+    waited: int
+    waited_for: str | None
+    parts: Mapping[str, int]
+
+    def ended(self, end: int) -> Span:
+        """The span with its end, and the cycles that nothing else explains."""
+        contention = end - self.start - sum(self.parts.values())
+        return replace(self, end=end, parts={**self.parts, CONTENTION: contention})
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What one module did: cycles it was busy, by what for; cycles it stood still, by cause.
+
+    A cause is a queue whose token was missing, or "ended": nothing was left to do.
+    """
+
+    busy: int
+    utilisation: float
+    parts: Mapping[str, int]
+    stalls: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A timed run: what it did, how long it took, every instruction in time."""
+
+    counters: Counters
+    cycles: int
+    timeline: Sequence[Span]
+    macs: int
+    macs_per_cycle: int
+    instructions: Sequence[Instruction]
+
+    @property
+    def utilisation(self) -> float:
+        """Multiply-accumulates done, of those that the matrix unit could do in all cycles."""
+        return self.macs / (self.macs_per_cycle * self.cycles) if self.cycles else 0.0
+
+    @property
+    def modules(self) -> dict[Stage, Module]:
+        """What each module did."""
+        return {stage: self._module(stage) for stage in Stage}
+
+    def _module(self, stage: Stage) -> Module:
+        parts: dict[str, int] = {}
+        stalls: dict[str, int] = {}
+        last = 0
+        for span in (s for s in self.timeline if s.stage is stage):
+            for name, cycles in span.parts.items():
+                parts[name] = parts.get(name, 0) + cycles
+            if span.waited_for:
+                stalls[span.waited_for] = stalls.get(span.waited_for, 0) + span.waited
+            last = span.end
+        stalls[ENDED] = self.cycles - last
+        busy = sum(parts.values())
+        return Module(busy, busy / self.cycles if self.cycles else 0.0, parts, stalls)
+
+    def __str__(self) -> str:
+        """A table of the modules: busy cycles and their parts, stalls and their causes."""
+        lines = [f"{self.cycles} cycles, {self.macs} MACs, {self.utilisation:.1%} of the peak"]
+        for stage, m in self.modules.items():
+            busy = ", ".join(f"{name} {cycles}" for name, cycles in m.parts.items() if cycles)
+            idle = ", ".join(f"{name} {cycles}" for name, cycles in m.stalls.items() if cycles)
+            lines.append(f"{stage.name:<8}{m.utilisation:>7.1%} busy: {busy or '-'}")
+            lines.append(f"{'':<15} idle: {idle or '-'}")
+        return "\n".join(lines)
+
+    def chrome_trace(self) -> dict[str, Any]:
+        """The timeline for chrome://tracing and Perfetto, ready for JSON; a cycle is 1 us there."""
+        return {"traceEvents": list(self._events()), "displayTimeUnit": "ns"}
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        threads = {stage: tid for tid, stage in enumerate(Stage)}
+        yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "VTA"}}
+        for stage, tid in threads.items():
+            name = {"name": stage.name.lower()}
+            yield {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": name}
+        for span in self.timeline:
+            common = {"ph": "X", "pid": 0, "tid": threads[span.stage]}
+            if span.waited_for:
+                waiting = {"name": f"wait {span.waited_for}", "cat": "stall", "dur": span.waited}
+                yield {**common, **waiting, "ts": span.start - span.waited}
+            text = show(self.instructions[span.index])
+            parts = {name: cycles for name, cycles in span.parts.items() if cycles}
+            yield {
+                **common,
+                "name": text.split(" ")[0],
+                "cat": "instruction",
+                "ts": span.start,
+                "dur": span.end - span.start,
+                "args": {"index": span.index, "text": text, **parts},
+            }
