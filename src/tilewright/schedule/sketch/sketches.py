@@ -20,6 +20,7 @@ from tilewright.schedule.sketch.attention import attention, block_rows
 from tilewright.schedule.sketch.blocks import local
 from tilewright.schedule.sketch.choices import IMPOSSIBLE, Choices, Sketch
 from tilewright.schedule.sketch.classify import Kind, classify, streams_rows
+from tilewright.schedule.sketch.columns import columns, memory_order
 from tilewright.schedule.sketch.context import Context
 from tilewright.schedule.sketch.fused import fused
 from tilewright.schedule.sketch.inlined import inlined
@@ -54,6 +55,7 @@ RULES: Mapping[str, Rule] = {
     "map": Rule(maps),
     "tiled": Rule(tiled),
     "rows": Rule(rows, regroups=True),
+    "columns": Rule(columns),
     "attention": Rule(
         attention,
         regroups=True,
@@ -81,6 +83,8 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
     found = [] if kind.name == "plain" else [[kind]]
     if kind.name == "tiled" and streams_rows(kind, at.constants):
         found.insert(0, [Kind("rows", kind.computations)])
+    if kind.name == "tiled" and memory_order(kind, at.machine) is not None:
+        found.insert(0, [replace(kind, name="columns")])
     possible = [k for (k,) in found if not at.exact or not RULES[k.name].regroups]
     whole = [Sketch(k.name, partial(_run, kernel, k, at)) for k in possible]
     plainly = Sketch("plain", partial(_run, kernel, Kind("plain", tuple(computations)), at))
