@@ -65,6 +65,11 @@ def emit(kind: str, /, **fields: Any) -> None:
         _send(Event(kind, time.perf_counter(), None, threading.get_ident(), fields))
 
 
+def forward(event: Event) -> None:
+    """Report what happened elsewhere: in a process that worked for this one."""
+    _send(event)
+
+
 class Span:
     """A stretch of time being measured; made by ``span``. ``elapsed`` is set when it ends."""
 

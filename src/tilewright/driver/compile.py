@@ -233,16 +233,16 @@ def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built
     compiler = KernelCompiler(target, host, store)
     live = live_buffers(lowered)
     steps: list[Built | HostCall] = []
-    total = sum(isinstance(s, Stage) for s in lowered.steps)
-    with events.span("kernels", total=total):
+    faces = {s: interface(s, live[s]) for s in lowered.steps if isinstance(s, Stage)}
+    with events.span("kernels", total=len(faces)):
+        compiler.compile_ahead(faces.values(), lowered.data, thread_count())
         for step in lowered.steps:
             if isinstance(step, HostCall):
                 steps.append(step)
                 continue
-            face = interface(step, live[step])
-            code = compiler.compile(face, lowered.data)
-            events.emit("kernel-ready", name=step.name, total=total)
-            steps.append(Built(step, face, code))
+            code = compiler.compile(faces[step], lowered.data)
+            events.emit("kernel-ready", name=step.name, total=len(faces))
+            steps.append(Built(step, faces[step], code))
     return steps
 
 

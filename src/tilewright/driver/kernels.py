@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tilewright.base import events
@@ -23,6 +23,7 @@ from tilewright.compute.joined import join_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.driver.offsets import from_zero
+from tilewright.driver.processes import share, workers
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
@@ -165,6 +166,16 @@ def _operators(kernel: Kernel) -> str:
     return "\n".join(f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used)
 
 
+def _fixed(face: Interface, constants: Collection[Buffer]) -> tuple[bool, ...]:
+    return tuple(b in constants for b in face.values)
+
+
+def _cost(face: Interface) -> int:
+    """How long a kernel takes to compile, roughly: what there is to write down."""
+    values = (o.value for c in face.computations for o in c.outputs)
+    return sum(1 for value in values for _ in postorder(value))
+
+
 class KernelCompiler:
     """Compiles Stages for a target, each distinct one once.
 
@@ -179,18 +190,41 @@ class KernelCompiler:
 
     def compile(self, face: Interface, constants: Collection[Buffer]) -> CompiledStage:
         """Object code for a Stage; `constants` are those of its values known now."""
-        fixed = tuple(b in constants for b in face.values)
+        fixed = _fixed(face, constants)
         key = self._key(face, fixed)
-        if key in self.known:
-            return self.known[key]
-        found = self._cached(key)
+        found = self._found(key)
         if found is None:
-            with events.span("kernel", name=face.name):
-                found = self._make(face, fixed, key)
-            if self.store is not None:
-                self.store.put(key, found.to_bytes())
-        self.known[key] = found
+            found = self.known[key] = self._made(face, fixed, key)
+            self._keep(key, found.to_bytes())
         return found
+
+    def compile_ahead(
+        self, faces: Iterable[Interface], constants: Collection[Buffer], processors: int
+    ) -> None:
+        """Compile what `compile` would have to make of these, several at a time where it pays."""
+        missing: dict[str, tuple[Interface, tuple[bool, ...]]] = {}
+        for face in faces:
+            fixed = _fixed(face, constants)
+            key = self._key(face, fixed)
+            if key not in missing and self._found(key) is None:
+                missing[key] = (face, fixed)
+        count = workers(len(missing), processors)
+        if count == 1:
+            return
+        keys = sorted(missing, key=lambda k: -_cost(missing[k][0]))
+        jobs = [lambda k=k: self._made(*missing[k], k).to_bytes() for k in keys]
+        for key, data in zip(keys, share(jobs, count), strict=True):
+            if data is not None:
+                self._keep(key, data)
+                self.known[key] = CompiledStage.from_bytes(data)
+
+    def _keep(self, key: str, data: bytes) -> None:
+        if self.store is not None:
+            self.store.put(key, data)
+
+    def _made(self, face: Interface, fixed: Sequence[bool], key: str) -> CompiledStage:
+        with events.span("kernel", name=face.name):
+            return self._make(face, fixed, key)
 
     def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
         """The default schedule of a Stage."""
@@ -225,14 +259,18 @@ class KernelCompiler:
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _cached(self, key: str) -> CompiledStage | None:
+    def _found(self, key: str) -> CompiledStage | None:
+        """The kernel of this model that is the same, or the one in the cache."""
+        if key in self.known:
+            return self.known[key]
         data = None if self.store is None else self.store.get(key)
         if data is None:
             return None
         try:
-            return CompiledStage.from_bytes(data)
+            found = self.known[key] = CompiledStage.from_bytes(data)
         except (ValueError, KeyError, TypeError, IndexError):
             return None
+        return found
 
     def _make(self, face: Interface, fixed: Sequence[bool], key: str) -> CompiledStage:
         try:

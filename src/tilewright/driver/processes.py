@@ -1,0 +1,116 @@
+"""Independent jobs of a compilation, done by forked processes as well as this one.
+
+A fork has the whole program in memory already, so that nothing is sent there and little back. It is
+made where it is safe: no other Python thread may be at work, in LLVM for example, at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import IO
+
+from tilewright.base import events
+
+Job = Callable[[], bytes]
+_NUMBER = struct.Struct("<I")
+_MOST = 4096  # jobs that a queue in a pipe holds for sure
+_FEWEST = 4  # fewer jobs are done before another process has started
+
+
+def workers(jobs: int, processors: int) -> int:
+    """How many processes this many jobs are for, this one included."""
+    alone = not hasattr(os, "fork") or threading.active_count() > 1
+    return 1 if alone or not _FEWEST <= jobs <= _MOST else min(processors, jobs)
+
+
+def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
+    """The results of the jobs, done by `count` processes in order, each taking the next one.
+
+    None for a job that raised an Exception: do it again here to see it.
+    """
+    queue, back = os.pipe()
+    os.write(back, b"".join(map(_NUMBER.pack, range(len(jobs)))))
+    os.close(back)
+    running: list[int] = []
+    found: list[bytes | None] = [None] * len(jobs)
+    with ExitStack() as stack:
+        stack.callback(os.close, queue)
+        stack.callback(_end, running)
+        written = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
+        for results in written:
+            running.append(_fork(jobs, queue, results))
+        for n in _numbers(queue):
+            found[n] = _done(jobs[n])
+        for results in written:
+            _wait(running.pop(0))
+            for n, result, happened in _records(results):
+                found[n] = result
+                for event in happened:
+                    events.forward(event)
+    return found
+
+
+def _fork(jobs: Sequence[Job], queue: int, results: IO[bytes]) -> int:
+    """A process that does jobs until the queue is empty and writes what came of them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Python warns of any other thread, but those of libraries do nothing while we compile.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        for n in _numbers(queue):
+            with events.record() as happened:
+                result = _done(jobs[n])
+            pickle.dump((n, result, happened if events.listening() else []), results)
+        results.flush()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _numbers(queue: int) -> Iterator[int]:
+    """What is left in the queue, each number to one process only."""
+    while data := os.read(queue, _NUMBER.size):
+        yield _NUMBER.unpack(data)[0]
+
+
+def _done(job: Job) -> bytes | None:
+    try:
+        return job()
+    except Exception:  # raised again where its place in the model is known
+        return None
+
+
+def _wait(pid: int) -> None:
+    # A program that lets the system reap its children still waits for their end here.
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _end(running: Sequence[int]) -> None:
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+        _wait(pid)
+
+
+def _records(results: IO[bytes]) -> Iterator[tuple[int, bytes | None, list[events.Event]]]:
+    """What a process wrote; the last record may be cut off where it was killed."""
+    results.seek(0)
+    while True:
+        try:
+            yield pickle.load(results)
+        except (EOFError, pickle.UnpicklingError):
+            return
