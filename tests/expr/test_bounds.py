@@ -29,6 +29,8 @@ from tilewright.expr.nodes import (
     Not,
     Or,
     Select,
+    Shl,
+    Shr,
     Sub,
     const,
     var,
@@ -50,7 +52,7 @@ def integers(draw: st.DrawFn, depth: int = 3) -> Expr:
         return draw(LEAVES)
     inner = integers(depth - 1)
     if kind == 1:
-        return draw(st.sampled_from([FloorDiv, Mod]))(draw(inner), draw(POSITIVE))
+        return draw(st.sampled_from([FloorDiv, Mod, Shl, Shr]))(draw(inner), draw(POSITIVE))
     if kind == 2:
         return Select(draw(conditions(depth - 1)), draw(inner), draw(inner))
     if kind == 3:

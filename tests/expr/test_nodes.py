@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tilewright.base.dtypes import float32, int32
+from tilewright.base.dtypes import bool_, float32, int32
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import Binary, Compare, Expr
@@ -29,7 +29,7 @@ def classes(kind: type) -> set[type]:
 
 
 def test_the_docstring_lists_every_class_with_its_fields():
-    abstract = {Expr, Binary, Compare, Hole}
+    abstract = {Expr, Binary, Compare, nodes.Bitwise, nodes.Shift, Hole}
     ours = {
         c.__name__: tuple(c._fields)
         for c in classes(Expr) - abstract
@@ -41,12 +41,32 @@ def test_the_docstring_lists_every_class_with_its_fields():
 def test_operators_build_the_nodes_they_look_like():
     i, j = nodes.var("i"), nodes.var("j")
     built = [i + j, i - j, i * j, i / j, i // j, i % j, i < j, i <= j, i & j, i | j, i ^ j]
-    names = "Add Sub Mul Div FloorDiv Mod Lt Le And Or Xor".split()
+    built += [i << j, i >> j]
+    names = "Add Sub Mul Div FloorDiv Mod Lt Le And Or Xor Shl Shr".split()
     assert [type(e).__name__ for e in built] == names
     assert (i > j) is (j < i)
     assert (i >= j) is (j <= i)
     assert (1 + i) is nodes.Add(nodes.const(1), i)
     assert (2 - i) is nodes.Sub(nodes.const(2), i)
+    turned = [2 // i, 2 % i, 2 & i, 2 | i, 2 ^ i, 2 << i, 2 >> i]
+    kinds = (nodes.FloorDiv, nodes.Mod, nodes.And, nodes.Or, nodes.Xor, nodes.Shl, nodes.Shr)
+    assert turned == [kind(nodes.const(2), i) for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda x: x & x, lambda x: x | 1, lambda x: ~x, lambda x: x << 1, lambda x: x >> 1],
+    ids=["and", "or", "not", "shl", "shr"],
+)
+def test_bits_of_a_float_are_refused(build):
+    with pytest.raises(TypeError, match=r"is for integers.* not float32; cast it"):
+        build(nodes.var("x", float32))
+
+
+def test_a_truth_value_is_not_shifted():
+    p = nodes.var("p", bool_)
+    with pytest.raises(TypeError, match="Shl is for integers, not bool"):
+        _ = p << True
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,12 @@ class TilewrightError(Exception):
         return text
 
     def at(self, where: str) -> TilewrightError:
-        """Put ``where`` in front of the place and return self: for callers who know more of it."""
-        self.where = f"{where}: {self.where}" if self.where else where
+        """Put ``where`` in front of the place and return self: for callers who know more of it.
+
+        A place that already begins with it stays as it is.
+        """
+        if not f"{self.where or ''}: ".startswith(f"{where}: "):
+            self.where = f"{where}: {self.where}" if self.where else where
         return self
 
     def to_dict(self) -> dict[str, object]:

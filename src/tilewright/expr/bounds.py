@@ -34,6 +34,8 @@ from tilewright.expr.nodes import (
     Not,
     Or,
     Select,
+    Shl,
+    Shr,
     Sub,
     Var,
 )
@@ -293,6 +295,27 @@ def _or(e: Or, env: Env) -> Interval:
     return _max(bounds(e.lhs, env), bounds(e.rhs, env))
 
 
+def _shl(e: Shl, env: Env) -> Interval:
+    amount = _amount(e)
+    return _natural(e) if amount is None else _scale(bounds(e.lhs, env), 1 << amount)
+
+
+def _shr(e: Shr, env: Env) -> Interval:
+    amount = _amount(e)
+    if amount is None:
+        return _natural(e)
+    lo, hi = bounds(e.lhs, env)
+    return (None if lo is None else lo >> amount, None if hi is None else hi >> amount)
+
+
+def _amount(e: Shl | Shr) -> int | None:
+    """How far a shift moves the bits, where that is a number below the width."""
+    if not isinstance(e.rhs, Const):
+        return None
+    amount = int(e.rhs.value.real)
+    return amount if 0 <= amount < e.dtype.bits else None
+
+
 def _not(e: Not, env: Env) -> Interval:
     lo, hi = bounds(e.value, env)
     base = 1 if e.dtype.is_bool else -1
@@ -337,6 +360,8 @@ _RULES: Mapping[type[Expr], Callable[[Any, Env], Interval]] = {
     Ne: _ne,
     And: _and,
     Or: _or,
+    Shl: _shl,
+    Shr: _shr,
     Not: _not,
     Cast: _cast,
     Call: _call,

@@ -16,8 +16,8 @@ Meaning, the same in the interpreter, the rules and every code generator:
 * `Div` is IEEE division on floats and truncates on integers; `FloorDiv` and `Mod` round down;
   `Rem` takes the dividend's sign (C's `%` and `fmod`). An integer division by zero gives 0.
 * `Min`/`Max` give NaN if an operand is NaN. `And Or Xor Not` are logical on bool, bitwise on ints.
-* `Shl`/`Shr` by at least the width give 0 (`Shr` of a negative number: -1). Shr is arithmetic on
-  signed, logical on unsigned integers.
+* `Shl`/`Shr` by a negative amount or by at least the width give 0 (`Shr` of a negative number: -1).
+  Shr is arithmetic on signed, logical on unsigned integers.
 * A `Load` under `Select` is evaluated only where its arm is chosen: that is how padding is said.
 * An index that itself contains a `Load` is a checked read: out of range is an execution error.
 * `Cast` float -> int truncates and saturates (NaN gives 0), int -> int wraps, x -> bool is x != 0.
@@ -74,8 +74,14 @@ class Expr(Node):
     def __floordiv__(self, other: Any) -> Expr:
         return FloorDiv(self, as_expr(other, self.dtype))
 
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return FloorDiv(as_expr(other, self.dtype), self)
+
     def __mod__(self, other: Any) -> Expr:
         return Mod(self, as_expr(other, self.dtype))
+
+    def __rmod__(self, other: Any) -> Expr:
+        return Mod(as_expr(other, self.dtype), self)
 
     def __neg__(self) -> Expr:
         return Neg(self)
@@ -100,6 +106,27 @@ class Expr(Node):
 
     def __xor__(self, other: Any) -> Expr:
         return Xor(self, as_expr(other, self.dtype))
+
+    def __rand__(self, other: Any) -> Expr:
+        return And(as_expr(other, self.dtype), self)
+
+    def __ror__(self, other: Any) -> Expr:
+        return Or(as_expr(other, self.dtype), self)
+
+    def __rxor__(self, other: Any) -> Expr:
+        return Xor(as_expr(other, self.dtype), self)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return Shl(self, as_expr(other, self.dtype))
+
+    def __rlshift__(self, other: Any) -> Expr:
+        return Shl(as_expr(other, self.dtype), self)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return Shr(self, as_expr(other, self.dtype))
+
+    def __rrshift__(self, other: Any) -> Expr:
+        return Shr(as_expr(other, self.dtype), self)
 
     def __invert__(self) -> Expr:
         return Not(self)
@@ -190,19 +217,33 @@ class Min(Binary): ...
 class Max(Binary): ...
 
 
-class And(Binary): ...
+class Bitwise(Binary):
+    """Integers or truth values."""
+
+    def _derive(self) -> DType:
+        return _bits(self, Binary._derive(self), "integers or truth values")
 
 
-class Or(Binary): ...
+class And(Bitwise): ...
 
 
-class Xor(Binary): ...
+class Or(Bitwise): ...
 
 
-class Shl(Binary): ...
+class Xor(Bitwise): ...
 
 
-class Shr(Binary): ...
+class Shift(Binary):
+    """Integers."""
+
+    def _derive(self) -> DType:
+        return _bits(self, Binary._derive(self), "integers")
+
+
+class Shl(Shift): ...
+
+
+class Shr(Shift): ...
 
 
 class Compare(Binary):
@@ -236,7 +277,16 @@ class Not(Expr):
     value: Expr
 
     def _derive(self) -> DType:
-        return self.value.dtype
+        return _bits(self, self.value.dtype, "integers or truth values")
+
+
+def _bits(e: Expr, dtype: DType, wanted: str) -> DType:
+    """`dtype`, where an operation on bits has a meaning for it."""
+    if dtype.is_int or (dtype.is_bool and not isinstance(e, Shift)):
+        return dtype
+    raise TypeError(
+        f"{type(e).__name__} is for {wanted}, not {dtype}; cast it, or compare it first"
+    )
 
 
 class Call(Expr):

@@ -19,6 +19,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.nodes import CC, PW, Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer
+from tilewright.loops.scopes import declare_scopes
 
 PARTS = ("compute", "reset", "update")
 MODES = ("r", "w", "rw")
@@ -213,6 +214,7 @@ def decl_tensor_intrinsic(
         tolerance,
         rounding,
     )
+    declare_scopes(*(scope for row in made.scopes for scope in row))
     return _registered(made)
 
 

@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.loops.scopes import check_scope
 
-_PLAIN: dict[str, type] = {"str": str, "int": int, "None": type(None)}
+_PLAIN: dict[str, type] = {"str": str, "Scope": str, "int": int, "None": type(None)}
 
 
 def check_arguments(
@@ -17,7 +18,8 @@ def check_arguments(
 ) -> None:
     """Raise ScheduleError for a wrong number of arguments, or one of another type than declared.
 
-    Checked are the parameters declared as names, numbers or None; the rest is the primitive's.
+    Checked are the parameters declared as names, numbers, None or memory scopes; the rest is the
+    primitive's.
     """
     verb = rewrite.__name__
     try:
@@ -35,6 +37,9 @@ def check_arguments(
                     where=where,
                     hint="loops and buffers are given by name or handle, factors as integers",
                 )
+    for name in _scopes(rewrite):
+        if given.get(name) is not None:
+            check_scope(given[name], where)
 
 
 _WORDS = {str: "a name", int: "an integer", type(None): "None"}
@@ -54,3 +59,10 @@ def _declared(rewrite: Callable[..., Any]) -> dict[str, tuple[tuple[type, ...], 
         if all(w in _PLAIN for w in words):
             found[p.name] = tuple(_PLAIN[w] for w in words), p.kind is p.VAR_POSITIONAL
     return found
+
+
+@cache
+def _scopes(rewrite: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters that are memory scopes."""
+    parameters = _signature(rewrite).parameters.values()
+    return tuple(p.name for p in parameters if "Scope" in str(p.annotation).split(" | "))

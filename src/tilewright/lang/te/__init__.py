@@ -43,6 +43,8 @@ from tilewright.notation.te.reduce import (
     sum,
 )
 
+size_var = var
+
 
 def __getattr__(name: str) -> Callable[..., Any]:
     """The scalar functions: exp, log, sqrt, tanh, sigmoid, erf, abs, floor, ..."""
@@ -84,6 +86,7 @@ __all__ = [
     "scan_op",
     "select",
     "show",
+    "size_var",
     "sum",
     "thread_axis",
     "var",

@@ -11,6 +11,7 @@ from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.scopes import Scope, check_scope
 from tilewright.notation.te.naming import assigned, caller_line
 from tilewright.notation.te.nodes import Compute, Op, Placeholder, Recurrence, Tensor
 from tilewright.notation.te.program import Program, Sizes, check_static, lower, order, sizes_of
@@ -53,13 +54,14 @@ class Schedule:
     def cache_read(
         self,
         tensor: Tensor,
-        scope: str,
+        scope: Scope,
         readers: Sequence[Tensor | Op] | Tensor | None = None,
         name: str | None = None,
     ) -> Tensor:
         """A copy of `tensor` in another memory, which `readers` (default: all) read instead."""
         given = [readers] if isinstance(readers, Tensor) else readers
         line = _line("cache_read", tensor, scope, readers)
+        check_scope(scope, str(line))
         stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
         if given is not None:
             stages = [self[r] for r in given]
@@ -84,7 +86,7 @@ class Schedule:
         return made
 
     def cache_write(
-        self, tensor: Tensor, scope: str, name: str | None = None
+        self, tensor: Tensor, scope: Scope, name: str | None = None
     ) -> Tensor | tuple[Tensor, ...]:
         """`tensor` computed in another memory, and then copied; the new tensor.
 
@@ -92,6 +94,7 @@ class Schedule:
         Where nothing was, the axes of `tensor.op` are the copy's, as in TVM.
         """
         line = _line("cache_write", tensor, scope)
+        check_scope(scope, str(line))
         stage, op = self._compute(tensor, line)
         found = [name] if name else assigned()
         names = (

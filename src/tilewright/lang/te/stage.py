@@ -25,6 +25,7 @@ from tilewright.lang.te.records import (
 )
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
+from tilewright.loops.scopes import Scope, check_scope
 from tilewright.notation.te.naming import caller_line, fresh
 from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.schedule.primitives.tile import Tail
@@ -198,8 +199,9 @@ class Stage:
         """Before everything that reads it, as from the start."""
         self.attach = None
 
-    def set_scope(self, scope: str) -> None:
+    def set_scope(self, scope: Scope) -> None:
         """Keep it in another memory."""
+        check_scope(scope, str(self._line("set_scope", scope)))
         self._mark("set_scope", None, scope)
 
     def storage_align(self, axis: Handle, factor: int, offset: int = 0) -> None:

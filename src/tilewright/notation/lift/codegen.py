@@ -26,6 +26,7 @@ from tilewright.base.errors import InputError
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Unit
+from tilewright.loops.scopes import declare_scopes
 from tilewright.notation.lift import folds, scalars, views
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.code import Code
@@ -44,6 +45,7 @@ PROCESSOR: Mapping[str, str] = {
     **dict.fromkeys(("local", "private", "chip"), "stack"),
 }
 DEVICE: Mapping[str, str] = {space: space for space in n.SPACES} | {"private": "stack"}
+declare_scopes(*DEVICE.values())
 
 _LOOPS: Mapping[type[n.Fun], str] = {
     n.MapSeq: "serial",

@@ -6,11 +6,12 @@ names. A Python number beside an expression takes the expression's dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tilewright.base.dtypes import DType, bool_, dtype_of, float32
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.expr import nodes
 from tilewright.expr.functions import FUNCTIONS
 from tilewright.expr.nodes import INDEX, Bitcast, Const, Expr, Select, as_expr
@@ -26,6 +27,7 @@ ALIASES: Final = {
     "fabs": "abs",
     "nearbyint": "round_even",
     "power": "pow",
+    "rint": "round_even",
     "tgamma": "gamma",
 }
 
@@ -39,8 +41,18 @@ _BINARY: Final[dict[str, type[nodes.Binary]]] = {
     "floormod": nodes.Mod,
     "indexdiv": nodes.FloorDiv,
     "indexmod": nodes.Mod,
+    "add": nodes.Add,
+    "subtract": nodes.Sub,
+    "multiply": nodes.Mul,
+    "divide": nodes.Div,
+    "div": nodes.Div,
     "shl": nodes.Shl,
     "shr": nodes.Shr,
+    "shift_left": nodes.Shl,
+    "shift_right": nodes.Shr,
+    "bitwise_and": nodes.And,
+    "bitwise_or": nodes.Or,
+    "bitwise_xor": nodes.Xor,
     "eq": nodes.Eq,
     "ne": nodes.Ne,
 }
@@ -98,6 +110,83 @@ def rsqrt(x: Expr) -> Expr:
     return 1 / nodes.call("sqrt", x)
 
 
+def log10(x: Expr) -> Expr:
+    """The logarithm to base 10, as `log(x) / log(10)`: right to two units in the last place."""
+    return nodes.call("log", x) / math.log(10)
+
+
+def exp10(x: Expr) -> Expr:
+    """`10 ** x`."""
+    return nodes.call("pow", nodes.const(10, x.dtype), x)
+
+
+def round(x: Expr) -> Expr:
+    """To the nearest whole number, halves away from zero (`nearbyint`: halves to even)."""
+    if not x.dtype.is_float:
+        return x
+    whole = nodes.call("trunc", x)
+    away = whole + nodes.call("copysign", nodes.const(1, x.dtype), x)
+    return Select(nodes.call("abs", x - whole) < 0.5, whole, away)
+
+
+def isfinite(x: Expr) -> Expr:
+    """Neither infinite nor NaN."""
+    return ~(nodes.call("isnan", x) | nodes.call("isinf", x))
+
+
+def ceildiv(a: Any, b: Any) -> Expr:
+    """`a / b` rounded up, of integers; 0 where b is 0."""
+    x, y = _alike("ceildiv", (a, b))
+    return x // y + (x % y).ne(0).astype(x.dtype)
+
+
+def hypot(a: Any, b: Any) -> Expr:
+    """`sqrt(a * a + b * b)`."""
+    a, b = _alike("hypot", (a, b))
+    return nodes.call("sqrt", a * a + b * b)
+
+
+def logaddexp(a: Any, b: Any) -> Expr:
+    """`log(exp(a) + exp(b))`, without overflow."""
+    a, b = _alike("logaddexp", (a, b))
+    gap = nodes.call("abs", a - b)
+    return nodes.Max(a, b) + Select(
+        a.eq(b), nodes.const(math.log(2), a.dtype), nodes.call("log1p", nodes.call("exp", -gap))
+    )
+
+
+def ldexp(x: Expr, n: Any) -> Expr:
+    """`x * 2 ** n`, for a whole n of any dtype."""
+    power = n.astype(x.dtype) if isinstance(n, Expr) else nodes.const(n, x.dtype)
+    return x * nodes.call("exp2", power)
+
+
+def bitwise_not(x: Expr) -> Expr:
+    """`~x`."""
+    return ~x
+
+
+def likely(condition: Expr) -> Expr:
+    """The condition itself: what is likely is found out from the bounds."""
+    check_condition(condition, "likely")
+    return condition
+
+
+def infinity(dtype: Any) -> Const:
+    """Infinity, as a constant of a floating-point dtype."""
+    return const(math.inf, dtype)
+
+
+def extern(*_: Any, **__: Any) -> NoReturn:
+    """Always raises UnsupportedError: a Python function of buffers has no loops to compile."""
+    raise UnsupportedError(
+        "a call of a foreign function is no expression, so nothing can be compiled of it",
+        where="extern",
+        hint="say it by compute or scan, declare one instruction with decl_tensor_intrinsic, "
+        "or call the function between two built ones",
+    )
+
+
 def min_value(dtype: Any) -> Const:
     """The least finite value of a dtype, as a constant."""
     return const(dtype_of(dtype).min, dtype)
@@ -152,5 +241,8 @@ TABLE: Final[dict[str, Callable[..., Expr]]] = {
     **{name: _function(name, name) for name in FUNCTIONS},
     **{alias: _function(alias, name) for alias, name in ALIASES.items()},
     **{name: _binary(name, node) for name, node in _BINARY.items()},
-    **{f.__name__: f for f in (rsqrt, min_value, max_value)},
+    **{f.__name__: f for f in (rsqrt, log10, exp10, round, isfinite, ceildiv, hypot, logaddexp)},
+    **{f.__name__: f for f in (ldexp, bitwise_not, likely, infinity, min_value, max_value)},
+    "extern": extern,
+    "reinterpret": lambda dtype, value: bitcast(value, dtype),
 }

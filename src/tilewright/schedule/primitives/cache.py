@@ -11,6 +11,7 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import And, Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.region import Region, region, uncovered
@@ -36,7 +37,7 @@ def cache_write(
     kernel: Kernel,
     buffer: str,
     loop: str | None = None,
-    scope: str = "register",
+    scope: Scope = "register",
     name: str | None = None,
 ) -> tuple[Kernel, str]:
     """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
@@ -107,7 +108,7 @@ def cache_read(
     kernel: Kernel,
     buffer: str,
     loop: str | None = None,
-    scope: str = "stack",
+    scope: Scope = "stack",
     pad: bool = False,
     name: str | None = None,
 ) -> tuple[Kernel, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import AXES, For, Kernel
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import tree
 from tilewright.schedule.legality import check_axes, check_kinds, refuse
 from tilewright.schedule.staging import rebuffered
@@ -93,7 +94,7 @@ def bind(kernel: Kernel, name: str, axis: str) -> tuple[Kernel, None]:
 
 
 @primitive
-def set_scope(kernel: Kernel, buffer: str, scope: str) -> tuple[Kernel, None]:
+def set_scope(kernel: Kernel, buffer: str, scope: Scope) -> tuple[Kernel, None]:
     """Move an allocated buffer to another memory scope.
 
     requires: the buffer is allocated in the kernel (a parameter belongs to the caller).

@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var, const
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.staging import after_writes, guarded, sweep
@@ -18,7 +19,7 @@ def pack(
     kernel: Kernel,
     buffer: str,
     *loops: str,
-    scope: str = "global",
+    scope: Scope = "global",
     name: str | None = None,
 ) -> tuple[Kernel, str]:
     """Store what a nest reads of `buffer` in the order in which it reads it; the new name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.region import Region, region
@@ -13,7 +14,7 @@ from tilewright.schedule.table import primitive
 
 @primitive
 def rfactor(
-    kernel: Kernel, name: str, scope: str = "register", suffix: str = ".rf"
+    kernel: Kernel, name: str, scope: Scope = "register", suffix: str = ".rf"
 ) -> tuple[Kernel, tuple[str, ...]]:
     """Give each iteration of a reduction loop an accumulator of its own; the new buffers' names.
 

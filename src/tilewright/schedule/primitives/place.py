@@ -8,6 +8,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.scopes import Scope
 from tilewright.schedule import tree
 from tilewright.schedule.legality import check_axes
 from tilewright.schedule.region import Region, region
@@ -89,7 +90,7 @@ def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], between: Seque
 
 @primitive
 def compute_at(
-    kernel: Kernel, name: str, loop: str, scope: str | None = None
+    kernel: Kernel, name: str, loop: str, scope: Scope | None = None
 ) -> tuple[Kernel, None]:
     """Compute an intermediate buffer inside a consumer's loop, only the part needed there.
 
