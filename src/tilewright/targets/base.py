@@ -79,7 +79,7 @@ class Target(Protocol):
         ...
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
-        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
+        """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
         ...
 
     def covers(self, computations: Sequence[Computation]) -> bool:

@@ -6,20 +6,25 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
 
+from tests.targets.cpu import tiles
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import reducer
+from tilewright.driver.compile import text
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.graph.stages import is_contraction
+from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
-from tilewright.schedule.sketch import Context, sketches
+from tilewright.schedule.sketch import Choices, Context, sketches
+from tilewright.targets.cpu.compile import assembly
 from tilewright.targets.cpu.machine import host, machine
 from tilewright.targets.registry import target
 from tilewright.testing.random_kernels import plain
@@ -201,3 +206,95 @@ def test_results_with_channels_first_leave_the_tile_transposed():
     verify(point.schedule.kernel)
     assert "transpose(y[" in str(point.schedule)
     np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
+
+
+# -- products of tiles, which no processor is needed for
+
+
+def on_tiles(kernel: Kernel, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """The arrays of a kernel after a run with simulated tiles."""
+    rng = np.random.default_rng(seed)
+    arrays = [
+        rng.integers(int(b.dtype.min), int(b.dtype.max) + 1, b.shape).astype(b.dtype.numpy)
+        if b.dtype.is_int
+        else rng.integers(-8, 9, b.shape).astype(b.dtype.numpy)
+        for b in kernel.params
+    ]
+    assert tiles.run(kernel, NEW, arrays, refuse=False) == 0
+    return tuple(arrays)
+
+
+@pytest.mark.parametrize(
+    ("size", "side"),
+    [((40, 96, 128), 32), ((44, 39, 100), 16)],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("dtypes", "name"),
+    [((uint8, int8), "tdpbusd"), ((int8, int8), "tdpbssd"), ((bfloat16, bfloat16), "tdpbf16ps")],
+    ids=["u8s8", "s8s8", "bf16"],
+)
+def test_processors_with_tiles_use_them(size, side, dtypes, name):
+    out = float32 if dtypes[0] is bfloat16 else int32
+    computations = product(*size, *dtypes, out)
+    weights = computations[0].inputs[1]
+    point = default(computations, Context(NEW, {weights}))
+    verify(point.schedule.kernel)
+    assert point.values["mm.intrinsic"] == f"cpu.{name}.{side}"
+    assert assembly(point.schedule.kernel, NEW).count(name) == (side // 16) ** 2
+    x, w, y = (a.astype(np.float64) for a in on_tiles(point.schedule.kernel))
+    np.testing.assert_array_equal(y, 2 * (x @ w))  # whole numbers below 2 ** 24: exact
+
+
+def test_tiles_mean_what_the_plain_nest_does():
+    computations = product(18, 17, 70)
+    sketch = sketches(plain(computations), computations, Context(NEW))[0]
+    point = sketch.at({"mm.intrinsic": "cpu.tdpbusd.16"})
+    assert "tdpbusd(" in str(point.schedule)
+    point.schedule.verify()
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+def test_convolutions_in_tiles_are_exact(first):
+    c = convolution(40, 64, 32, first, 0)
+    point = default([c], Context(NEW))
+    assert point.values["conv.intrinsic"] == "cpu.tdpbusd.32"
+    verify(point.schedule.kernel)
+    *inputs, got = on_tiles(point.schedule.kernel)
+    shown = dict(zip(point.schedule.kernel.inputs, inputs, strict=True))
+    want = shown | {c.outputs[0].tensor: np.zeros_like(got)}
+    run(plain([c]), want)
+    np.testing.assert_array_equal(got, want[c.outputs[0].tensor])
+
+
+def test_tiles_are_the_default_where_little_of_them_is_padding():
+    values = [
+        default(product(*size), Context(NEW)).values["mm.intrinsic"]
+        for size in [(64, 64, 64), (40, 40, 64), (64, 64, 30), (15, 64, 64)]
+    ]
+    assert values == ["cpu.tdpbusd.32", "cpu.tdpbusd.16", "cpu.vpdpbusd", "cpu.vpdpbusd"]
+
+
+@pytest.mark.parametrize("side", [16, 32])
+def test_random_points_with_tiles(side):
+    computations = product(36, 33, 70)
+    kernel = plain(computations)
+    sketch = sketches(kernel, computations, Context(NEW))[0]
+    r = random.Random(side)
+    for _ in range(5):
+        drawn = Choices({"mm.intrinsic": f"cpu.tdpbusd.{side}"}, lambda _, some, __: r.choice(some))
+        after = sketch.run(drawn).kernel
+        verify(after)
+        x, w, y = (a.astype(np.int64) for a in on_tiles(after))
+        np.testing.assert_array_equal(y, 2 * (x @ w))
+
+
+def test_quantised_models_for_such_processors_use_tiles():
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> f (uint8[64, 64] x) => (int32[64, 64] y)'
+        " <int8[64, 64] w = {" + ", ".join(str(n % 11 - 5) for n in range(4096)) + "}>"
+        " { y = MatMulInteger(x, w) }"
+    )
+    assert "tdpbusd(" in text(model, "kernel", mcpu="sapphirerapids")
+    assert "tdpbusd" in text(model, "asm", mcpu="sapphirerapids")
+    assert "tdpbusd" not in text(model, "asm", mcpu="x86-64-v4")

@@ -43,7 +43,7 @@ class Machine(Protocol):
         ...
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
-        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
+        """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
         ...
 
     def interleave(self, dtype: DType) -> str | None:

@@ -7,6 +7,7 @@ the reduction, and the column operand is packed so that those words are neighbou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,12 +38,15 @@ from tilewright.schedule.sketch.nest import (
 )
 
 PARALLEL_COPY = 131_072  # narrow elements copied in their order that take about 10 us
+USEFUL = 0.5  # of the work of a product of tiles, at least, by default
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
     """name: of the intrinsic. row, column: its operands. vector: the columns' dimension. depth: the
-    dimension of the reduction whose neighbours are `inside` at a time in one of `lanes` lanes."""
+    dimension of the reduction that it takes `inside` at a time, `word` neighbours in one of `lanes`
+    lanes. rows: of the results that it makes at once, where it is a product of tiles. useful: the
+    part of its work that is needed, the rest being padding or done again at an edge."""
 
     name: str
     row: Load
@@ -50,7 +54,10 @@ class Dot:
     vector: Dim
     depth: Dim
     inside: int
+    word: int
     lanes: int
+    rows: int | None
+    useful: float
 
 
 def dot(kind: Kind, at: Context, choose: Choices) -> Dot | None:
@@ -67,16 +74,31 @@ def dot(kind: Kind, at: Context, choose: Choices) -> Dot | None:
         row, column = _read(side), _read(other)
         vector = _vector(kind, r, row, column)
         for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
-            lanes, inside = _shape(name)
+            rows, lanes, inside, word = _shape(name)
             depth = _depth(r, row, inside, side)
             exact = not at.exact or intrinsic(name).tolerance == 0
-            if vector is not None and depth is not None and exact and vector.extent >= lanes:
-                found.setdefault(name, Dot(name, row, column, vector, depth, inside, lanes))
+            if vector is None or depth is None or not exact or vector.extent < lanes:
+                continue
+            extent = _rows(r, vector, column)
+            if rows is None or extent >= rows:
+                steps = (extent, rows or 1), (vector.extent, lanes), (depth.extent, inside)
+                useful = math.prod(n / (-(-n // step) * step) for n, step in steps)
+                d = Dot(name, row, column, vector, depth, inside, word, lanes, rows, useful)
+                found.setdefault(name, d)
     if not found:
         return None
     names: list[str | None] = [*found, None]
-    taken = choose(f"{r.name}.intrinsic", names, names[0])
+    dots = [name for name, d in found.items() if d.rows is None]
+    good = [name for name, d in found.items() if d.rows is not None and d.useful >= USEFUL]
+    taken = choose(f"{r.name}.intrinsic", names, (*good, *dots, None)[0])
     return None if taken is None else found[taken]
+
+
+def _rows(r: Computation, vector: Dim, column: Load) -> int:
+    """The extent of the innermost dimension that the column operand does not depend on."""
+    free = [d for d in free_dims(r) if d is not vector]
+    rows = [d.extent for d in free if not any(uses(i, d.var) for i in column.index)]
+    return rows[-1] if rows else 0
 
 
 def _vector(kind: Kind, r: Computation, row: Load, column: Load) -> Dim | None:
@@ -111,12 +133,13 @@ def _read(side: Expr) -> Load:
     return found
 
 
-def _shape(name: str) -> tuple[int, int]:
-    """Lanes of an intrinsic, and numbers that are summed in each."""
-    dims = intrinsic(name).description.dims
-    (lanes,) = (d.extent for d in dims if d.combine == CC)
-    (inside,) = (d.extent for d in dims if d.combine != CC)
-    return lanes, inside
+def _shape(name: str) -> tuple[int | None, int, int, int]:
+    """Rows of a product of tiles, lanes, the numbers that each sums, and neighbours among them."""
+    found = intrinsic(name)
+    *rows, lanes = (d.extent for d in found.description.dims if d.combine == CC)
+    depth = [d for d in found.description.dims if d.combine != CC]
+    summed = [d.extent for d in depth if d.var.name not in found.free]
+    return rows[0] if rows else None, lanes, math.prod(summed), summed[-1]
 
 
 def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
@@ -180,7 +203,7 @@ def _copy(
         spread(s, outer)
 
 
-def dots_in_registers(
+def accumulate(
     s: Schedule,
     d: Dot,
     target: str,
@@ -188,15 +211,20 @@ def dots_in_registers(
     column: str,
     reduction: Sequence[str],
     batch: Sequence[str],
-) -> list[str]:
-    """The accumulators' nests: initialised apart, words of the reduction outside of the tile.
+    lanes: int,
+) -> tuple[list[str], str]:
+    """The accumulators' nests: initialised apart, steps of the reduction outside of the tile.
 
     rows, column: the loops of the tile. reduction: those over the reduction in order. batch:
-    what may stand between. Returns the loops from the outermost step on, as they are nested.
+    what may stand between. lanes: of a vector. Returns the loops from the outermost step on, as
+    they are nested, and the one around what the intrinsic does.
     """
     starts = start_apart(s, target, (*rows, column), batch)
     depth = next(n for n in reduction if n.endswith(f".{d.depth.var.name}"))
     steps, inner = [n for n in existing(s, reduction) if n != depth], depth
+    if d.rows is not None:
+        register_vectors(s, starts[column], lanes)
+        return _tile_product(s, d, steps, depth, rows, column)
     if extents(s.kernel)[depth] > d.inside:
         step, inner = s.split(depth, d.inside)
         steps.append(step)
@@ -209,20 +237,39 @@ def dots_in_registers(
     for name in (*rows, *vectors, *(starts[n] for n in rows)):
         s.unroll(name)
     register_vectors(s, starts[column], d.lanes)
-    return order
+    return order, lane
 
 
-def multiply(s: Schedule, d: Dot, column: str, loops: Sequence[str], at: Context) -> None:
+def _tile_product(
+    s: Schedule, d: Dot, steps: list[str], depth: str, rows: Sequence[str], column: str
+) -> tuple[list[str], str]:
+    """All of the depth in one instruction's loop: blocks of it, words, and neighbours in a word."""
+    whole, inner = [], depth
+    if extents(s.kernel)[depth] > d.inside:
+        block, inner = s.split(depth, d.inside)
+        whole.append(block)
+    word, near = s.split(inner, d.word)
+    order = [*steps, *rows, *whole, word, column, near]
+    s.reorder(*order)
+    return order, rows[0]
+
+
+def multiply(
+    s: Schedule, d: Dot, column: str, loops: Sequence[str], around: str, at: Context
+) -> None:
     """Pack the column operand in the order in which `loops` read it, and use the intrinsic.
 
     column: the buffer's name. loops: all around the product, the last two its lanes and neighbours.
+    around: the loop that the intrinsic takes the place of.
     """
     names = indexing(s, column, existing(s, [*at.around, *loops]))
     new = s.pack(column, *names)
     copies = [f"{new}.r{n}" for n in range(len(names))]
     interleave = at.machine.interleave(d.column.dtype)
     if interleave is not None and stride(address(d.column), d.vector.var) == 1:
-        s.tensorize(copies[-2], interleave)
+        lanes, _ = (dim.extent for dim in intrinsic(interleave).description.dims)
+        row = copies[-2]
+        s.tensorize(s.split(row, lanes)[1] if d.lanes > lanes else row, interleave)
     if d.column.buffer not in at.constants and d.column.buffer.size >= PARALLEL_COPY:
         spread(s, copies[:2])
-    s.tensorize(loops[-2], d.name)
+    s.tensorize(around, d.name)

@@ -55,8 +55,10 @@ class Plan:
     tile: Tile
 
 
-def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
+def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None = None) -> Plan:
     """Roles and tile of a reduction that `classify` calls tiled.
+
+    fixed: rows and columns that a tile must have.
 
     parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
     `<reduction>.order`, the loops over the reduction.
@@ -64,8 +66,12 @@ def plan(kind: Kind, at: Context, choose: Choices) -> Plan:
     r, v = kind.reduction, kind.vector
     assert r is not None and v is not None
     roles = _roles(r, v)
-    shape = [d.extent for d in roles.rows], v.extent, _lanes(r, at), at.machine.registers
-    tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(roles, at))
+    lanes = _lanes(r, at)
+    if fixed is None:
+        shape = [d.extent for d in roles.rows], v.extent, lanes, at.machine.registers
+        tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(roles, at))
+    else:
+        tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction = reduction_dims(r)
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], choose)

@@ -25,7 +25,7 @@ from tilewright.schedule.sketch.across import (
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride, uses
 from tilewright.schedule.sketch.context import Context, Machine
-from tilewright.schedule.sketch.dots import dot, dots_in_registers, multiply, stage_operands
+from tilewright.schedule.sketch.dots import accumulate, dot, multiply, stage_operands
 from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
@@ -57,7 +57,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     assert r is not None
     d = dot(kind, at, choose)
     kind = replace(kind, vector=vector(kind, at, choose) if d is None else d.vector)
-    p = plan(kind, at, choose)
+    in_tiles = d is not None and d.rows is not None
+    p = plan(kind, at, choose, None if d is None or d.rows is None else (d.rows, d.lanes))
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     if d is None:
         s = _stage_padding(s, r, p, at, choose)
@@ -66,15 +67,16 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     outer, inner = _tile(s, p, names, r, at, choose)
     dims = (*p.batch, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
+    scope = "stack" if in_tiles else "register"
     if outer:
-        s.compute_at(target, outer[-1], scope="register")
+        s.compute_at(target, outer[-1], scope=scope)
     else:
-        s.set_scope(target, "register")
+        s.set_scope(target, scope)
     if d is None:
         reduce_in_registers(s, p, target, loops)
         pack_columns(s, p, outer, loops, at, choose)
     else:
-        order = dots_in_registers(
+        order, around = accumulate(
             s,
             d,
             target,
@@ -82,12 +84,13 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
             loops[p.vector],
             [loops[x] for x in p.reduction],
             [loops[x] for x in p.batch],
+            p.tile.lanes,
         )
-        multiply(s, d, column, [*outer, *order], at)
+        multiply(s, d, column, [*outer, *order], around, at)
     if outer:
         out, of = result_of(kind)
         s = write_across(s, out, of[p.vector], outer[-1], at.machine)
-    for name in inner[:-1]:
+    for name in () if in_tiles else inner[:-1]:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
     work = math.prod(max(d.extent, 1) for d in r.dims)

@@ -132,14 +132,13 @@ vpdpbusd = _dot("vpdpbusd", uint8, int8, int32, ["avx512vnni"])
 vdpbf16ps = _dot("vdpbf16ps", bfloat16, bfloat16, float32, ["avx512bf16"])
 DOTS = (vpdpbusd, vdpbf16ps)
 INTERLEAVES = {d: _interleave(d) for d in (int8, bfloat16)}
-tdpbusd, tdpbusd_wide = (
-    _tiles("tdpbusd", uint8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
-)
-tdpbssd, tdpbssd_wide = (
-    _tiles("tdpbssd", int8, int8, int32, "amx-int8", side) for side in (LANES, 2 * LANES)
-)
-tdpbf16ps, tdpbf16ps_wide = (
-    _tiles("tdpbf16ps", bfloat16, bfloat16, float32, "amx-bf16", side)
+TILES = tuple(
+    _tiles(*row, side)
+    for row in (
+        ("tdpbusd", uint8, int8, int32, "amx-int8"),
+        ("tdpbssd", int8, int8, int32, "amx-int8"),
+        ("tdpbf16ps", bfloat16, bfloat16, float32, "amx-bf16"),
+    )
     for side in (LANES, 2 * LANES)
 )
 _WORDS = ("float64", "int64", "uint64", "float32", "int32", "uint32")

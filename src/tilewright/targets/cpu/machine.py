@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
-from tilewright.targets.cpu.intrinsics import DOTS, INTERLEAVES, TRANSPOSES
+from tilewright.targets.cpu.intrinsics import DOTS, INTERLEAVES, TILES, TRANSPOSES
 
 _CPU = Path("/sys/devices/system/cpu")
 
@@ -48,9 +48,9 @@ class Machine:
         return None if found is None else found.name
 
     def products(self, a: DType, b: DType, out: DType) -> tuple[str, ...]:
-        """The intrinsics that add dot products of `a` and `b` to lanes of `out`, best first."""
+        """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
         dtypes = (a, b, out)
-        fit = (d for d in DOTS if tuple(t.dtype for t in d.tensors) == dtypes)
+        fit = (d for d in (*reversed(TILES), *DOTS) if tuple(t.dtype for t in d.tensors) == dtypes)
         return tuple(d.name for d in fit if all(map(self.has, d.features)))
 
     def interleave(self, dtype: DType) -> str | None:
