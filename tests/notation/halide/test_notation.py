@@ -377,7 +377,7 @@ CASES = {
     wrong_data: "expected uint8 of 1 dimensions, found uint8 of 2",
     even_select: "odd number",
     symbolic_domain: "constant integer",
-    no_reduction: "uses no variable of an RDom",
+    no_reduction: "over no RDom",
 }
 
 

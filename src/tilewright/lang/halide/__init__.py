@@ -12,20 +12,19 @@ The names are those of Halide's Python bindings. `f[x, y]` is element `[y, x]` o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tilewright.lang.halide.func import Func, Pipeline
+from tilewright.lang.halide.func import Func, ImageParam, Pipeline
 from tilewright.lang.halide.levels import MemoryType
 from tilewright.lang.halide.verbs import Stage, TailStrategy
 from tilewright.notation.halide import boundary
 from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import (
-    Expr,
-)
+from tilewright.notation.halide.expr import Expr, unique
 from tilewright.notation.halide.func import Tuple
-from tilewright.notation.halide.image import Buffer, ImageParam, Param
+from tilewright.notation.halide.image import Buffer, Param
 from tilewright.notation.halide.inline_reductions import arg_reduced, reduced
 from tilewright.notation.halide.intrinsics import (
     abs,
@@ -67,41 +66,48 @@ from tilewright.notation.halide.intrinsics import (
     u32,
     u64,
 )
-from tilewright.notation.halide.types import Bool, Float, Int, UInt
+from tilewright.notation.halide.types import Bool, Float, Int, Type, UInt
 
 BoundaryConditions: Final = SimpleNamespace(
     **{name: partial(f, func=Func) for name, f in boundary.CONDITIONS.items()}
 )
 
 
-def sum(value: Any) -> Expr:
-    """The sum of `value` over the RDom it uses."""
-    return reduced("add", value, Func, "sum")
+def sum(*args: Any, name: str | None = None) -> Expr:
+    """`sum([r,] value)`: the sum over the RDom `r`, or the one that the value uses."""
+    return reduced("add", *_named(args, name, "sum"))
 
 
-def product(value: Any) -> Expr:
-    """The product of `value` over the RDom it uses."""
-    return reduced("mul", value, Func, "product")
+def product(*args: Any, name: str | None = None) -> Expr:
+    """`product([r,] value)`: the product over the RDom `r`, or the one that the value uses."""
+    return reduced("mul", *_named(args, name, "product"))
 
 
-def maximum(value: Any) -> Expr:
-    """The greatest `value` over the RDom it uses."""
-    return reduced("max", value, Func, "maximum")
+def maximum(*args: Any, name: str | None = None) -> Expr:
+    """`maximum([r,] value)`: the greatest over the RDom `r`, or the one that the value uses."""
+    return reduced("max", *_named(args, name, "maximum"))
 
 
-def minimum(value: Any) -> Expr:
-    """The least `value` over the RDom it uses."""
-    return reduced("min", value, Func, "minimum")
+def minimum(*args: Any, name: str | None = None) -> Expr:
+    """`minimum([r,] value)`: the least over the RDom `r`, or the one that the value uses."""
+    return reduced("min", *_named(args, name, "minimum"))
 
 
-def argmax(domain: RDom, value: Any) -> Tuple:
-    """(position, value) of the first greatest `value` over an RDom of one dimension."""
-    return arg_reduced("argmax", domain, value, Func)
+def argmax(*args: Any, name: str | None = None) -> Tuple:
+    """`argmax([r,] value)`: (coordinates of the RDom, value) of the first greatest value."""
+    return arg_reduced("argmax", *_named(args, name, "argmax"))
 
 
-def argmin(domain: RDom, value: Any) -> Tuple:
-    """(position, value) of the first least `value` over an RDom of one dimension."""
-    return arg_reduced("argmin", domain, value, Func)
+def argmin(*args: Any, name: str | None = None) -> Tuple:
+    """`argmin([r,] value)`: (coordinates of the RDom, value) of the first least value."""
+    return arg_reduced("argmin", *_named(args, name, "argmin"))
+
+
+def _named(args: Sequence[Any], name: str | None, default: str) -> tuple[Any, type[Func], str]:
+    """The arguments of a reduction without the name, which may be the last of them."""
+    if args and isinstance(args[-1], str):
+        args, name = args[:-1], args[-1]
+    return args, Func, name or unique(default)
 
 
 __all__ = [
@@ -121,6 +127,7 @@ __all__ = [
     "Stage",
     "TailStrategy",
     "Tuple",
+    "Type",
     "UInt",
     "Var",
     "abs",

@@ -19,94 +19,177 @@ from tilewright.notation.halide import lower
 from tilewright.notation.halide.expr import Expr
 from tilewright.notation.halide.factor import factored
 from tilewright.notation.halide.image import Buffer
+from tilewright.notation.halide.image import ImageParam as Given
 from tilewright.notation.halide.pipeline import Pipeline as Stages
 from tilewright.notation.halide.pipeline import pipeline
+from tilewright.notation.halide.wrap import cloned, wrapped
 from tilewright.schedule import Schedule
 
 
 class Runs:
-    """What can be compiled and run: a Func, or a Pipeline of several."""
+    """What can be compiled and run: a Func, or a Pipeline of several.
+
+    `sizes` says what to compute: of each dimension, x first, an extent or a (min, extent); or it is
+    the Buffer to compute into, or a list of them, one per value.
+    """
 
     _outputs: tuple[Scheduled, ...]
-    _functions: dict[tuple[str, str, int | None], Function]
+    _compiled: dict[tuple[Any, ...], tuple[Function, Stages]]
 
     def name(self) -> str:
         """The name of the kernel."""
         return "_".join(f.name() for f in self._outputs)
 
-    def regions(self, sizes: Sequence[int]) -> Stages:
-        """The Funcs behind the outputs and their regions, to compute `sizes` (x first) of each."""
-        return pipeline(self._outputs, [list(sizes)] * len(self._outputs))
+    def regions(self, sizes: Any) -> Stages:
+        """The Funcs behind the outputs and their regions, to compute `sizes`."""
+        buffers = _buffers(sizes)
+        wanted = [list(sizes)] * len(self._outputs) if buffers is None else self._sizes(buffers)
+        return pipeline(self._outputs, wanted)
 
-    def computations(self, sizes: Sequence[int]) -> list[Computation]:
+    def _sizes(self, buffers: Sequence[Buffer]) -> list[list[tuple[int, int]]]:
+        """The region of each output, from the Buffers of its values."""
+        values = [(f, n) for f in self._outputs for n in range(max(1, len(f.symbols)))]
+        if len(buffers) != len(values):
+            raise InputError(
+                f"{len(buffers)} buffers given, {len(values)} expected",
+                where=self.name(),
+                hint="one for each value of each output",
+            )
+        found: dict[Scheduled, list[tuple[int, int]]] = {}
+        for (f, n), b in zip(values, buffers, strict=True):
+            box = [(d.min(), d.extent()) for d in map(b.dim, range(b.dimensions()))]
+            if found.setdefault(f, box) != box:
+                raise InputError(
+                    f"value {n} is asked for over {box}, value 0 over {found[f]}",
+                    where=f"Func {f.name()}",
+                    hint="buffers of one Func have the same mins and extents",
+                )
+        return list(found.values())
+
+    def computations(self, sizes: Any) -> list[Computation]:
         """What is computed: one Computation per Func, producers first.
 
         Raises UnsupportedError where a Func is no homomorphism; `kernel` has its nest.
         """
         return lower.computations(self.regions(sizes))[0]
 
-    def schedule(self, sizes: Sequence[int]) -> Schedule:
+    def schedule(self, sizes: Any) -> Schedule:
         """The kernel with all that was said replayed as primitives.
 
         Raises ScheduleError where a verb is not legal, with the user's line.
         """
         return replay(self.regions(sizes), self.name()).schedule
 
-    def kernel(self, sizes: Sequence[int]) -> Kernel:
-        """The scheduled loops that compute `sizes` (x first)."""
+    def kernel(self, sizes: Any) -> Kernel:
+        """The scheduled loops that compute `sizes`."""
         return self.schedule(sizes).kernel
 
-    def compile_jit(
-        self, sizes: Sequence[int], target: str = "cpu", threads: int | None = None
-    ) -> Function:
+    def compile_jit(self, sizes: Any, target: str = "cpu", threads: int | None = None) -> Function:
         """A function on arrays: the images in order of first use, then the outputs."""
-        kernel = self.kernel(sizes)
-        key = (repr(kernel), target, threads)
-        if key not in self._functions:
-            self._functions[key] = Function(kernel, target, threads)
-        return self._functions[key]
+        return self._function(sizes, target, threads)[0]
 
-    def realize(
-        self, sizes: Sequence[int] = (), target: str = "cpu", threads: int | None = None
-    ) -> Any:
-        """Compute `sizes` (x first) of each output: a Buffer, or a tuple of them, one per value.
+    def _function(self, sizes: Any, target: str, threads: int | None) -> tuple[Function, Stages]:
+        """The function and its pipeline, made again only if something new was said."""
+        found = self.regions(sizes)
+        said = tuple(f.said() if isinstance(f, Scheduled) else f for f in found.funcs)
+        key = (said, tuple(found.boxes.items()), target, threads)
+        if key not in self._compiled:
+            made = replay(found, self.name()).schedule.kernel
+            self._compiled[key] = Function(made, target, threads), found
+        return self._compiled[key]
 
-        Raises InputError where an image has no data.
+    def realize(self, sizes: Any = (), target: str = "cpu", threads: int | None = None) -> Any:
+        """Compute the outputs: a Buffer, or a tuple of them, one per value.
+
+        Given Buffers are computed into, and None is returned. Raises InputError where an image has
+        no data.
         """
-        function = self.compile_jit(sizes, target, threads)
-        images = self.regions(sizes).images
-        for image in images:
+        function, stages = self._function(sizes, target, threads)
+        for image in stages.images:
             if image.data is None:
                 raise InputError(
                     "it has no data", where=f"image {image.name()}", hint="set(buffer) first"
                 )
+        inputs = [np.asarray(i.data, order="C") for i in stages.images]
+        given = _buffers(sizes)
+        if given is not None:
+            function(*inputs, *(b.data for b in given))
+            return None
         outputs = [np.zeros(b.shape, b.dtype.numpy) for b in function.kernel.outputs]
-        function(*(np.asarray(i.data, order="C") for i in images), *outputs)
+        function(*inputs, *outputs)
+        boxes = [stages.boxes[f] for f in stages.outputs for _ in f.symbols]
         results = tuple(Buffer(o) for o in outputs)
+        for buffer, box in zip(results, boxes, strict=True):
+            buffer.set_min([low for low, _ in reversed(box)])
         return results[0] if len(results) == 1 else results
 
-    def print_loop_nest(self, sizes: Sequence[int]) -> None:
+    def print_loop_nest(self, sizes: Any) -> None:
         """Print the loops as Halide does: where each Func is stored, produced and consumed."""
         print(show_loop_nest(replay(self.regions(sizes), self.name())))
+
+
+def _buffers(sizes: Any) -> list[Buffer] | None:
+    """The Buffers to compute into; None if it is a size."""
+    several = [sizes] if isinstance(sizes, Buffer) else sizes
+    if several and all(isinstance(b, Buffer) for b in several):
+        return list(several)
+    return None
 
 
 class Pipeline(Runs):
     """Several output Funcs that are computed together; what they share is computed once."""
 
     def __init__(self, outputs: Sequence[Scheduled]) -> None:
-        self._outputs, self._functions = tuple(outputs), {}
+        self._outputs, self._compiled = tuple(outputs), {}
 
 
 class Func(Scheduled, Runs):
     """A Halide Func: `f[x, y] = ...`, then verbs on it, then `f.realize([w, h])`."""
 
     def __init__(self, name: str | Expr | None = None) -> None:
-        self._outputs, self._functions = (self,), {}
+        self._outputs, self._compiled = (self,), {}
+        self._wrappers: dict[Any, Func] = {}
         super().__init__(name)
+
+    def in_(self, *readers: Any) -> Func:
+        """A Func of the same values that `readers` (none named: all there are) read instead.
+
+        It is scheduled by itself: `f.in_(g).compute_at(g, x)` stages what g reads of f.
+        """
+        return _wrapper(self, readers, self._wrappers)
+
+    def clone_in(self, *readers: Any) -> Func:
+        """A Func with the same definitions that `readers` read instead, scheduled by itself."""
+        return cloned(self, _readers(readers) or (), Func)
 
     def update(self, n: int = 0) -> Update:
         """The n-th update, for its schedule."""
         return Update(self.plan(n + 1))
+
+
+class ImageParam(Given):
+    """An image that is given later, with `set`; its size may be promised before by its bounds."""
+
+    def __init__(self, type: Any, dimensions: int, name: str | None = None) -> None:
+        self._wrappers: dict[Any, Func] = {}
+        super().__init__(type, dimensions, name)
+
+    def in_(self, *readers: Any) -> Func:
+        """A Func of its elements that `readers` (none named: all there are) read instead."""
+        return _wrapper(self, readers, self._wrappers)
+
+
+def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
+    """The Funcs of `in_(g)` or `in_([g, h])`; None of `in_()`."""
+    several = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    return tuple(several) or None
+
+
+def _wrapper(source: Any, given: Sequence[Any], known: dict[Any, Func]) -> Func:
+    readers = _readers(given)
+    if readers not in known:
+        known[readers] = wrapped(source, readers, Func)
+    return known[readers]
 
 
 class Update(Stage):

@@ -60,6 +60,13 @@ class Scheduled(Verbs, notation.Func):
             self._plans[stage] = plan_of(self, stage)
         return self._plans[stage]
 
+    def said(self) -> tuple[Any, ...]:
+        """The definitions and all that was said about them, as a key."""
+        plans = tuple((n, p.said()) for n, p in sorted(self._plans.items()) if p.said())
+        places = (self.compute, self.store, self.memory, self.layout)
+        numbers = (*self.folds.items(), None, *self.promised.items())
+        return (self, tuple(self.definitions), plans, places, numbers)
+
     def compute_root(self) -> Self:
         """Compute all of it before anything that uses it."""
         self.compute = self.store = Level(None, None, line())

@@ -116,6 +116,10 @@ class Plan:
         """Record a directive with the user's line."""
         self.directives.append((directive, line()))
 
+    def said(self) -> tuple[Any, ...]:
+        """All that was said, as a key: equal while nothing new is said."""
+        return (*self.directives, *((s, s.plan.said()) for s in self.special))
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Special:

@@ -98,7 +98,7 @@ def constant_exterior(source: Any, value: Any, bounds: Any = None, func: type[An
         at.append(_clamped(a, low, n))
     read = source[tuple(at)]
     f = func(unique("constant_exterior"))
-    f[args] = read if inside is None else select(inside, read, cast_to(value, read.type()))
+    f[args] = read if inside is None else select(inside, read, cast_to(value, read.dtype))
     return f
 
 

@@ -17,7 +17,7 @@ from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.expr.nodes import INDEX
 from tilewright.ir.node import postorder
-from tilewright.notation.halide.types import meeting_type
+from tilewright.notation.halide.types import Type, meeting_type
 
 _numbers = count()
 
@@ -42,9 +42,14 @@ class Expr:
         """The expression as the compiler sees it."""
         return self._held
 
-    def type(self) -> DType:
+    @property
+    def dtype(self) -> DType:
         """The dtype, as Halide tells it."""
         return self._type
+
+    def type(self) -> Type:
+        """The type, with Halide's questions about it."""
+        return Type(self.dtype)
 
     def __add__(self, other: Any) -> Expr:
         return binary(nodes.Add, self, other)
@@ -83,7 +88,7 @@ class Expr:
         return remainder(other, self)
 
     def __neg__(self) -> Expr:
-        return Expr(nodes.Neg(self.node), self.type())
+        return Expr(nodes.Neg(self.node), self.dtype)
 
     def __lt__(self, other: Any) -> Expr:
         return binary(nodes.Lt, self, other)
@@ -121,7 +126,7 @@ class Expr:
         return binary(nodes.Xor, self, other)
 
     def __invert__(self) -> Expr:
-        return Expr(nodes.Not(as_value(self)), self.type())
+        return Expr(nodes.Not(as_value(self)), self.dtype)
 
     def __lshift__(self, other: Any) -> Expr:
         return binary(nodes.Shl, self, other)
@@ -166,7 +171,7 @@ def as_expr(value: Any) -> Expr:
 
 def as_value(e: Expr) -> nodes.Expr:
     """The node in the dtype of the expression's type."""
-    return _narrow(e.node) if e.type() is dtypes.int32 else _to(e, e.type())
+    return _narrow(e.node) if e.dtype is dtypes.int32 else _to(e, e.dtype)
 
 
 _ARITHMETIC = (
@@ -205,8 +210,8 @@ def _narrow(root: nodes.Expr) -> nodes.Expr:
 def as_index(value: Any) -> nodes.Expr:
     """The node as an index. Raises InputError for a float."""
     e = as_expr(value)
-    if not (e.type().is_int or e.type().is_bool):
-        raise InputError(f"{e!r} is {e.type()}, not an integer", hint="cast it with hl.i32")
+    if not (e.dtype.is_int or e.dtype.is_bool):
+        raise InputError(f"{e!r} is {e.dtype}, not an integer", hint="cast it with hl.i32")
     return _to(e, INDEX)
 
 
@@ -222,11 +227,11 @@ def _to(e: Expr, dtype: DType) -> nodes.Expr:
 def cast_to(value: Any, dtype: DType) -> Expr:
     """`value` as `dtype`: floats truncate to integers, integers wrap."""
     e = as_expr(value)
-    if isinstance(e.node, nodes.Const) and dtype.is_int and e.type().is_int:
+    if isinstance(e.node, nodes.Const) and dtype.is_int and e.dtype.is_int:
         number, span = int(e.node.value.real), 1 << dtype.bits
         low = int(dtype.min)
         return Expr(nodes.const((number - low) % span + low, dtype), dtype)
-    if e.type() is dtype:
+    if e.dtype is dtype:
         return e
     return Expr(_to(e, dtype), dtype)
 
@@ -238,13 +243,13 @@ def together(values: Sequence[Any]) -> tuple[list[nodes.Expr], DType]:
     """
     exprs = [as_expr(v) for v in values]
     typed = [e for e in exprs if not isinstance(e.node, nodes.Const)] or exprs
-    type_ = typed[0].type()
+    type_ = typed[0].dtype
     for e in typed[1:]:
-        type_ = meeting_type(type_, e.type())
+        type_ = meeting_type(type_, e.dtype)
     for e in exprs:
         if isinstance(e.node, nodes.Const):
-            if e.type().is_float and not type_.is_float:
-                type_ = e.type()
+            if e.dtype.is_float and not type_.is_float:
+                type_ = e.dtype
             _check_fits(e.node, type_)
     inside = any(e.node.dtype is INDEX for e in typed) and type_ is dtypes.int32
     return [_to(e, INDEX if inside else type_) for e in exprs], type_
@@ -292,4 +297,4 @@ def _is_positive(e: nodes.Expr) -> bool:
 
 
 def _floored(e: Expr) -> Expr:
-    return Expr(nodes.Call("floor", (e.node,)), e.type()) if e.type().is_float else e
+    return Expr(nodes.Call("floor", (e.node,)), e.dtype) if e.dtype.is_float else e

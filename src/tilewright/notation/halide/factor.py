@@ -77,5 +77,5 @@ def _domain_of(vars: Sequence[RVar], source: RDom | None, env: dict[Any, Any]) -
     made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
     env = env | {old.node: new.node for old, new in zip(vars, made.vars, strict=True)}
     for condition in () if source is None else source.conditions:
-        made.where(Expr(substitute(condition.node, env), condition.type()))
+        made.where(Expr(substitute(condition.node, env), condition.dtype))
     return made

@@ -23,6 +23,7 @@ from tilewright.notation.halide.expr import (
 )
 from tilewright.notation.halide.image import Symbol
 from tilewright.notation.halide.printer import show, text
+from tilewright.notation.halide.types import Type
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,7 +90,8 @@ class FuncRef(Expr):
             hint="choose one: f[x][0]" if self.func.symbols else "define it first: f[x, y] = ...",
         )
 
-    def type(self) -> DType:
+    @property
+    def dtype(self) -> DType:
         """The dtype of the value."""
         return self.node.dtype
 
@@ -142,9 +144,14 @@ class Func:
         """Number of dimensions."""
         return len(self.args)
 
-    def type(self) -> DType:
+    @property
+    def dtype(self) -> DType:
         """The dtype of the (first) value."""
         return self.symbols[0].dtype
+
+    def type(self) -> Type:
+        """The type of the (first) value."""
+        return Type(self.dtype)
 
     def _ref(self, index: Any) -> tuple[Expr, ...]:
         args = tuple(as_expr(i) for i in (index if isinstance(index, tuple) else (index,)))
@@ -186,7 +193,7 @@ class Func:
         )
         rank = len(args)
         self.symbols = tuple(
-            Symbol(name, rank, v.type(), self) for name, v in zip(names, values, strict=True)
+            Symbol(name, rank, v.dtype, self) for name, v in zip(names, values, strict=True)
         )
         found = Definition(
             tuple(a.node for a in reversed(args)), tuple(as_value(v) for v in values)
@@ -207,18 +214,18 @@ class Func:
 
     def _step(self, args: tuple[Expr, ...], step: _Step) -> None:
         if not self.defined():
-            start = cast_to(_START[step.op], step.value.type())
+            start = cast_to(_START[step.op], step.value.dtype)
             fresh = tuple(a if isinstance(a, Var) else Var() for a in args)
             self._define(fresh, (start,))
         ref = FuncRef(self, args)[0]
-        value = cast_to(step.value, self.type())
+        value = cast_to(step.value, self.dtype)
         if step.op in ("add", "mul"):
             self._update(args, (value,), step.op)
-        elif step.op == "sub" and self.type().is_float:
+        elif step.op == "sub" and self.dtype.is_float:
             self._update(args, (-value,), "add")
         else:
             whole = ref - value if step.op == "sub" else divided(ref, value)
-            self._update(args, (cast_to(whole, self.type()),))
+            self._update(args, (cast_to(whole, self.dtype),))
 
     def _update(
         self, args: tuple[Expr, ...], values: Sequence[Expr], op: str | None = None
@@ -232,7 +239,7 @@ class Func:
         parts = tuple(
             as_value(cast_to(v, s.dtype)) for v, s in zip(values, self.symbols, strict=True)
         )
-        combine = None if op is None else reducer(op, self.type())
+        combine = None if op is None else reducer(op, self.dtype)
         if op is None and len(parts) == 1:
             combine, parts = _recognised(self.symbols[0], place, parts[0])
         self.add_update(place, parts, combine)
@@ -242,8 +249,12 @@ class Func:
         place: tuple[nodes.Expr, ...],
         values: tuple[nodes.Expr, ...],
         combine: Reducer | None,
+        domain: RDom | None = None,
     ) -> None:
-        """An update by a reducer, or (None) by plain stores; `place` in NumPy's order."""
+        """An update by a reducer, or (None) by plain stores; `place` in NumPy's order.
+
+        domain: the RDom to reduce over; None: the one that is used, if any.
+        """
         if combine is not None and any(_reads(v, self.symbols) for v in (*values, *place)):
             raise InputError(
                 "the value that an update combines also reads the Func",
@@ -251,7 +262,7 @@ class Func:
                 hint="write the whole right side: f[x] = f[x] + ...",
             )
         self._check_own_reads(place, values)
-        domain = self._domain((*place, *values))
+        domain = self._domain((*place, *values)) if domain is None else domain
         definition = Definition(place, values, domain, combine)
         self._check_bound(definition, {a.name() for a in self.args})
         self.definitions.append(definition)

@@ -11,6 +11,7 @@ from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.notation.halide.expr import Expr, as_index, constant, unique
+from tilewright.notation.halide.types import Type, plain
 
 
 class Symbol(nodes.Buffer):
@@ -75,9 +76,14 @@ class Image:
         """The name."""
         return self.symbol.name
 
-    def type(self) -> DType:
+    @property
+    def dtype(self) -> DType:
         """The dtype of the elements."""
         return self.symbol.dtype
+
+    def type(self) -> Type:
+        """The type of the elements."""
+        return Type(self.dtype)
 
     def dimensions(self) -> int:
         """Number of dimensions."""
@@ -111,7 +117,7 @@ class Image:
             self.bounds[n] = (low, extent)
 
     def __repr__(self) -> str:
-        return f"{self.name()}: {self.type()} of {self.dimensions()} dimensions"
+        return f"{self.name()}: {self.dtype} of {self.dimensions()} dimensions"
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
@@ -120,7 +126,7 @@ class Image:
                 f"{self.name()} has {self.dimensions()} dimensions, indexed with {len(parts)}"
             )
         point = tuple(as_index(i) for i in reversed(parts))
-        return Expr(nodes.Load(self.symbol, point), self.type())
+        return Expr(nodes.Load(self.symbol, point), self.dtype)
 
 
 class Buffer(Image):
@@ -131,8 +137,9 @@ class Buffer(Image):
     """
 
     def __init__(self, source: Any, extents: Any = None, name: str | None = None) -> None:
-        if isinstance(source, DType):
-            array = np.zeros(tuple(reversed([int(n) for n in extents])), source.numpy)
+        if isinstance(source, Type | DType):
+            shape = tuple(reversed([int(n) for n in extents]))
+            array = np.zeros(shape, plain(source).numpy)
         else:
             array = np.asarray(source)
         super().__init__(name or unique("b"), dtype_of(array.dtype), array.ndim)
@@ -166,22 +173,22 @@ class Buffer(Image):
 
     def __repr__(self) -> str:
         sizes = ", ".join(str(self.dim(n).extent()) for n in range(self.dimensions()))
-        return f"Buffer({self.type()}, [{sizes}])"
+        return f"Buffer({self.dtype}, [{sizes}])"
 
 
 class ImageParam(Image):
     """An image that is given later, with `set`; its size may be promised before by its bounds."""
 
-    def __init__(self, type: DType, dimensions: int, name: str | None = None) -> None:
-        super().__init__(name or unique("p"), type, dimensions)
+    def __init__(self, type: Type | DType, dimensions: int, name: str | None = None) -> None:
+        super().__init__(name or unique("p"), plain(type), dimensions)
 
     def set(self, buffer: Any) -> None:
         """The data to run on: a Buffer or an array. Raises InputError for another type or rank."""
         source = buffer if isinstance(buffer, Buffer) else Buffer(buffer)
-        if source.type() is not self.type() or source.dimensions() != self.dimensions():
+        if source.dtype is not self.dtype or source.dimensions() != self.dimensions():
             raise InputError(
-                f"expected {self.type()} of {self.dimensions()} dimensions, found "
-                f"{source.type()} of {source.dimensions()}",
+                f"expected {self.dtype} of {self.dimensions()} dimensions, found "
+                f"{source.dtype} of {source.dimensions()}",
                 where=f"image {self.name()}",
             )
         assert source.data is not None
@@ -192,12 +199,12 @@ class ImageParam(Image):
 class Param(Expr):
     """A scalar that is given when the pipeline runs: `gain = Param(Float(32), "gain", 2.0)`."""
 
-    def __init__(self, type: DType, name: str | None = None, value: Any = None) -> None:
-        self.image = Image(name or unique("p"), type, 0)
-        super().__init__(nodes.Load(self.image.symbol, ()), type)
+    def __init__(self, type: Type | DType, name: str | None = None, value: Any = None) -> None:
+        self.image = Image(name or unique("p"), plain(type), 0)
+        super().__init__(nodes.Load(self.image.symbol, ()), self.image.dtype)
         if value is not None:
             self.set(value)
 
     def set(self, value: Any) -> None:
         """The value to run with."""
-        self.image.data = np.asarray(value, self.type().numpy).reshape(())
+        self.image.data = np.asarray(value, self.dtype.numpy).reshape(())

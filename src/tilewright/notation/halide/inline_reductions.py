@@ -5,13 +5,14 @@ Each makes a Func of its own, over the Vars that its argument uses, and gives it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr import nodes
-from tilewright.ir.node import postorder
+from tilewright.ir.node import postorder, substitute
 from tilewright.notation.halide.domain import RDom, Var, domain_of
 from tilewright.notation.halide.expr import (
     Expr,
@@ -19,48 +20,74 @@ from tilewright.notation.halide.expr import (
     as_value,
     unique,
 )
-from tilewright.notation.halide.func import Func, Tuple
+from tilewright.notation.halide.func import Func, FuncRef, Tuple
+from tilewright.notation.halide.intrinsics import select
 
 _F = TypeVar("_F", bound=Func)
 
 
-def _free(e: Expr) -> tuple[Var, ...]:
-    found = [n for n in postorder(e.node) if isinstance(n, nodes.Var) and domain_of(n) is None]
-    return tuple(Var(n.name) for n in dict.fromkeys(found))
-
-
 def _made(
-    func: type[_F], name: str, e: Expr, op: Reducer, values: tuple[Expr, ...]
-) -> tuple[_F, tuple[Var, ...]]:
-    f, args = func(name), _free(e)
-    f[args] = Tuple(*(Expr(i) for i in op.identity))
-    place = tuple(a.node for a in reversed(args))
-    f.add_update(place, tuple(as_value(v) for v in values), op)
-    return f, args
+    func: type[_F], name: str, domain: RDom, op: Reducer, values: tuple[Expr, ...]
+) -> FuncRef:
+    """The value of a new Func over all that `values` use besides the variables of the domain."""
+    used = [n for v in values for n in postorder(v.node) if isinstance(n, nodes.Var)]
+    free = [n for n in dict.fromkeys(used) if domain_of(n) is not domain]
+    args = [Var(n.name if domain_of(n) is None else unique("v")) for n in free]
+    env: dict[Any, Any] = {n: a.node for n, a in zip(free, args, strict=True)}
+    f = func(name)
+    f[tuple(args)] = Tuple(*(Expr(i) for i in op.identity))
+    parts = tuple(substitute(as_value(v), env) for v in values)
+    f.add_update(tuple(a.node for a in reversed(args)), parts, op, domain)
+    return f[tuple(Expr(n) for n in free)]
 
 
-def reduced(op: str, value: Any, func: type[Func] = Func, name: str | None = None) -> Expr:
-    """`value` reduced by `op` over the RDom it uses; InputError if it uses none."""
-    e = as_expr(value)
-    if all(domain_of(n) is None for n in postorder(e.node) if isinstance(n, nodes.Var)):
-        raise InputError(f"{op} of {e!r} uses no variable of an RDom", hint="use r.x in it")
-    f, args = _made(func, unique(name or op), e, reducer(op, e.type()), (e,))
-    return f[args]
+def reduced(op: str, args: Sequence[Any], func: type[Func] = Func, name: str | None = None) -> Expr:
+    """`args` is ([domain,] value): the value reduced by `op` over that RDom, or the one it uses.
 
-
-def arg_reduced(op: str, r: RDom, value: Any, func: type[Func] = Func) -> Tuple:
-    """The coordinates of the first extreme `value` over `r`, in order, and that value last.
-
-    Of an RDom of one dimension: (position, value). Raises InputError for more dimensions.
+    Raises InputError if it uses none, or several.
     """
-    if r.dimensions() != 1:
+    domain, e = _asked(op, args)
+    return _made(func, name or unique(op), domain, reducer(op, e.dtype), (e,))
+
+
+def _asked(op: str, args: Sequence[Any]) -> tuple[RDom, Expr]:
+    """The domain and the value of ([domain,] value)."""
+    if not 1 <= len(args) <= 2:
+        raise InputError(f"{op} takes [an RDom and] a value, not {len(args)} arguments")
+    e = as_expr(args[-1])
+    used = (domain_of(n) for n in postorder(e.node) if isinstance(n, nodes.Var))
+    domains = set(args[:-1]) or {d for d in used if d is not None}
+    if len(domains) != 1 or not all(isinstance(d, RDom) for d in domains):
         raise InputError(
-            f"{op} over {r.dimensions()} dimensions",
-            where=f"RDom {r.name}",
-            hint="reduce over one dimension: index it with r.x // width and r.x % width",
+            f"{op} of {e!r} is over {len(domains) or 'no'} RDom{'s' if domains else ''}",
+            hint="use the variables of one RDom in it, r.x, or name the RDom first",
         )
-    e = as_expr(value)
-    combine = arg_reducer(op, e.type(), dtypes.int32)
-    f, args = _made(func, unique(op), e, combine, (e, r[0]))
-    ref = f[args]
-    return Tuple(ref[1], ref[0])
+    return domains.pop(), e
+
+
+def arg_reduced(
+    op: str, args: Sequence[Any], func: type[Func] = Func, name: str | None = None
+) -> Tuple:
+    """`args` as of `reduced`: the coordinates of the first extreme value, and the value last.
+
+    As in Halide, of integers no coordinate is found, 0, where all are the least extreme.
+    """
+    r, e = _asked(op, args)
+    position: Expr = r[0]
+    if r.dimensions() > 1:
+        position = as_expr(0)
+        for v in reversed(r.vars):
+            position = position * v.extent + (v - v.min)
+    combine = arg_reducer(op, e.dtype, dtypes.int32)
+    found = _made(func, name or unique(op), r, combine, (e, position))
+    value, at = found[0], found[1]
+    coordinates = []
+    for n, v in enumerate(r.vars if r.dimensions() > 1 else ()):
+        last = n == r.dimensions() - 1
+        coordinates.append((at if last else at % v.extent) + v.min)
+        at = at // v.extent
+    coordinates = coordinates or [at]
+    if not e.dtype.is_float:
+        none = Expr(combine.identity[0], e.dtype)
+        coordinates = [select(value != none, c, 0) for c in coordinates]
+    return Tuple(*coordinates, value)

@@ -17,21 +17,22 @@ from tilewright.notation.halide.expr import (
     cast_to,
     together,
 )
+from tilewright.notation.halide.types import Type, plain
 
 
-def cast(type: DType, value: Any) -> Expr:
+def cast(type: Type | DType, value: Any) -> Expr:
     """`value` as `type`: floats truncate to integers, integers wrap."""
-    return cast_to(value, type)
+    return cast_to(value, plain(type))
 
 
-def saturating_cast(type: DType, value: Any) -> Expr:
+def saturating_cast(type: Type | DType, value: Any) -> Expr:
     """`value` as the integer `type`, its ends where it is beyond them."""
-    e = as_expr(value)
-    if not e.type().is_float:
-        lo = builtins_max(int(type.min), int(e.type().min))
-        hi = builtins_min(int(type.max), int(e.type().max))
-        e = clamp(e, Expr(nodes.const(lo, e.type())), Expr(nodes.const(hi, e.type())))
-    return cast_to(e, type)
+    e, dtype = as_expr(value), plain(type)
+    if not e.dtype.is_float:
+        lo = builtins_max(int(dtype.min), int(e.dtype.min))
+        hi = builtins_min(int(dtype.max), int(e.dtype.max))
+        e = clamp(e, Expr(nodes.const(lo, e.dtype)), Expr(nodes.const(hi, e.dtype)))
+    return cast_to(e, dtype)
 
 
 builtins_max, builtins_min = max, min
@@ -62,8 +63,8 @@ def select(condition: Any, then: Any, otherwise: Any, *more: Any) -> Expr:
             raise InputError("select takes an odd number of arguments: pairs, then a default")
         otherwise = select(otherwise, *more)
     test = as_expr(condition)
-    if not test.type().is_bool:
-        raise InputError(f"the condition {test!r} of a select is {test.type()}, not bool")
+    if not test.dtype.is_bool:
+        raise InputError(f"the condition {test!r} of a select is {test.dtype}, not bool")
     (a, b), type_ = together((then, otherwise))
     return Expr(nodes.Select(test.node, a, b), type_)
 
@@ -85,19 +86,19 @@ min, max = _many(nodes.Min, "min"), _many(nodes.Max, "max")
 
 def clamp(value: Any, low: Any, high: Any) -> Expr:
     """`value`, but at least `low` and at most `high`; of the type of `value`."""
-    return cast_to(max(min(value, high), low), as_expr(value).type())
+    return cast_to(max(min(value, high), low), as_expr(value).dtype)
 
 
 def abs(value: Any) -> Expr:
     """The absolute value; of a signed integer the unsigned type of its width, as in Halide."""
     e = as_expr(value)
-    if e.type().is_float:
-        return Expr(nodes.Call("abs", (e.node,)), e.type())
-    if not e.type().is_signed:
+    if e.dtype.is_float:
+        return Expr(nodes.Call("abs", (e.node,)), e.dtype)
+    if not e.dtype.is_signed:
         return e
     node = as_value(e)
     size = nodes.Select(nodes.Lt(node, nodes.const(0, node.dtype)), nodes.Neg(node), node)
-    return cast_to(Expr(size, e.type()), dtype_of(f"uint{e.type().bits}"))
+    return cast_to(Expr(size, e.dtype), dtype_of(f"uint{e.dtype.bits}"))
 
 
 def absd(a: Any, b: Any) -> Expr:
@@ -110,9 +111,9 @@ def absd(a: Any, b: Any) -> Expr:
 def _function(name: str, function: str) -> Callable[[Any], Expr]:
     def apply(value: Any) -> Expr:
         e = as_expr(value)
-        if not e.type().is_float:
+        if not e.dtype.is_float:
             e = cast_to(e, dtypes.float32)
-        return Expr(nodes.Call(function, (e.node,)), e.type())
+        return Expr(nodes.Call(function, (e.node,)), e.dtype)
 
     apply.__name__ = name
     apply.__doc__ = f"{name} of a float; an integer is cast to Float(32) first."

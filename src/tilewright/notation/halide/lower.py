@@ -137,9 +137,8 @@ def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
     if definition.reducer is not None:
         body = Update(buffers, place, values, definition.reducer)
     else:
-        _check_independent(f, n, values, buffers)
-        stores = zip(buffers, values, strict=True)
-        body = block(*(Store(b, place, v) for b, v in stores))
+        _check_place(f, n, place, buffers)
+        body = _stored(buffers, place, values, prefix)
     if definition.domain is not None:
         for condition in reversed(definition.domain.conditions):
             body = If(scope.rewritten(condition.node, env), body, None)
@@ -152,15 +151,34 @@ def _shifted(c: _Coordinate) -> Expr:
     return c.var if c.min == 0 else nodes.Add(c.var, const(c.min))
 
 
-def _check_independent(f: Func, n: int, values: Sequence[Expr], buffers: Sequence[Buffer]) -> None:
-    """The stores of a Tuple run one by one, so that none may read what another one wrote."""
-    read = {x.buffer for v in values for x in postorder(v) if isinstance(x, Load)}
-    if len(values) > 1 and read & set(buffers):
+def _check_place(f: Func, n: int, place: Sequence[Expr], buffers: Sequence[Buffer]) -> None:
+    """Values are stored one by one, all at the place that it was before the first."""
+    if len(buffers) > 1 and _read(place) & set(buffers):
         raise UnsupportedError(
-            "an update of several values that reads the Func itself, and is no reduction",
+            "an update of several values whose place they decide",
             where=f"update {n - 1} of Func {f.name()}",
-            hint="use argmax/argmin, or one Func per value",
+            hint="one Func per value",
         )
+
+
+def _read(roots: Sequence[Expr]) -> set[Buffer]:
+    return {x.buffer for e in roots for x in postorder(e) if isinstance(x, Load)}
+
+
+def _stored(
+    buffers: Sequence[Buffer], place: tuple[Expr, ...], values: Sequence[Expr], prefix: str
+) -> Stmt:
+    """All values are computed before the first is stored, where one reads what another one is."""
+    if not any(_read([v]) & set(buffers[:n]) for n, v in enumerate(values)):
+        return block(*(Store(b, place, v) for b, v in zip(buffers, values, strict=True)))
+    at = (const(0),)
+    parts = [Buffer(f"{prefix}.{n}", (1,), b.dtype, "register") for n, b in enumerate(buffers)]
+    first = [Store(part, at, v) for part, v in zip(parts, values, strict=True)]
+    then = [Store(b, place, Load(part, at)) for b, part in zip(buffers, parts, strict=True)]
+    body = block(*first, *then)
+    for part in reversed(parts):
+        body = Alloc(part, body)
+    return body
 
 
 def kernel(pipeline: Pipeline, name: str, apart: Collection[Func] = ()) -> Lowered:

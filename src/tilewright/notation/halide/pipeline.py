@@ -41,28 +41,21 @@ class Pipeline:
     names: dict[Any, str]
 
 
-def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipeline:
-    """What computes `outputs`, each of a size (x first).
+def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[Any]]) -> Pipeline:
+    """What computes `outputs`, each of a size: x first, an extent or a (min, extent) each.
 
     Raises InputError where a region has no bounds, or leaves an image or a promise.
     """
-    funcs, images = _ordered(outputs)
-    needed: dict[Any, list[list[int]]] = {}
-    for f, size in zip(outputs, sizes, strict=True):
-        if len(size) != f.dimensions():
-            raise InputError(
-                f"it has {f.dimensions()} dimensions, and {len(size)} sizes are given",
-                where=f"Func {f.name()}",
-            )
-        needed[f] = [[0, n - 1] for n in _checked(size)]
+    funcs, images = ordered(outputs)
+    asked = {f: _asked(f, size) for f, size in zip(outputs, sizes, strict=True)}
+    needed: dict[Any, list[list[int]]] = {f: [list(r) for r in asked[f]] for f in asked}
     for f in reversed(funcs):
         if f in needed:
             _infer(f, needed)
-    for f, size in zip(outputs, sizes, strict=True):
-        asked = [[0, n - 1] for n in _checked(size)]
-        if needed[f] != asked:
+    for f, region in asked.items():
+        if needed[f] != region:
             raise InputError(
-                f"it is needed over {_shown(needed[f])}, but only {_shown(asked)} is realized",
+                f"it is needed over {_shown(needed[f])}, but only {_shown(region)} is realized",
                 where=f"Func {f.name()}",
                 hint="realize that size, keep its RDoms inside, or bound it",
             )
@@ -71,12 +64,18 @@ def pipeline(outputs: Sequence[Func], sizes: Sequence[Sequence[int]]) -> Pipelin
     return Pipeline(tuple(outputs), funcs, images, boxes, _names([*images, *funcs]))
 
 
-def _checked(size: Sequence[int]) -> list[int]:
-    """A size in NumPy's order. Raises InputError for one that is none."""
-    extents = [constant(n) for n in reversed(size)]
-    if any(n < 0 for n in extents):
+def _asked(f: Func, size: Sequence[Any]) -> list[list[int]]:
+    """The (first, last) of each dimension to realize, in NumPy's order."""
+    if len(size) != f.dimensions():
+        raise InputError(
+            f"it has {f.dimensions()} dimensions, and {len(size)} sizes are given",
+            where=f"Func {f.name()}",
+        )
+    pairs = [n if isinstance(n, tuple | list) and len(n) == 2 else (0, n) for n in size]
+    box = [(constant(low), constant(extent)) for low, extent in reversed(pairs)]
+    if any(extent < 0 for _, extent in box):
         raise InputError(f"a size of {list(size)}", hint="extents are not negative")
-    return extents
+    return [[low, low + extent - 1] for low, extent in box]
 
 
 def _box(region: Sequence[Sequence[int]]) -> Box:
@@ -96,7 +95,7 @@ def _names(owners: Sequence[Any]) -> dict[Any, str]:
     return found
 
 
-def _ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...]]:
+def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...]]:
     """All Funcs, producers first, and all images, in order of first use."""
     done: dict[Any, None] = {}
     stack: list[tuple[Any, bool]] = [(f, False) for f in reversed(outputs)]

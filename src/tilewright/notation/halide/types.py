@@ -2,9 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type of scalar values, with Halide's questions about it."""
+
+    dtype: DType
+
+    def bits(self) -> int:
+        """The width of a value; 1 of a Bool."""
+        return 1 if self.dtype.is_bool else self.dtype.bits
+
+    def bytes(self) -> int:
+        """The bytes that a value takes in a Buffer."""
+        return self.dtype.itemsize
+
+    def lanes(self) -> int:
+        """1: vectors are made by schedules."""
+        return 1
+
+    def is_int(self) -> bool:
+        """Whether it is a signed integer."""
+        return self.dtype.is_int and self.dtype.is_signed
+
+    def is_uint(self) -> bool:
+        """Whether it is an unsigned integer; Bool is one of a bit."""
+        return self.dtype.is_bool or (self.dtype.is_int and not self.dtype.is_signed)
+
+    def is_float(self) -> bool:
+        """Whether it is a float."""
+        return self.dtype.is_float
+
+    def is_bool(self) -> bool:
+        """Whether it is the truth type."""
+        return self.dtype.is_bool
+
+    def min(self) -> int | float:
+        """The least finite value."""
+        return 0 if self.dtype.is_bool else self.dtype.min
+
+    def max(self) -> int | float:
+        """The greatest finite value."""
+        return 1 if self.dtype.is_bool else self.dtype.max
+
+    def can_represent(self, value: Any) -> bool:
+        """Whether a number or all values of another type are values of this one."""
+        if isinstance(value, Type):
+            return self.can_represent(value.min()) and self.can_represent(value.max())
+        return self.min() <= value <= self.max() and (self.is_float() or value == int(value))
+
+    def with_bits(self, bits: int) -> Type:
+        """The type of this kind of another width. Raises InputError where there is none."""
+        make = Float if self.is_float() else Int if self.is_int() else UInt
+        return make(bits)
+
+    def __str__(self) -> str:
+        return self.dtype.name
+
+
+def plain(type: Type | DType) -> DType:
+    """The dtype of a type. Raises InputError for what is none."""
+    found = type.dtype if isinstance(type, Type) else type
+    if not isinstance(found, DType):
+        raise InputError(f"{type!r} is no type", hint="such as hl.UInt(8) or hl.Float(32)")
+    return found
 
 
 def _sized(kind: str, bits: int, allowed: tuple[int, ...]) -> DType:
@@ -13,24 +81,24 @@ def _sized(kind: str, bits: int, allowed: tuple[int, ...]) -> DType:
     return dtype_of(f"{kind}{bits}")
 
 
-def UInt(bits: int) -> DType:
+def UInt(bits: int) -> Type:
     """The unsigned integers of 1 (bool), 8, 16, 32 or 64 bits."""
-    return dtypes.bool_ if bits == 1 else _sized("uint", bits, (8, 16, 32, 64))
+    return Type(dtypes.bool_ if bits == 1 else _sized("uint", bits, (8, 16, 32, 64)))
 
 
-def Int(bits: int) -> DType:
+def Int(bits: int) -> Type:
     """The signed integers of 8, 16, 32 or 64 bits."""
-    return _sized("int", bits, (8, 16, 32, 64))
+    return Type(_sized("int", bits, (8, 16, 32, 64)))
 
 
-def Float(bits: int) -> DType:
+def Float(bits: int) -> Type:
     """The floats of 16, 32 or 64 bits."""
-    return _sized("float", bits, (16, 32, 64))
+    return Type(_sized("float", bits, (16, 32, 64)))
 
 
-def Bool() -> DType:
+def Bool() -> Type:
     """The truth type."""
-    return dtypes.bool_
+    return Type(dtypes.bool_)
 
 
 def meeting_type(a: DType, b: DType) -> DType:
