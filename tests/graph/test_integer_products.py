@@ -1,4 +1,5 @@
-"""Models in QDQ form: products of dequantised bytes are done on the bytes."""
+"""Models in QDQ form: products, convolutions and selections of dequantised bytes are done on the
+bytes, exactly as ONNX's integer operators say."""
 
 import numpy as np
 import onnx.parser
@@ -66,6 +67,132 @@ def test_convolutions_between_quantisers(scales):
     )
     assert np.abs(fast - exact).max() <= 1  # where a sum in float32 rounds to the other side
     assert (fast != exact).mean() < 0.01
+
+
+def requantised(total, ratio, zero, dtype):
+    """ONNX's QLinear operators: float32 in between, ties to even, saturated."""
+    info = np.iinfo(dtype)
+    found = np.rint(total.astype(np.float32) * np.float32(ratio)) + zero
+    return np.clip(found, info.min, info.max).astype(dtype)
+
+
+BYTES = (np.uint8, np.int8)
+
+
+@pytest.mark.parametrize("left", BYTES)
+@pytest.mark.parametrize("right", BYTES)
+@pytest.mark.parametrize(
+    ("depth", "many", "out", "stride"),
+    [(5, 18, np.uint8, [1, 1]), (4, 40, np.int8, [2, 1])],
+    ids=["odd", "even"],
+)
+def test_quantised_convolutions_are_exact(depth, many, out, stride, left, right):
+    x, w = drawn(left, 1, 2 * depth, 7, 6), drawn(right, many, depth, 3, 3)
+    ws = np.linspace(0.001, 0.003, many, dtype=np.float32)
+    xs, ys, xz, yz = np.float32(0.02), np.float32(0.03), drawn(left), drawn(out)
+    bias = RNG.integers(-3000, 3000, many).astype(np.int32)
+    constants = {"w": w, "ws": ws, "wz": np.zeros(many, right), "xs": xs, "xz": xz, "ys": ys,
+                 "yz": yz, "b": bias, "bs": xs * ws, "bz": np.zeros(many, np.int32)}  # fmt: skip
+    nodes = DQ.format(axis="<axis = 0>") + " br = DequantizeLinear<axis = 0>(b, bs, bz)"
+    nodes += f" r = Conv<pads = [1, 0, 1, 2], group = 2, strides = {stride}>(xr, wr, br)"
+    nodes += " y = QuantizeLinear(r, ys, yz)"
+    wide = np.pad(x.astype(np.int32) - xz, ((0, 0), (0, 0), (1, 1), (0, 2)))
+    found = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
+    found = found[:, :, :: stride[0], :: stride[1]]
+    halves = zip(np.split(found, 2, 1), np.split(w.astype(np.int32), 2), strict=True)
+    total = np.concatenate([np.einsum("nchwij,mcij->nmhw", d, t) for d, t in halves], 1)
+    each = (slice(None), None, None)
+    want = requantised(total + bias[each], (xs * ws / ys)[each], np.int32(yz), out)
+    types = {np.uint8: "uint8", np.int8: "int8"}
+    heads = (f"{types[t]}[{', '.join(map(str, a.shape))}] {n}" for t, a, n in
+             ((left, x, "x"), (out, want, "y")))  # fmt: skip
+    model = model_of(nodes, ") => (".join(heads), **constants)
+    np.testing.assert_array_equal(tw.compile(model, threads=1, cache=False)(x), want)
+    assert "QuantizeLinear(" not in text(model, "graph", mcpu=DOTS)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("biased", [True, False])
+def test_quantised_linear_layers_are_exact(transposed, biased):
+    x, w = drawn(np.uint8, 5, 13), drawn(np.int8, 13, 18)
+    ws, xs, ys = np.linspace(0.01, 0.02, 18, dtype=np.float32), np.float32(0.1), np.float32(3)
+    bias = RNG.integers(-3000, 3000, 18).astype(np.int32)
+    constants = {"w": w.T if transposed else w, "ws": ws, "wz": np.zeros(18, np.int8), "xs": xs,
+                 "xz": np.uint8(99), "ys": ys, "yz": np.uint8(7)}  # fmt: skip
+    nodes = DQ.format(axis=f"<axis = {1 - transposed}>")
+    if biased:
+        constants |= {"b": bias, "bs": xs * ws}
+        nodes += " br = DequantizeLinear<axis = 0>(b, bs)"
+    nodes += f" r = Gemm<transB = {transposed}>(xr, wr{', br' * biased})"
+    model = model_of(
+        nodes + " y = QuantizeLinear(r, ys, yz)",
+        "uint8[5, 13] x) => (uint8[5, 18] y",
+        **constants,
+    )
+    total = (x.astype(np.int32) - 99) @ w.astype(np.int32) + biased * bias
+    want = requantised(total, xs * ws / ys, 7, np.uint8)
+    assert "vpdpbusd(" in text(model, "kernel", mcpu=DOTS)
+    np.testing.assert_array_equal(tw.compile(model, threads=1, cache=False)(x), want)
+
+
+def quantised_twice(middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"):
+    """uint8 to uint8 by way of the reals, each side with its scale; both have one zero point."""
+    nodes = f"r = DequantizeLinear(x, s, z) {middle} y = QuantizeLinear(t, u, z)"
+    constants = {"s": np.float32(first), "u": np.float32(second), "z": np.uint8(zero)}
+    return model_of(nodes, f"uint8[1, 2, 6, 6] x) => (uint8[{shape}] y", **constants)
+
+
+SELECTIONS = {
+    "MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>": "1, 2, 6, 6",
+    "Transpose<perm = [0, 2, 3, 1]>": "1, 6, 6, 2",
+    "Flatten": "1, 72",
+}
+
+
+@pytest.mark.parametrize("op", SELECTIONS)
+def test_selections_stay_bytes(op):
+    x = drawn(np.uint8, 1, 2, 6, 6)
+    made = [quantised_twice(f"t = {op}(r)", 0.25, u, 9, SELECTIONS[op]) for u in (0.25, 0.5)]
+    same, other = (text(m, "graph", mcpu=DOTS) for m in made)
+    assert "QuantizeLinear(" not in same and "QuantizeLinear(" in other
+    for model in made:
+        bytes_, exact = (
+            tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("strict", "exact")
+        )
+        np.testing.assert_array_equal(bytes_, exact)
+
+
+@pytest.mark.parametrize(
+    ("middle", "zero", "gone"),
+    [
+        ("a = Neg(r) t = Relu(a)", 0, True),
+        ("a = Neg(r) t = Relu(a)", 1, False),  # 0 is cut off, which a byte still tells
+        ("a = Neg(r) t = Clip(a, low, high)", 0, True),
+        ("a = Neg(r) t = Clip(a, low, high)", 10, False),
+        ("t = Relu(r)", 0, True),
+    ],
+)
+def test_clipping_that_quantising_does_anyway(middle, zero, gone):
+    model = quantised_twice(middle, 0.25, 1 / 64, zero)
+    for name, bound in (("low", 0.0), ("high", 4.0)):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(bound), name))
+    shown = text(model, "graph", mcpu=DOTS)
+    assert ("Relu(" not in shown and "Clip(" not in shown) is gone
+    x = drawn(np.uint8, 1, 2, 6, 6)
+    bytes_, exact = (
+        tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("strict", "exact")
+    )
+    np.testing.assert_array_equal(bytes_, exact)
+
+
+def test_what_is_used_as_it_is_stays():
+    """A product that is also read as a real number is not computed twice."""
+    constants = {"w": drawn(np.int8, 12, 20), "ws": np.float32(0.02), "wz": np.int8(0)}
+    constants |= {"xs": np.float32(0.03), "xz": np.uint8(130), "ys": np.float32(1)}
+    nodes = DQ.format(axis="") + " r = MatMul(xr, wr) y = QuantizeLinear(r, ys, xz) z = Relu(r)"
+    model = model_of(nodes, "uint8[6, 12] x) => (uint8[6, 20] y, float[6, 20] z", **constants)
+    shown = text(model, "graph", mcpu=DOTS)
+    assert shown.count("MatMulInteger(") == 1 and "QuantizeLinear(" in shown
 
 
 def test_sums_that_int32_does_not_hold_stay_real():

@@ -10,8 +10,10 @@ from tests.schedule.test_reverse import argmax
 from tests.schedule.test_rows import softmax
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Lt, Var
+from tilewright.compute.build import reduce_
+from tilewright.expr.nodes import Buffer, Lt, Select, Var, const
 from tilewright.ir.node import postorder
+from tilewright.loops.lower import lower
 from tilewright.loops.nodes import If, Kernel, Store, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_buffer, find_loop
@@ -75,6 +77,47 @@ def test_nothing_to_add():
     before = s.kernel
     s.pad("mm.i", 7)
     assert s.kernel is before
+
+
+def image(stride: int, guarded: bool) -> Kernel:
+    """Windows of three over a row of integers, with 7 around it if it is guarded."""
+    x, w = Buffer("x", (9,), i32), Buffer("w", (3,), i32)
+    count = (9 - 3) // stride + 1
+
+    def value(i, k):
+        at = i * stride + k - guarded
+        inside = (const(0) <= at) & (at < const(9))
+        return (Select(inside, x[at], const(7, i32)) if guarded else x[at]) * w[k]
+
+    y = Buffer("y", (count,), i32)
+    return lower("image", [reduce_("w", y, (3,), "add", value)], params=[x, w, y], outputs=[y])
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_one_factor_that_is_zero_is_enough_for_integers(stride, guarded, check_same):
+    """The other may be read on, up to the end of its buffer, and is copied without a guard on k."""
+    kernel = image(stride, guarded)
+    s = Schedule(kernel)
+    s.pad("w.k", 4)
+    check_same(kernel, s, exact=True)
+    for b in ("x", "w"):
+        s.cache_read(b, pad=True)
+    check_same(kernel, s, exact=True)
+    f, _ = find_loop(s.kernel, "w.k", "test")
+    assert f.trips == 4 and "select" not in repr(f)
+
+
+def test_floats_are_read_as_zero_on_both_sides(check_same):
+    """For what is not a number times zero is no zero."""
+    x, w, y = Buffer("x", (12,), f32), Buffer("w", (3,), f32), Buffer("y", (9,), f32)
+    c = reduce_("w", y, (3,), "add", lambda i, k: x[i + k] * w[k])
+    kernel = lower("row", [c], params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    s.pad("w.k", 4)
+    f, _ = find_loop(s.kernel, "w.k", "test")
+    assert repr(f).count("select(w.k < 3") == 2
+    check_same(kernel, s, exact=True)
 
 
 def triangle() -> Schedule:

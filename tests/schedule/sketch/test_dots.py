@@ -113,7 +113,7 @@ def test_products_of_bytes_are_exact_at_any_size(size):
 
 @needs("avx512vnni")
 @pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
-@pytest.mark.parametrize(("channels", "outside"), [(8, 3), (6, 0), (3, 0)], ids=str)
+@pytest.mark.parametrize(("channels", "outside"), [(8, 3), (6, 0), (3, 0), (3, 7)], ids=str)
 def test_convolutions_with_padding_are_exact(first, channels, outside):
     c = convolution(9, channels, 20, first, outside)
     point = default([c])
@@ -122,10 +122,40 @@ def test_convolutions_with_padding_are_exact(first, channels, outside):
     np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
 
 
+def image(width: int, size: int, stride: int, pads: bool) -> Computation:
+    """1 x `size` windows over one row of bytes, with 7 around it if it is padded."""
+    x, w = Buffer("x", (width,), uint8), Buffer("w", (20, size), int8)
+    count = (width + 2 * pads - size) // stride + 1
+    y = Buffer("y", (count, 20), int32)
+
+    def value(i, o, k):
+        at = i * stride + k - pads
+        inside = (const(0) <= at) & (at < const(width))
+        read = Select(inside, x[at], const(7, uint8)) if pads else x[at]
+        return cast(read, int32) * cast(w[o, k], int32)
+
+    return reduce_("conv", y, (size,), "add", value)
+
+
 @needs("avx512vnni")
-def test_padding_with_other_than_zero_needs_whole_words():
-    point = default([convolution(9, 3, 20, False, 7)])
-    assert "conv.intrinsic" not in point.values
+@pytest.mark.parametrize("pads", [True, False], ids=["padded", "bare"])
+@pytest.mark.parametrize(("size", "stride"), [(7, 2), (5, 1), (3, 3), (4, 1)], ids=str)
+def test_neighbours_along_a_row_of_an_image_fill_words(size, stride, pads):
+    c = image(31, size, stride, pads)
+    point = default([c])
+    verify(point.schedule.kernel)
+    assert "vpdpbusd(" in str(point.schedule)
+    np.testing.assert_array_equal(native(point.schedule.kernel), native(plain([c])))
+
+
+def test_floats_outside_need_whole_words():
+    """What is not a number times zero is no zero."""
+    x, w = Buffer("x", (31,), bfloat16), Buffer("w", (20, 3), bfloat16)
+    y = Buffer("y", (29, 20), float32)
+    f = reduce_(
+        "conv", y, (3,), "add", lambda i, o, k: cast(x[i + k], float32) * cast(w[o, k], float32)
+    )
+    assert "conv.intrinsic" not in default([f], Context(NEW)).values
 
 
 @needs("avx512vnni")

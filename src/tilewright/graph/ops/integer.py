@@ -108,16 +108,17 @@ register(
 )
 
 
-def _scaled(f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value) -> Value:
+def requantised(f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value) -> Value:
     """int32 `x` times the scales a * b / y, in zero's dtype about `zero`."""
-    a, b, y, point = (f.op("Cast", v, to=FLOAT) for v in (a, b, y, zero))
+    a, b, y = (f.op("Cast", v, to=FLOAT) for v in (a, b, y))
     ratio = f.op("Div", f.op("Mul", a, b), y)
-    rounded = f.op("Round", f.op("Mul", f.op("Cast", x, to=FLOAT), ratio))
-    dtype = zero.dtype
+    whole = f.op("Round", f.op("Mul", f.op("Cast", x, to=FLOAT), ratio))
+    known, dtype = f.known.get(zero), zero.dtype
     assert dtype is not None
+    if known is None or known.any():
+        whole = f.op("Add", whole, f.op("Cast", zero, to=FLOAT))
     low, high = (f.constant(limit, float32) for limit in (dtype.min, dtype.max))
-    whole = f.op("Clip", f.op("Add", rounded, point), low, high)
-    return f.op("Cast", whole, to=number_of(dtype.name))
+    return f.op("Cast", f.op("Clip", whole, low, high), to=number_of(dtype.name))
 
 
 def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -130,7 +131,7 @@ def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     first, last, zero = (by_row(f, x) for x in (a_scale, y_scale, y_zero))
     second = _scalar(f, b_scale)
     assert first is not None and second is not None and last is not None and zero is not None
-    return [_scaled(f, product, first, second, last, zero)]
+    return [requantised(f, product, first, second, last, zero)]
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -186,10 +187,11 @@ def _convolved(
     x_zero: Value | None,
     w_zero: Value | None,
     shape: Windows,
+    bias: Value | None = None,
 ) -> Value:
     """The convolution of x and w less their zero points, in int32; padding counts as zero points.
 
-    w_zero: one number, or one per output channel.
+    w_zero: one number, or one per output channel. bias: int32, one per output channel.
     """
     assert x is not None and w is not None
     group, weights = call.attr("group", 1), w.extents
@@ -213,7 +215,9 @@ def _convolved(
         found = total(f, taps.value, list(range(1, len(weights))), True)
         return f.op("Reshape", found, f.constant([-1] + [1] * (len(weights) - 2), int64))
 
-    return corrected(f, product, data, taps, math.prod(weights[1:]), (window_sums, tap_sums))
+    more = _channels(f, bias, len(weights))
+    sums = window_sums, tap_sums
+    return corrected(f, product, data, taps, math.prod(weights[1:]), sums, more)
 
 
 def _channels(f: Fragment, x: Value | None, rank: int) -> Value | None:
@@ -254,16 +258,12 @@ def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if not all(_is_byte(call.dtype(n)) for n in (0, 3, 7)):
         return None
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.value(n) for n in range(8))
-    found = _convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 3))
-    rank = call.rank(0)
-    if call.has(8):
-        bias = _channels(f, call.value(8), rank)
-        assert bias is not None
-        found = f.op("Add", found, bias)
-    scales = [_channels(f, _scalar(f, v), rank) for v in (x_scale, w_scale, y_scale, y_zero)]
+    found = _convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 3), _optional(call, 8))
+    given = x_scale, w_scale, y_scale, y_zero
+    scales = [_channels(f, _scalar(f, v), call.rank(0)) for v in given]
     first, second, last, zero = scales
     assert first is not None and second is not None and last is not None and zero is not None
-    return [_scaled(f, found, first, second, last, zero)]
+    return [requantised(f, found, first, second, last, zero)]
 
 
 register(

@@ -60,17 +60,21 @@ def corrected(
     b: Factor,
     count: int,
     sums: tuple[Callable[[], Value], Callable[[], Value]],
+    bias: Value | None = None,
 ) -> Value:
-    """The product of `a` and `b` with their zero points, from the one without.
+    """The product of `a` and `b` with their zero points, from the one without, and a bias.
 
     count: terms of each sum. sums: of a and of b over the terms, int32, made where they are needed;
-    offsets and sums broadcast against the product.
+    offsets, sums and bias broadcast against the product.
     """
     if a.offset is not None:
         total = sums[1]()
         if b.offset is not None:
             total = f.op("Sub", total, f.op("Mul", b.offset, f.constant(count, int32)))
-        product = f.op("Sub", product, f.op("Mul", a.offset, total))
+        added = f.op("Neg", f.op("Mul", a.offset, total))
+        bias = added if bias is None else f.op("Add", bias, added)
+    if bias is not None:
+        product = f.op("Add", product, bias)
     if b.offset is not None:
         product = f.op("Sub", product, f.op("Mul", b.offset, sums[0]()))
     return product

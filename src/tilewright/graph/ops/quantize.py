@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtypes import DType, dtype_of, float32, int32, uint8
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.ops.casts import ONNX_DTYPES, converted, dtype_attribute
-from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
 
@@ -29,7 +31,7 @@ def only(call_: OpCall, inputs: Buffers, i: int) -> Expr:
 def quantized(x: Expr, zero: Expr | None, target: DType) -> Expr:
     """Round `x` (already divided by the scale) to the integer type `target` about `zero`."""
     x = call("round_even", cast(x, float32))
-    if zero is not None:
+    if zero is not None and zero is not const(0, zero.dtype):
         x = x + cast(zero, float32)
     low, high = const(target.min, float32), const(target.max, float32)
     return cast(Max(Min(x, high), low), target)
@@ -129,12 +131,29 @@ def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     return [map_(call_.name, out, value)]
 
 
+def _real_arrays(call_: OpCall, x: Array, scale: Array, zero: Array | None = None) -> Any:
+    """In NumPy what `_dequantize` says, of integers with a scale for all or along an axis."""
+    if x.dtype.kind not in "iu" or scale.ndim > 1 or call_.attr("block_size", 0):
+        return None
+    shape = [1] * x.ndim
+    if scale.size > 1:
+        shape[call_.axis(call_.attr("axis", 1), x.ndim)] = -1
+    exact = np.int32 if x.dtype.itemsize > 2 else np.float32
+    whole = x.astype(exact)
+    if zero is not None:
+        whole = whole - zero.astype(exact).reshape(shape)
+    scaled = whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
+    (dtype, _), *_ = _real_type(call_)
+    return [scaled.astype(dtype.numpy)]
+
+
 register(
     OpDef(
         "DequantizeLinear",
         _real_type,
         since=10,
         compute=_dequantize,
+        reference=_real_arrays,
         flops=lambda call_: 2 * call_.size(0),
     )
 )

@@ -1,91 +1,297 @@
-"""Products of dequantised bytes, as quantisers write them, as products of the bytes themselves.
+"""Operators between dequantised and quantised bytes, as quantisers write them, on bytes.
 
     DequantizeLinear(a, s, p) @ DequantizeLinear(b, t, q)  =  s * t * MatMulInteger(a, b, p, q)
 
-and the same of convolutions: exact in int32 where the left side rounds at each step.
+exact in int32 where the left side rounds at each step. Quantised again, that is QLinearMatMul, and
+the same of convolutions: one factor s * t / u instead of a product and a quotient. What moves or
+selects elements does the same to bytes, between one and the same quantisation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.base import events
-from tilewright.base.dtypes import float32, int8, int64, uint8
+from tilewright.base.dtypes import DType, float32, int8, int32, int64, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.integer import requantised
+from tilewright.graph.passes.simplify import remove_unused
 
 MOST_TERMS = (2**31 - 1) // (255 * 255)  # of a sum that int32 holds
 FLOAT = 1  # ONNX's number of the type
+# What gives some of its first input's elements, in an order that is known or by comparing them.
+SELECTING = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
+             "Identity", "Expand", "Gather", "DepthToSpace", "SpaceToDepth")  # fmt: skip
+
+Rule = Callable[[Graph, Operation, Fragment], Value | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Real:
-    """A tensor of bytes with its scale and zero point; axis: of a scale that is a vector."""
+    """A tensor of integers with its scale and zero point; axis: of a scale that is a vector."""
 
-    bytes: Value
+    whole: Value
     scale: Value
     zero: Value | None
     axis: int | None
 
 
 def integer_products(graph: Graph) -> Graph:
-    """MatMul and Conv of two dequantised tensors as MatMulInteger and ConvInteger, scaled."""
+    """Products, convolutions and selections of dequantised bytes as those of the bytes."""
+    graph = remove_unused(_rewritten(graph, {"QuantizeLinear": _quantised}))
+    return remove_unused(_rewritten(graph, dict.fromkeys(PRODUCTS, _real_product)))
+
+
+def _rewritten(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
+    """Each operation of a type with a rule as what the rule makes of it, if it makes something."""
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
         f = Fragment(op.label, constants)
-        result = _product(graph, op, f) if op.op_type in ("MatMul", "Conv") else None
+        rule = rules.get(op.op_type)
+        result = None if rule is None or op.outputs[0] is None else rule(graph, op, f)
         if result is None:
             operations.append(op)
             continue
-        events.emit("idiom", name=f"{op.op_type}Integer", node=op.label)
+        name = f.operations[-1].op_type if f.operations else "Identity"
+        events.emit("idiom", name=f"{op.op_type} on bytes: {name}", node=op.label)
         constants |= f.constants
         last = Operation("Identity", (result,), (op.outputs[0],), {}, "", 21, f"{op.label}/out")
         operations += [*f.operations, last]
     return graph.with_operations(operations, constants)
 
 
-def _product(graph: Graph, op: Operation, f: Fragment) -> Value | None:
-    left, right = (_real(graph, v) for v in op.inputs[:2])
-    if left is None or right is None or op.outputs[0] is None or left.axis is not None:
+# ------------------------------------------------------------------------------------- products
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """The operands of a product that takes bytes, and the bias, which is real."""
+
+    op: Operation
+    left: _Real
+    right: _Real
+    bias: Value | None
+
+
+def _product(graph: Graph, op: Operation) -> _Product | None:
+    left, right = (_real(graph, v, (uint8, int8)) for v in op.inputs[:2])
+    if left is None or right is None or left.axis is not None:
         return None
-    a, b = left.bytes.extents, right.bytes.extents
-    if op.op_type == "MatMul":
-        if min(len(a), len(b)) < 2 or a[-1] > MOST_TERMS or right.axis not in (None, len(b) - 1):
-            return None
-        found = f.op("MatMulInteger", left.bytes, right.bytes, left.zero, right.zero)
-        return _scaled(f, found, left.scale, right.scale)
-    if math.prod(b[1:]) > MOST_TERMS or right.axis not in (None, 0):
+    b, bias = right.whole.extents, op.inputs[2] if len(op.inputs) > 2 else None
+    terms = math.prod(b[1:]) if op.op_type == "Conv" else left.whole.extents[-1]
+    if terms > MOST_TERMS or right.axis not in (None, _columns(op, len(b))):
         return None
-    operands = left.bytes, right.bytes, left.zero, right.zero
-    found = f.op("ConvInteger", *operands, **op.attributes)
-    real = _scaled(f, found, left.scale, _channels(f, right.scale, len(b)))
-    bias = op.inputs[2] if len(op.inputs) > 2 else None
-    return real if bias is None else f.op("Add", real, _channels(f, bias, len(b)))
+    if op.op_type == "MatMul" and min(len(left.whole.extents), len(b)) < 2:
+        return None
+    if op.op_type == "Gemm" and not _is_plain_gemm(op, bias):
+        return None
+    return _Product(op, left, right, bias)
 
 
-def _scaled(f: Fragment, total: Value, left: Value, right: Value) -> Value:
-    return f.op("Mul", f.op("Cast", total, to=FLOAT), f.op("Mul", left, right))
+def _columns(op: Operation, rank: int) -> int:
+    """The axis of the second operand along which the results have columns or channels."""
+    if op.op_type == "Conv" or (op.op_type == "Gemm" and op.attributes.get("transB", 0)):
+        return 0
+    return rank - 1
 
 
-def _channels(f: Fragment, x: Value, rank: int) -> Value:
-    """A parameter per output channel, as it broadcasts against feature maps."""
-    if not x.extents:
+def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
+    alpha, beta = (op.attributes.get(n, 1.0) for n in ("alpha", "beta"))
+    return alpha == 1.0 and not op.attributes.get("transA", 0) and (bias is None or beta == 1.0)
+
+
+def _total(p: _Product, f: Fragment) -> Value:
+    """The sum in int32."""
+    right = p.right.whole
+    if p.op.op_type == "Conv":
+        operands = p.left.whole, right, p.left.zero, p.right.zero
+        return f.op("ConvInteger", *operands, **p.op.attributes)
+    if p.op.op_type == "Gemm" and p.op.attributes.get("transB", 0):
+        right = f.op("Transpose", right, perm=[1, 0])
+    return f.op("MatMulInteger", p.left.whole, right, p.left.zero, p.right.zero)
+
+
+def _real_product(graph: Graph, op: Operation, f: Fragment) -> Value | None:
+    """The scaled sum in int32, and the bias."""
+    p = _product(graph, op)
+    if p is None:
+        return None
+    shape = _along(p)
+    scale = f.op("Mul", p.left.scale, _shaped(f, p.right.scale, shape))
+    real = f.op("Mul", f.op("Cast", _total(p, f), to=FLOAT), scale)
+    return real if p.bias is None else f.op("Add", real, _shaped(f, p.bias, shape))
+
+
+def _along(p: _Product) -> tuple[int, ...]:
+    """How a parameter per column or channel broadcasts against the results."""
+    return (-1, *[1] * (len(p.right.whole.extents) - 2)) if p.op.op_type == "Conv" else (-1,)
+
+
+def _shaped(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
+    if len(x.extents) != 1 or len(shape) == 1:
         return x
-    return f.op("Reshape", x, f.constant((-1, *[1] * (rank - 2)), int64))
+    return f.op("Reshape", x, f.constant(shape, int64))
 
 
-def _real(graph: Graph, value: Value | None) -> _Real | None:
-    """What is dequantised to `value`: bytes with one scale, or one along an axis."""
+def _requantised_product(graph: Graph, p: _Product, q: _Real, f: Fragment) -> Value | None:
+    """The product in bytes; None where the bias is not one of int32 with the product's scale."""
+    bias = None if p.bias is None else _whole_bias(graph, p)
+    if bias is None and p.bias is not None:
+        return None
+    sides = [(s.whole, s.scale, _zero(f, s, s.whole.dtype)) for s in (p.left, p.right)]
+    result = q.scale, _zero(f, q, q.whole.dtype)
+    if p.op.op_type == "Conv":
+        operands = (*sides[0], *sides[1], *result, bias)
+        return f.op("QLinearConv", *operands, **p.op.attributes)
+    if p.op.op_type == "MatMul":
+        return f.op("QLinearMatMul", *sides[0], *sides[1], *result)
+    total = _total(p, f) if bias is None else f.op("Add", _total(p, f), bias)
+    return requantised(f, total, p.left.scale, p.right.scale, *result)
+
+
+def _zero(f: Fragment, x: _Real, dtype: DType | None) -> Value:
+    return f.constant(np.zeros(x.scale.extents), dtype) if x.zero is None else x.zero
+
+
+def _whole_bias(graph: Graph, p: _Product) -> Value | None:
+    """The int32 bias that was dequantised by the product's own scale."""
+    found = _real(graph, p.bias, (int32,))
+    if found is None or (found.zero is not None and not _is_known(graph, found.zero, 0)):
+        return None
+    scales = [graph.constants.get(v) for v in (found.scale, p.left.scale, p.right.scale)]
+    if any(s is None for s in scales):
+        return None
+    own, left, right = (np.reshape(s, -1) for s in scales)
+    return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
+
+
+PRODUCTS = ("MatMul", "Gemm", "Conv")
+
+
+# ----------------------------------------------------------------------- what is quantised again
+
+
+def _quantised(graph: Graph, op: Operation, f: Fragment) -> Value | None:
+    """What is quantised, done on bytes: a product, or a selection of quantised elements."""
+    q, source = _quantiser(op), op.inputs[0]
+    if q is None or source is None:
+        return None
+    source = _unclipped(graph, source, q)
+    made = graph.producer(source)
+    result = None
+    if made is not None and made.op_type in PRODUCTS and _only_use(graph, source):
+        p = _product(graph, made)
+        result = None if p is None else _requantised_product(graph, p, q, f)
+    elif made is not None:
+        result = _selection(graph, made, q, f)
+    if result is None and source is not op.inputs[0]:
+        return f.op("QuantizeLinear", source, *op.inputs[1:], version=op.version, **op.attributes)
+    return result
+
+
+def _quantiser(op: Operation) -> _Real | None:
+    """The result of a QuantizeLinear to bytes with one scale."""
+    _, scale, zero = (*op.inputs, None)[:3]
+    out = op.outputs[0]
+    if scale is None or out is None or out.dtype not in (uint8, int8):
+        return None
+    if scale.dtype is not float32 or not scale.static or math.prod(scale.extents) != 1:
+        return None
+    plain = not op.attributes.get("precision", 0) and not op.attributes.get("block_size", 0)
+    return _Real(out, scale, zero, None) if plain else None
+
+
+def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
+    """`x` before a Relu or a Clip to bounds that the quantiser clips to anyway."""
+    made = graph.producer(x)
+    if made is None or made.op_type not in ("Relu", "Clip") or not _only_use(graph, x):
+        return x
+    scale, zero = graph.constants.get(q.scale), _known_zero(graph, q)
+    low, high = _clip_bounds(graph, made)
+    source, dtype = made.inputs[0], q.whole.dtype
+    if source is None or dtype is None or scale is None or zero is None or low is None:
+        return x
+    with np.errstate(all="ignore"):
+        ends = [np.rint(np.float32(b) / scale.reshape(())) + zero for b in (low, high)]
+    inside = ends[0] <= dtype.min and ends[1] >= dtype.max
+    return _unclipped(graph, source, q) if inside else x
+
+
+def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | None]:
+    """The bounds of a Relu or Clip that are known; (None, None) where one is not."""
+    if op.op_type == "Relu":
+        return 0.0, math.inf
+    bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
+    for n, v in enumerate(op.inputs[1:3]):
+        if v is not None:
+            known = graph.constants.get(v)
+            if known is None:
+                return None, None
+            bounds[n] = known.item()
+    return bounds[0], bounds[1]
+
+
+def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | None:
+    """A selection of dequantised elements that are quantised as they were before."""
+    if op.op_type == "DequantizeLinear":
+        x = _real(graph, op.outputs[0], (uint8, int8))
+        return x.whole if x is not None and _same(graph, x, q) else None
+    if op.op_type not in SELECTING or len(op.writes) != 1 or op.domain:
+        return None
+    x = _real(graph, op.inputs[0], (uint8, int8))
+    if x is None or not _same(graph, x, q):
+        return None
+    return f.op(op.op_type, x.whole, *op.inputs[1:], version=op.version, **op.attributes)
+
+
+def _same(graph: Graph, x: _Real, q: _Real) -> bool:
+    """Whether both are quantised in the same way, with a scale above zero."""
+    if x.axis is not None or x.whole.dtype is not q.whole.dtype:
+        return False
+    scales = [graph.constants.get(v.scale) for v in (x, q)]
+    zeros = [_known_zero(graph, v) for v in (x, q)]
+    if any(v is None for v in (*scales, *zeros)):
+        return False
+    first, second = (s.item() for s in scales if s is not None)
+    return bool(first == second > 0 and zeros[0] == zeros[1])
+
+
+# ------------------------------------------------------------------------------------ quantities
+
+
+def _real(graph: Graph, value: Value | None, dtypes: tuple[DType, ...]) -> _Real | None:
+    """What is dequantised to `value`: integers with one scale, or one along an axis."""
     op = None if value is None else graph.producer(value)
     if op is None or op.op_type != "DequantizeLinear" or op.attributes.get("block_size"):
         return None
     x, scale, zero = (*op.inputs, None)[:3]
     if x is None or scale is None or not (x.static and scale.static):
         return None
-    if x.dtype not in (uint8, int8) or scale.dtype is not float32 or len(scale.extents) > 1:
+    if x.dtype not in dtypes or scale.dtype is not float32 or len(scale.extents) > 1:
         return None
     if math.prod(scale.extents) == 1:
         return _Real(x, scale, zero, None)
     return _Real(x, scale, zero, op.attributes.get("axis", 1) % len(x.extents))
+
+
+def _only_use(graph: Graph, x: Value) -> bool:
+    return len(graph.users(x)) == 1 and x not in graph.outputs
+
+
+def _is_known(graph: Graph, x: Value, number: int) -> bool:
+    known = graph.constants.get(x)
+    return known is not None and bool((known == number).all())
+
+
+def _known_zero(graph: Graph, x: _Real) -> int | None:
+    """The zero point of a tensor with one scale, if it is known."""
+    if x.zero is None:
+        return 0
+    known = graph.constants.get(x.zero)
+    return None if known is None or known.size != 1 else int(known.item())

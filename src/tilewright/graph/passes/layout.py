@@ -2,13 +2,15 @@
 
 A layout is an order of the logical axes in memory. Operators are written on logical axes and never
 see it; only the index maps change (`compute.laws.relayout`), so no transposition is inserted
-anywhere: a graph input in channel-first order is simply read with other strides.
+anywhere: a graph input in channel-first order is simply read with other strides. Images of bytes,
+whose channels fill no word, stay as they are: neighbours along a row do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilewright.base.dtypes import int8, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
 
 # Operators over feature maps [N, C, spatial...]; the first input and output are feature maps.
@@ -17,6 +19,7 @@ SPATIAL = frozenset(
     "BatchNormalization InstanceNormalization GroupNormalization LRN Resize Upsample DepthToSpace "
     "SpaceToDepth QLinearConv ConvInteger".split()
 )
+WORD = 4  # bytes that a dot product takes at once
 # Operators that move data between axes: a layout does not pass through them.
 _REARRANGE = frozenset(
     "Reshape Transpose Flatten Squeeze Unsqueeze MatMul Gemm Einsum Shape Size".split()
@@ -43,7 +46,11 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
         ranks = {len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None}
         values = (v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks)
         _extend(maps, values, pending, graph)
-    return {v: _channel_last(len(v.extents)) for v in maps if v not in keep}
+    return {v: _channel_last(len(v.extents)) for v in maps if v not in keep and not _is_image(v)}
+
+
+def _is_image(v: Value) -> bool:
+    return v.dtype in (uint8, int8) and v.extents[1] < WORD
 
 
 def _extend(

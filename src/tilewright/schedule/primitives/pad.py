@@ -24,12 +24,13 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
 
     args: the loop; the number to be a multiple of.
     requires: a constant extent; no while loop or Unit inside.
-    In a reduction over the loop, an added iteration reads the reducer's neutral element (or 0) for
-    what the loop indexes, if that makes its step neutral, else its whole value is chosen. In other
-    statements it reads 0 where its index leaves the buffer, and what it stores goes to new elements
-    of an allocated buffer if all that the loop stores there does; other stores, of parameters for
-    one, get a guard (cache_write first). cache_read(pad=True) afterwards makes padded copies, which
-    leaves the nest without guards: TVM's pad_einsum.
+    An added iteration reads 0 where its index leaves the buffer (a guarded read what it has for
+    that). In a reduction over the loop this must make its step neutral; else it reads the reducer's
+    neutral element or 0 for all that the loop indexes, if that does, else its whole value is
+    chosen. What it stores elsewhere goes to new elements of an allocated buffer if all that the
+    loop stores there does; other stores, of parameters for one, get a guard (cache_write first).
+    cache_read(pad=True) afterwards makes padded copies, which leaves the nest without guards: TVM's
+    pad_einsum.
     before: for k in 7: c[0] += A[k] * B[k]                                    pad('k', 4)
     after:  for k in 8: c[0] += select(k < 7, A[k], 0) * select(k < 7, B[k], 0)
     """
@@ -78,6 +79,15 @@ def _check_guards(kernel: Kernel, f: For) -> None:
                 f"{show_place(a.buffer, a.index)} owes its safety to a guard on this loop",
                 "partition_loop first",
             )
+
+
+def _is_guarded(node: Any) -> bool:
+    """Whether it is a read with a constant for where it is not allowed."""
+    return (
+        isinstance(node, Select)
+        and isinstance(node.then, Load)
+        and isinstance(node.otherwise, Const)
+    )
 
 
 def _or_zero(value: Const | None, dtype: DType) -> Const:
@@ -193,12 +203,48 @@ class _Padded:
     def _neutral(self, s: Update) -> tuple[Expr, ...]:
         """The values of a step, which in the added iterations leave the result as it is."""
         identity = s.reducer.identity
+        ends = [simplify(self._clipped(v, added=True)) for v in s.values]
+        if all(e is i for e, i in zip(ends, identity, strict=True)):
+            return tuple(map(self._clipped, s.values))
         for value in (identity[0], None):
             read = [self._added(v, value) for v in s.values]
             same = (simplify(r) is i for r, i in zip(read, identity, strict=True) if r is not None)
             if None not in read and all(same):
                 return tuple(self._read(v, value, neutral=True) for v in s.values)
         return tuple(Select(self.inside, v, i) for v, i in zip(s.values, identity, strict=True))
+
+    def _clipped(self, e: Expr, added: bool = False) -> Expr:
+        """`e` with what lies outside of a buffer where a read leaves it.
+
+        added: in an added iteration, where some reads are outside for sure.
+        """
+        done: dict[Any, Any] = {}
+        guarded = {n.then for n in postorder(e) if _is_guarded(n)}
+        for node in postorder(e):
+            new = node.map(done.__getitem__)
+            if isinstance(node, Load) and node not in guarded and self._depends(node.index):
+                new = self._or_outside(node, None, const(0, node.dtype), added)
+            elif isinstance(node, Select) and isinstance(node.then, Load) and _is_guarded(node):
+                if self._depends(node.then.index):
+                    new = self._or_outside(node.then, node.condition, node.otherwise, added)
+            done[node] = new
+        found: Expr = done[e]
+        return found
+
+    def _or_outside(self, load: Load, guard: Expr | None, outside: Expr, added: bool) -> Expr:
+        known = self.all if guard is None else refine(self.all, guard)
+        inside = within(load.index, load.buffer, known)
+        if added and inside is not None and self._leaves(load):
+            return outside
+        if guard is None:
+            return load if inside is None else Select(inside, load, outside)
+        return Select(guard if inside is None else And(guard, inside), load, outside)
+
+    def _leaves(self, load: Load) -> bool:
+        """Whether every added iteration reads beyond the end of an axis."""
+        lows = (bounds(i, self.added)[0] for i in load.index)
+        pairs = zip(lows, load.buffer.shape, strict=True)
+        return any(low is not None and low >= extent for low, extent in pairs)
 
     def _added(self, e: Expr, value: Const | None) -> Expr | None:
         """What `e` is in an added iteration that reads `value`; None where that has no dtype."""

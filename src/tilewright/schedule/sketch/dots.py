@@ -75,7 +75,7 @@ def dot(kind: Kind, at: Context, choose: Choices) -> Dot | None:
         vector = _vector(kind, r, row, column)
         for name in at.machine.products(row.dtype, column.dtype, r.reducer.dtypes[0]):
             rows, lanes, inside, word = _shape(name)
-            depth = _depth(r, row, inside, side)
+            depth = _depth(r, row, column, inside, side)
             exact = not at.exact or intrinsic(name).tolerance == 0
             if vector is None or depth is None or not exact or vector.extent < lanes:
                 continue
@@ -142,11 +142,13 @@ def _shape(name: str) -> tuple[int | None, int, int, int]:
     return rows[0] if rows else None, lanes, math.prod(summed), summed[-1]
 
 
-def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
+def _depth(r: Computation, row: Load, column: Load, inside: int, side: Expr) -> Dim | None:
     """The dimension whose neighbours make words: of those that waste least, a contiguous one.
 
-    One that does not fill its words is padded with 0, as the operand itself must be then; only an
-    axis that it indexes alone can be.
+    It is an axis of the column operand (overlapping windows would grow in packing). One that does
+    not fill its words is padded: the column operand with 0, which is enough for integers. Of
+    floats, the row operand must be 0 there too; only an axis that the dimension indexes alone can
+    be, and only where what lies outside is 0 as well.
     """
     form = address(row)
     zero = not isinstance(side, Select) or side.otherwise is const(0, side.dtype)
@@ -154,8 +156,11 @@ def _depth(r: Computation, row: Load, inside: int, side: Expr) -> Dim | None:
     for d in reduction_dims(r):
         useful = d.extent / (-(-d.extent // inside) * inside)
         near, alone = stride(form, d.var) == 1, axis_of(row, d) is not None
-        fits = alone and zero if useful < 1 else alone or near
-        if fits and (found is None or (useful, near) > found[:2]):
+        whole = useful == 1 or row.dtype.is_int
+        fits = alone or near if whole else alone and zero
+        if not fits or axis_of(column, d) is None:
+            continue
+        if found is None or (useful, near) > found[:2]:
             found = useful, near, d
     return None if found is None else found[2]
 
