@@ -164,10 +164,10 @@ def _whole_bias(graph: Graph, p: _Product) -> Value | None:
     found = _real(graph, p.bias, (int32,))
     if found is None or (found.zero is not None and not _is_known(graph, found.zero, 0)):
         return None
-    scales = [graph.constants.get(v) for v in (found.scale, p.left.scale, p.right.scale)]
-    if any(s is None for s in scales):
+    scales = found.scale, p.left.scale, p.right.scale
+    if any(v not in graph.constants for v in scales):
         return None
-    own, left, right = (np.reshape(s, -1) for s in scales)
+    own, left, right = (graph.constants[v].reshape(-1) for v in scales)
     return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
 
 
