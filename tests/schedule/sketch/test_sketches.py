@@ -228,3 +228,25 @@ def test_windows_that_overlap_are_no_matrix_that_is_read_once():
     )
     found = sketches(plain([depthwise]), [depthwise], Context(Small(), {w}))
     assert found[0].name == "tiled"
+
+
+@pytest.mark.parametrize("shape", [(37,), (4, 9), (7, 5)], ids=str)
+def test_a_total_is_made_of_parts(shape, results):
+    x, y = Buffer("X", shape, f32), Buffer("Y", (1,), f32)
+    f = (lambda z, i: x[i]) if len(shape) == 1 else (lambda z, i, j: x[i, j])
+    computations = [reduce_("sum", y, shape, "add", f)]
+    kernel = plain(computations)
+    sketch = sketches(kernel, computations, Context(Small()))[0]
+    assert sketch.default().values["sum.parts"] == 1
+    point = sketch.at({"sum.parts": 2})
+    assert "parallel" in str(point.schedule)
+    verify(point.schedule.kernel)
+    for run in (results, native):
+        np.testing.assert_allclose(run(point.schedule.kernel), run(kernel), rtol=2e-5, atol=2e-5)
+
+
+def test_large_totals_use_all_cores_by_default():
+    x, y = Buffer("X", (1 << 18,), f32), Buffer("Y", (1,), f32)
+    computations = [reduce_("sum", y, x.shape, "add", lambda z, i: x[i])]
+    sketch = sketches(plain(computations), computations, Context(Small()))[0]
+    assert sketch.default().values["sum.parts"] == Small.cores

@@ -18,6 +18,7 @@ from tilewright.schedule.sketch.context import Context
 from tilewright.schedule.sketch.nest import (
     UNROLLED_VECTORS,
     VECTORS,
+    divisors,
     existing,
     extents,
     spread,
@@ -26,19 +27,40 @@ from tilewright.schedule.sketch.nest import (
 from tilewright.schedule.tree import find_buffer
 
 PARALLEL_POINTS = 32_768
+PARALLEL_TOTAL = 131_072  # points of one sum that take about 10 us
 STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
 
 
 def rows(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `in_rows`; `<last>.parallel`.
+    parameters: those of `in_rows`; `<last>.parallel`. Of a total, which has no rows,
+    `<reduction>.parts`: results of parts of it, which are made at once and then combined.
     """
     computations = kind.computations
-    outer = in_rows(s, computations, at, choose)
     points = sum(math.prod(d.extent for d in c.dims) for c in computations)
+    if len(computations) == 1 and not free_dims(computations[0]):
+        return _total(s, computations[0], points, at, choose)
+    outer = in_rows(s, computations, at, choose)
     if at.threads(choose, computations[-1].name, points >= PARALLEL_POINTS):
         spread(s, outer)
+    return s
+
+
+def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choices) -> Schedule:
+    """One result of everything: parts on threads of their own, each in vectors."""
+    loops = [f"{c.name}.{d.var.name}" for d in reduction_dims(c)]
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    count = reduction_dims(c)[0].extent
+    possible = [n for n in divisors(at.machine.cores) if n <= count and not at.around]
+    good = possible[-1] if points >= PARALLEL_TOTAL else 1
+    parts = choose(f"{c.name}.parts", possible, good) if len(possible) > 1 else 1
+    if parts > 1:
+        tail = "exact" if count % parts == 0 else "cut"
+        part, loops[0], *_ = s.split(loops[0], count // parts, tail)  # type: ignore[arg-type]
+        s.rfactor(part, "global")
+        s.parallel(part)
+    _partial_vectors(s, c.name, loops[-1], lanes, choose)
     return s
 
 
