@@ -97,7 +97,7 @@ def default(computations: list[Computation], at: Context | None = None):
 @needs("avx512vnni")
 @pytest.mark.parametrize(
     "size",
-    [(8, 32, 8), (5, 17, 4), (7, 33, 2), (13, 16, 6), (3, 70, 35)],
+    [(8, 32, 8), (1, 32, 8), (5, 17, 4), (7, 33, 2), (13, 16, 6), (3, 70, 35)],
     ids=str,
 )
 def test_products_of_bytes_are_exact_at_any_size(size):

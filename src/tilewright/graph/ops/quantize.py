@@ -139,9 +139,8 @@ def _real_arrays(call_: OpCall, x: Array, scale: Array, zero: Array | None = Non
     if scale.size > 1:
         shape[call_.axis(call_.attr("axis", 1), x.ndim)] = -1
     exact = np.int32 if x.dtype.itemsize > 2 else np.float32
-    whole = x.astype(exact)
-    if zero is not None:
-        whole = whole - zero.astype(exact).reshape(shape)
+    point = np.zeros(1) if zero is None else zero
+    whole = x.astype(exact) - point.astype(exact).reshape(shape if point.size > 1 else ())
     scaled = whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
     (dtype, _), *_ = _real_type(call_)
     return [scaled.astype(dtype.numpy)]

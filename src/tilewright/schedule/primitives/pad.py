@@ -81,13 +81,9 @@ def _check_guards(kernel: Kernel, f: For) -> None:
             )
 
 
-def _is_guarded(node: Any) -> bool:
+def _is_guarded(node: Select) -> bool:
     """Whether it is a read with a constant for where it is not allowed."""
-    return (
-        isinstance(node, Select)
-        and isinstance(node.then, Load)
-        and isinstance(node.otherwise, Const)
-    )
+    return isinstance(node.then, Load) and isinstance(node.otherwise, Const)
 
 
 def _or_zero(value: Const | None, dtype: DType) -> Const:
@@ -219,7 +215,7 @@ class _Padded:
         added: in an added iteration, where some reads are outside for sure.
         """
         done: dict[Any, Any] = {}
-        guarded = {n.then for n in postorder(e) if _is_guarded(n)}
+        guarded = {n.then for n in postorder(e) if isinstance(n, Select) and _is_guarded(n)}
         for node in postorder(e):
             new = node.map(done.__getitem__)
             if isinstance(node, Load) and node not in guarded and self._depends(node.index):

@@ -98,7 +98,7 @@ def _rows(r: Computation, vector: Dim, column: Load) -> int:
     """The extent of the innermost dimension that the column operand does not depend on."""
     free = [d for d in free_dims(r) if d is not vector]
     rows = [d.extent for d in free if not any(uses(i, d.var) for i in column.index)]
-    return rows[-1] if rows else 0
+    return rows[-1] if rows else 1
 
 
 def _vector(kind: Kind, r: Computation, row: Load, column: Load) -> Dim | None:
