@@ -1,0 +1,58 @@
+"""The schedule without streaming: each task waits for the whole of its inputs.
+
+List scheduling by upward rank as in HEFT (Topcuoglu et al., IEEE TPDS 2002), on equal processing
+elements and with no cost of communication.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from tilewright.base.errors import InputError
+from tilewright.dataflow.graph import Role, TaskGraph
+
+
+def upward_rank(graph: TaskGraph) -> list[int]:
+    """Cycles from the start of each node to the end of the longest chain that begins with it."""
+    rank = [0] * len(graph.nodes)
+    for n in reversed(graph.order):
+        rank[n] = graph.work[n] + max((rank[v] for v in graph.successors(n)), default=0)
+    return rank
+
+
+def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
+    """Cycles of the whole graph on `pes` processing elements; InputError for fewer than one.
+
+    Whenever an element is free the ready task of the highest rank starts on it.
+    """
+    if pes < 1:
+        raise InputError(f"{pes} processing elements", hint="give a whole number from 1")
+    rank = upward_rank(graph)
+    missing = [len(edges) for edges in graph.ins]
+    ready: list[tuple[int, int]] = []
+    running: list[tuple[int, int]] = []
+    now = 0
+
+    def release(node: int) -> None:
+        """The node and all memory behind it are done: what waited for them only is ready."""
+        done = [node]
+        for n in done:
+            for v in graph.successors(n):
+                missing[v] -= 1
+                if missing[v]:
+                    continue
+                if graph.nodes[v].role is Role.COMPUTE:
+                    heapq.heappush(ready, (-rank[v], v))
+                else:
+                    done.append(v)
+
+    for n, edges in enumerate(graph.ins):
+        if not edges:
+            release(n)
+    while ready or running:
+        while ready and len(running) < pes:
+            _, n = heapq.heappop(ready)
+            heapq.heappush(running, (now + graph.work[n], n))
+        now, n = heapq.heappop(running)
+        release(n)
+    return now

@@ -1,0 +1,63 @@
+"""Writing a task graph: nodes by name, edges as they come, checked when it is built."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import InputError
+from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph, Volume
+
+
+class Builder:
+    """Collects nodes and edges; `build(volume)` checks them and gives the TaskGraph."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._nodes: list[Node] = []
+        self._edges: list[Edge] = []
+        self._index: dict[str, int] = {}
+
+    def add(self, name: str, role: Role = Role.COMPUTE, origin: str = "") -> str:
+        """A node; gives its name, to be used in `connect`. A name twice is an InputError."""
+        if name in self._index:
+            raise InputError(f"two nodes are called {name}", where=f"task graph {self.name}")
+        self._index[name] = len(self._nodes)
+        self._nodes.append(Node(name, role, origin))
+        return name
+
+    def source(self, name: str) -> str:
+        """Memory outside that is read."""
+        return self.add(name, Role.SOURCE)
+
+    def sink(self, name: str) -> str:
+        """Memory outside that is written."""
+        return self.add(name, Role.SINK)
+
+    def buffer(self, name: str, origin: str = "") -> str:
+        """A store between two phases: no processing element, no time, its output never streams."""
+        return self.add(name, Role.BUFFER, origin)
+
+    def connect(
+        self,
+        source: str,
+        target: str,
+        part: int,
+        *,
+        array: int | None = None,
+        unique: int | None = None,
+    ) -> None:
+        """An edge that moves `part` elements, `unique` different ones (default: all of them), of an
+        array of `array` elements (default: the part). Raises InputError for an unknown node.
+        """
+        for name in (source, target):
+            if name not in self._index:
+                raise InputError(
+                    f"the edge {source} -> {target} names the unknown node {name}",
+                    where=f"task graph {self.name}",
+                    hint="add the node first",
+                )
+        whole = part if array is None else array
+        differ = part if unique is None else unique
+        self._edges.append(Edge(self._index[source], self._index[target], part, whole, differ))
+
+    def build(self, volume: Volume | str) -> TaskGraph:
+        """The checked graph under a reading of its volumes. Raises InputError as TaskGraph does."""
+        return TaskGraph(self.name, self._nodes, self._edges, volume)

@@ -1,0 +1,88 @@
+"""How much room each stream needs, so that no task waits for ever and few wait at all.
+
+Two sizes, the larger counts. One is of time: what arrives while the reader still waits for its
+slowest stream, by the times of the schedule (HPDC 2023, see `graph`, there for the streams of
+undirected cycles, here for every reader of several: a task that is held up holds up all it feeds).
+
+The other proves that there is no deadlock. Let all tasks of a block move steadily through the same
+span of time [0, 1], each with a lag: a task with lag r reads its k-th elements at r + (k-1)/I and,
+if it writes p elements for every q it reads, in lowest terms, its j-th output is there at
+w + (j-1)/O with w = r + (q-1)/(q O), the least for which every output has its inputs; every further
+read then comes after the outputs before it. A reader's lag is the largest w of its streams and of
+the ends of what it reads from memory. In this schedule a FIFO of more than (r - w) O elements has
+room, made strictly earlier, whenever it is written to; and where one schedule exists that ends,
+none deadlocks, as tasks are determinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from tilewright.dataflow.graph import Role, TaskGraph
+from tilewright.dataflow.intervals import Intervals
+from tilewright.dataflow.timing import Times
+
+
+def fifo_sizes(
+    graph: TaskGraph, blocks: Sequence[Sequence[int]], steady: Intervals, times: Times
+) -> list[int]:
+    """Elements that the FIFO of each edge holds: at least 1 for a stream, at most all of them; 0
+    for what goes through memory or into a buffer. `blocks` in topological order."""
+    sizes = [0] * len(graph.edges)
+    for block in blocks:
+        lags = _lags(graph, steady, block)
+        for n in block:
+            if graph.nodes[n].role is not Role.COMPUTE:
+                continue
+            for e in graph.ins[n]:
+                if steady.streams[e]:
+                    room = max(1, _arrives(graph, steady, times, e), _lag_room(graph, lags, e))
+                    sizes[e] = min(room, graph.produced[graph.edges[e].source])
+    return sizes
+
+
+def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:
+    """Elements that come before the reader starts."""
+    u, v = graph.edges[edge].source, graph.edges[edge].target
+    wait = times.start[v] - times.first[u]
+    return -(-wait * graph.produced[u] // steady.pace[v])
+
+
+class _Lags(dict[int, tuple[Fraction, Fraction]]):
+    """For each node of a block its lags: of its first read and of its first output."""
+
+
+def _lags(graph: TaskGraph, steady: Intervals, block: Sequence[int]) -> _Lags:
+    lags = _Lags()
+    for n in block:
+        read = Fraction(0)
+        for e in graph.ins[n]:
+            u = graph.edges[e].source
+            if u not in lags:
+                continue
+            compute = graph.nodes[n].role is Role.COMPUTE
+            streamed = steady.streams[e] and compute
+            read = max(read, lags[u][1] if streamed else _end(graph, lags, u))
+        lags[n] = read, read + _own_lag(graph, n)
+    return lags
+
+
+def _own_lag(graph: TaskGraph, n: int) -> Fraction:
+    """From a task's first read to its first output."""
+    if graph.nodes[n].role is not Role.COMPUTE:
+        return Fraction(0)
+    inputs = graph.rate(n).denominator
+    return Fraction(inputs - 1, inputs * graph.produced[n])
+
+
+def _end(graph: TaskGraph, lags: _Lags, n: int) -> Fraction:
+    """When the last output of a task is there; a buffer has no time of its own."""
+    if graph.nodes[n].role is not Role.COMPUTE:
+        return lags[n][1]
+    return lags[n][1] + 1 - Fraction(1, graph.produced[n])
+
+
+def _lag_room(graph: TaskGraph, lags: _Lags, edge: int) -> int:
+    u, v = graph.edges[edge].source, graph.edges[edge].target
+    return int((lags[v][0] - lags[u][1]) * graph.produced[u]) + 1

@@ -1,0 +1,81 @@
+"""Streaming intervals: the pace of every stream when tasks run side by side.
+
+Tasks that are connected by streams move together, at the pace of the fattest stream among them;
+a thinner one sees an element every S cycles. HPDC 2023 (see `graph`), section on steady states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tilewright.dataflow.graph import Role, TaskGraph
+
+
+def streaming(graph: TaskGraph, block: Sequence[int]) -> list[bool]:
+    """Which edges stream: both ends in one spatial block, the source not a buffer.
+
+    block: the spatial block of each node, -1 for sources and sinks.
+    """
+    return [
+        block[e.source] == block[e.target] >= 0 and graph.nodes[e.source].role is not Role.BUFFER
+        for e in graph.edges
+    ]
+
+
+def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
+    """For each node the number of its component: nodes connected by streams, in either direction.
+
+    Numbers are positions of nodes, the first of each component.
+    """
+    root = list(range(len(graph.nodes)))
+
+    def find(n: int) -> int:
+        while root[n] != n:
+            root[n] = root[root[n]]
+            n = root[n]
+        return n
+
+    for e, streamed in zip(graph.edges, streams, strict=True):
+        if streamed:
+            a, b = find(e.source), find(e.target)
+            root[max(a, b)] = min(a, b)
+    return [find(n) for n in range(len(root))]
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """The steady state: `pace[n]` is the volume of the fattest stream of n's component, in cycles,
+    or 0 where none streams; `streams[e]` whether an edge does. Streams into a buffer have the pace
+    of their writer, but a buffer ties its writers to nobody: it never holds them back."""
+
+    graph: TaskGraph
+    streams: Sequence[bool]
+    component: Sequence[int]
+    pace: Sequence[int]
+
+    def of(self, edge: int) -> Fraction:
+        """Cycles between two elements of an edge; 1 where it does not stream."""
+        e = self.graph.edges[edge]
+        if not self.streams[edge]:
+            return Fraction(1)
+        return Fraction(self.pace[e.source], self.graph.produced[e.source])
+
+
+def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
+    """The intervals of all edges when those of `streams` stream. Exact rationals."""
+    held = [node.role is Role.BUFFER for node in graph.nodes]
+    flows = [
+        streamed and not held[e.target] for e, streamed in zip(graph.edges, streams, strict=True)
+    ]
+    component = components(graph, flows)
+    fattest = [0] * len(graph.nodes)
+    moving = [False] * len(graph.nodes)
+    for n in range(len(graph.nodes)):
+        c = component[n]
+        inside = any(flows[e] for e in graph.outs[n])
+        fattest[c] = max(fattest[c], graph.consumed[n], 0 if inside else graph.produced[n])
+        moving[c] |= any(streams[e] for e in graph.outs[n])
+    pace = [fattest[c] if moving[c] else 0 for c in component]
+    return Intervals(graph, streams, component, pace)

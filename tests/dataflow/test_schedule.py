@@ -1,0 +1,125 @@
+"""Streaming schedules: the published table, intervals, blocks, and time against simulation."""
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from tests.dataflow.graphs import ANY, WHOLE, convolution, random_graph
+from tilewright.base.errors import ExecutionError, InputError
+from tilewright.dataflow import Builder, nonstreaming_makespan, schedule, simulate
+from tilewright.dataflow.graph import Role, TaskGraph
+from tilewright.dataflow.intervals import intervals
+
+TABLE = {
+    ("mv", 16): (129024, 145728),
+    ("mv", 128): (129024, 35136),
+    ("op", 16): (222486, 194113),
+    ("op", 128): (222486, 107713),
+    ("lmv", 16): (150486, 35713),
+    ("lmv", 128): (150486, 35713),
+}
+PARTS = {("op", 16): 28225, ("op", 128): 24769, ("lmv", 16): 35713, ("lmv", 128): 35713}
+
+
+@pytest.mark.parametrize("heuristic", ["lts", "rlx"])
+@pytest.mark.parametrize(("expansion", "pes"), TABLE)
+def test_the_published_table(expansion: str, pes: int, heuristic: str) -> None:
+    graph = convolution(expansion).build("array")
+    found = schedule(graph, pes, heuristic)
+    assert (graph.io(free=("image",)), found.makespan) == TABLE[expansion, pes]
+
+
+@pytest.mark.parametrize(("expansion", "pes"), PARTS)
+def test_the_table_with_each_edge_carrying_its_own_part(expansion: str, pes: int) -> None:
+    found = schedule(convolution(expansion).build("part"), pes)
+    assert found.makespan == PARTS[expansion, pes] == simulate(found).makespan
+
+
+def chain(volumes: list[int], buffers: tuple[int, ...] = ()) -> TaskGraph:
+    """Tasks in a row; `volumes` are those of the edges, the first from memory, the last to it."""
+    b = Builder("chain")
+    names = [b.source("in")]
+    names += [b.buffer(f"n{n}") if n in buffers else b.add(f"n{n}") for n in range(1, len(volumes))]
+    names.append(b.sink("out"))
+    for (source, target), volume in zip(pairwise(names), volumes, strict=True):
+        b.connect(source, target, volume)
+    return b.build("part")
+
+
+def test_a_stream_moves_at_the_pace_of_the_fattest() -> None:
+    found = schedule(chain([16, 16, 16, 8, 7, 23]), 8, "rlx").steady
+    ratios = [Fraction(r) for r in ("1", "23/16", "23/16", "23/8", "23/7", "1")]
+    assert [found.of(e) for e in range(6)] == ratios
+
+
+def test_a_buffer_cuts_the_streams() -> None:
+    graph = chain([128, 64, 32, 16, 16], buffers=(2,))
+    streams = [e in (1, 3) for e in range(5)]
+    assert [intervals(graph, streams).of(e) for e in range(4)] == [1, 2, 1, 2]
+
+
+def test_a_block_has_at_most_as_many_tasks_as_there_are_elements() -> None:
+    for seed in range(100):
+        graph = random_graph(seed, ANY)
+        for heuristic in ("lts", "rlx"):
+            found = schedule(graph, 3, heuristic)
+            for block in found.blocks:
+                tasks = [n for n in block if graph.nodes[n].role is Role.COMPUTE]
+                assert len(tasks) <= 3
+                assert len({found.element[n] for n in tasks}) == len(tasks)
+            assert sum(map(len, found.blocks)) == len(graph.nodes) - 2
+
+
+def test_rlx_fills_every_block_but_the_last() -> None:
+    for seed in range(100):
+        graph = random_graph(seed, ANY, buffers=False)
+        blocks = schedule(graph, 3, "rlx").blocks
+        assert all(len(block) == 3 for block in blocks[:-1])
+
+
+def test_element_wise_graphs_take_the_time_the_schedule_says() -> None:
+    for seed in range(300):
+        found = schedule(random_graph(seed, [Fraction(1)], buffers=False), 1 + seed % 16)
+        assert simulate(found).makespan == found.makespan, seed
+
+
+def test_list_schedules_start_no_later_than_gangs() -> None:
+    for seed in range(100):
+        graph = random_graph(seed, WHOLE)
+        gang, free = (schedule(graph, 4, "lts", d) for d in ("gang", "list"))
+        assert free.makespan <= gang.makespan
+        assert simulate(free).makespan <= simulate(gang).makespan
+
+
+@pytest.mark.parametrize("rates", [WHOLE, ANY], ids=["whole", "any"])
+def test_no_deadlock_with_the_computed_fifos(rates: list[Fraction]) -> None:
+    for seed in range(300):
+        simulate(schedule(random_graph(seed, rates), 1 + seed % 20))
+
+
+def test_some_graphs_deadlock_with_fifos_of_one() -> None:
+    stuck = 0
+    for seed in range(300):
+        found = schedule(random_graph(seed, WHOLE), 16)
+        try:
+            simulate(found, [min(size, 1) for size in found.fifos])
+        except ExecutionError as e:
+            assert "waits for room on" in str(e)
+            stuck += 1
+    assert stuck > 20
+
+
+def test_the_baseline_runs_what_is_ready_by_rank() -> None:
+    graph = chain([8, 8, 8, 8])
+    assert nonstreaming_makespan(graph, 1) == nonstreaming_makespan(graph, 4) == 24
+    found = schedule(graph, 4)
+    assert (found.makespan, found.speedup, found.slr) == (10, 2.4, 10 / 24)
+
+
+def test_a_schedule_needs_an_element_and_known_names() -> None:
+    graph = chain([8, 8])
+    with pytest.raises(InputError, match="0 processing elements"):
+        schedule(graph, 0)
+    with pytest.raises(InputError, match="no heuristic 'best'"):
+        schedule(graph, 1, "best")
