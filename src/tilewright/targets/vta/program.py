@@ -38,7 +38,7 @@ class Program:
         """
         program = Program(decode_stream(data, config))
         for index, instruction in enumerate(program.instructions):
-            for message in _illegal(instruction, config):
+            for message in illegal(instruction, config):
                 raise VTAError(message, where=program.where(index))
         if not any(isinstance(i, Finish) for i in program.instructions):
             raise VTAError(
@@ -147,7 +147,7 @@ class Program:
         return f"{name} waits at instruction {index} {' and '.join(reasons)}"
 
 
-def _illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:
+def illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:
     """What is wrong with the fields of one instruction."""
     at = stage(i)
     for verb, table in (("pop", POPS), ("push", PUSHES)):

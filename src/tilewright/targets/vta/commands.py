@@ -1,0 +1,202 @@
+"""The run time: records the instructions of a launch, and has them executed.
+
+Names and rules are those of VTA's run time: dependences are pushed and popped between stages and
+end up as flags of the instructions around; a micro-kernel is sent to DRAM once, and loaded once
+per launch as long as it stays on the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.dram import Buffer, Dram
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.isa import Finish, Instruction, Load, Store, encode_stream
+from tilewright.targets.vta.kernel import Kernel
+from tilewright.targets.vta.stages import Stage, neighbour, stage
+from tilewright.targets.vta.uop_cache import UopCache
+
+Result = TypeVar("Result", covariant=True)
+Pads = tuple[tuple[int, int], tuple[int, int]]
+NO_PADS: Pads = ((0, 0), (0, 0))
+
+
+class Simulator(Protocol[Result]):
+    """What executes a stream: a FunctionalSimulator or a TimingSimulator."""
+
+    def run(self, instructions: bytes, dram: bytearray) -> Result:
+        """Execute a stream in place on an image of DRAM."""
+        ...
+
+
+class Commands:
+    """The instructions of a launch as they are recorded; `synchronize` executes them."""
+
+    def __init__(self, dram: Dram) -> None:
+        self.dram = dram
+        self.config: VTAConfig = dram.config
+        self._kernels: dict[Hashable, Sequence[Kernel]] = {}
+        self._uops = UopCache(dram)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.instructions: list[Instruction] = []
+        # The virtual thread that each instruction belongs to, for listings.
+        self.threads: list[int | None] = []
+        self._thread: int | None = None
+        self._pops: dict[Stage, set[str]] = {s: set() for s in Stage}
+        self._last: dict[Stage, int] = {}
+        self._uops.forget_chip()
+
+    @contextmanager
+    def thread(self, number: int) -> Iterator[None]:
+        """What is recorded inside belongs to a virtual thread; listings say so."""
+        before, self._thread = self._thread, number
+        try:
+            yield
+        finally:
+            self._thread = before
+
+    # ------------------------------------------------------------------------------ instructions
+
+    def load(
+        self,
+        memory: Memory,
+        sram_base: int,
+        source: Buffer,
+        offset: int,
+        shape: tuple[int, int],
+        stride: int | None = None,
+        pads: Pads = NO_PADS,
+    ) -> None:
+        """Load `shape` = (rows, columns) elements, from element `offset` of a buffer on.
+
+        stride: elements from one row to the next, the columns if not given. pads: elements of
+        zeros ((above, below), (left, right)).
+        """
+        (above, below), (left, right) = pads
+        self._add(
+            Load(
+                memory_type=memory,
+                **self._rectangle(sram_base, source.base(memory) + offset, shape, stride),
+                y_pad_0=above,
+                y_pad_1=below,
+                x_pad_0=left,
+                x_pad_1=right,
+            )
+        )
+
+    def store(
+        self,
+        sram_base: int,
+        target: Buffer,
+        offset: int,
+        shape: tuple[int, int],
+        stride: int | None = None,
+    ) -> None:
+        """Store `shape` = (rows, columns) accumulators from `sram_base` on as bytes."""
+        place = target.base(Memory.OUT) + offset
+        self._add(Store(memory_type=Memory.OUT, **self._rectangle(sram_base, place, shape, stride)))
+
+    def _rectangle(
+        self, sram_base: int, dram_base: int, shape: tuple[int, int], stride: int | None
+    ) -> dict[str, Any]:
+        rows, columns = shape
+        return {
+            "sram_base": sram_base,
+            "dram_base": dram_base,
+            "y_size": rows,
+            "x_size": columns,
+            "x_stride": columns if stride is None else stride,
+        }
+
+    def launch(self, kernels: Iterable[Kernel]) -> None:
+        """Execute micro-kernels; their micro-ops are loaded unless they are on the chip."""
+        for kernel in kernels:
+            place = self._uops.place(kernel)
+            if place.load is not None:
+                # It waits for no token: only the compute stage touches micro-ops.
+                self._append(place.load)
+            self._add(kernel.instruction(place.begin))
+
+    def launch_once(self, key: Hashable, generate: Callable[[], Sequence[Kernel]]) -> None:
+        """`launch` what `generate` gives; it is called the first time that `key` is seen."""
+        if key not in self._kernels:
+            self._kernels[key] = tuple(generate())
+        self.launch(self._kernels[key])
+
+    # ------------------------------------------------------------------------------ dependences
+
+    def push(self, giver: Stage, taker: Stage) -> None:
+        """`giver` gives a token when all that was recorded for it has ended."""
+        flag = f"push_{_side(giver, taker)}"
+        if self._pops[giver] or giver not in self._last:
+            self._add(_nothing(giver))
+        at = self._last[giver]
+        if getattr(self.instructions[at], flag):
+            self._add(_nothing(giver))
+            at = self._last[giver]
+        self.instructions[at] = replace(self.instructions[at], **{flag: True})
+
+    def pop(self, giver: Stage, taker: Stage) -> None:
+        """The next instruction of `taker` waits for a token of `giver`."""
+        flag = f"pop_{_side(taker, giver)}"
+        if flag in self._pops[taker]:
+            self._add(_nothing(taker))
+        self._pops[taker].add(flag)
+
+    def _add(self, instruction: Instruction) -> None:
+        """Record an instruction, which takes the tokens that its stage is to wait for."""
+        at = stage(instruction)
+        flags: dict[str, Any] = dict.fromkeys(self._pops[at], True)
+        self._pops[at].clear()
+        self._append(replace(instruction, **flags))
+
+    def _append(self, instruction: Instruction) -> None:
+        self._last[stage(instruction)] = len(self.instructions)
+        self.instructions.append(instruction)
+        self.threads.append(self._thread)
+
+    # ------------------------------------------------------------------------------ execution
+
+    def finish(self) -> bytes:
+        """The stream: all that was recorded, and FINISH, which waits for it.
+
+        Raises VTAError for what does not fit the instructions' fields.
+        """
+        for giver in (Stage.LOAD, Stage.STORE):
+            if giver in self._last or self._pops[giver]:
+                self.push(giver, Stage.COMPUTE)
+                self.pop(giver, Stage.COMPUTE)
+        self._add(Finish())
+        return encode_stream(self.instructions, self.config)
+
+    def synchronize(self, simulator: Simulator[Result]) -> Result:
+        """Execute what was recorded, and begin anew; what the simulator says of it.
+
+        Raises what the simulator raises, and VTAError for what fits no field. The record is gone
+        then, too.
+        """
+        try:
+            return simulator.run(self.finish(), self.dram.image)
+        finally:
+            self._begin()
+
+
+def _side(of: Stage, other: Stage) -> str:
+    """Where another stage is, seen from one."""
+    for side in ("prev", "next"):
+        if neighbour(of, side) is other:
+            return side
+    raise VTAError(f"{of.name} and {other.name} are no neighbours", where="dependence")
+
+
+def _nothing(of: Stage) -> Instruction:
+    """An instruction that does nothing but take and give tokens."""
+    if of is Stage.STORE:
+        return Store(memory_type=Memory.OUT)
+    return Load(memory_type=Memory.INP if of is Stage.LOAD else Memory.UOP)

@@ -1,0 +1,95 @@
+"""DRAM as the accelerator sees it: pages of an image, and buffers in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tilewright.targets.vta.config import Memory, VTAConfig
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.fields import DEFAULT
+
+PAGE = 4096
+# Physical addresses have 32 bits; an image of that size is refused long before.
+LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A part of a DRAM, which starts at a page."""
+
+    dram: Dram
+    address: int
+    nbytes: int
+
+    def write(self, array: NDArray[Any]) -> None:
+        """Copy an array's bytes to the buffer's start. Raises VTAError if it does not fit."""
+        data = np.ascontiguousarray(array).tobytes()
+        self._check(len(data))
+        self.dram.image[self.address : self.address + len(data)] = data
+
+    def read(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+        """A copy of the buffer's start as an array. Raises VTAError for more than there is."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self._check(size)
+        data = bytes(self.dram.image[self.address : self.address + size])
+        return np.frombuffer(data, dtype).reshape(shape).copy()
+
+    def base(self, memory: Memory) -> int:
+        """The buffer's address in elements of a memory, as instructions say it."""
+        return self.address // self.dram.config.spaces[memory].dram_bytes
+
+    def _check(self, size: int) -> None:
+        if size > self.nbytes:
+            raise VTAError(f"{size} bytes, in a buffer of {self.nbytes}", where="buffer")
+
+
+class Dram:
+    """An image that grows with what is allocated. Freed blocks are used again, the smallest first.
+
+    The first page stays free, so that no buffer has the address 0.
+    """
+
+    def __init__(self, config: VTAConfig = DEFAULT, limit: int = LIMIT) -> None:
+        self.config = config
+        self.limit = limit
+        self._page = max(PAGE, *(space.dram_bytes for space in config.spaces.values()))
+        self.image = bytearray(self._page)
+        self._free: list[tuple[int, int]] = []  # (size, address)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least one byte; what it holds is not defined.
+
+        Raises VTAError if it does not fit.
+        """
+        if nbytes < 1:
+            raise VTAError(f"a buffer of {nbytes} bytes", where="DRAM")
+        size = -(-nbytes // self._page) * self._page
+        for block in sorted(self._free):
+            if block[0] >= size:
+                self._free.remove(block)
+                return Buffer(self, block[1], block[0])
+        address = len(self.image)
+        if address + size > self.limit:
+            raise VTAError(
+                f"{nbytes} bytes do not fit: {address} of {self.limit} are in use", where="DRAM"
+            )
+        self.image.extend(bytes(size))
+        return Buffer(self, address, size)
+
+    def upload(self, array: NDArray[Any]) -> Buffer:
+        """A buffer with an array's bytes. Raises VTAError if it does not fit."""
+        buffer = self.allocate(max(1, array.nbytes))
+        buffer.write(array)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back. Raises VTAError for one that is no buffer of this DRAM or free."""
+        block = buffer.nbytes, buffer.address
+        if buffer.dram is not self or block in self._free:
+            raise VTAError(f"the buffer at {buffer.address:#x} is not allocated", where="DRAM")
+        self._free.append(block)

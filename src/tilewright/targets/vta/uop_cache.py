@@ -1,0 +1,72 @@
+"""Where micro-ops lie: each kernel's once in DRAM, and on the chip as long as there is room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.dram import Dram
+from tilewright.targets.vta.errors import VTAError
+from tilewright.targets.vta.isa import Load
+from tilewright.targets.vta.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel's micro-ops begin on the chip; the load that brings them, if it is needed."""
+
+    begin: int
+    load: Load | None
+
+
+class UopCache:
+    """Kernels are put on the chip one behind another; at its end the first are overwritten."""
+
+    def __init__(self, dram: Dram) -> None:
+        self._dram = dram
+        self._depth = dram.config.spaces[Memory.UOP].depth
+        self._sent: dict[bytes, int] = {}  # micro-ops -> their element in DRAM
+        self._begins: dict[bytes, int] = {}  # micro-ops -> where they begin on the chip
+        self._end = 0
+
+    def forget_chip(self) -> None:
+        """The chip's memories do not outlive a launch; DRAM does."""
+        self._begins.clear()
+        self._end = 0
+
+    def place(self, kernel: Kernel) -> Place:
+        """Find or make room for a kernel. Raises VTAError for one that is larger than the chip."""
+        words, count = kernel.words, len(kernel.uops)
+        if words in self._begins:
+            return Place(self._begins[words], None)
+        if count > self._depth:
+            raise VTAError(f"{count} micro-ops, and {self._depth} fit", where="kernel")
+        begin = self._end if self._end + count <= self._depth else 0
+        self._end = begin + count
+        self._drop(begin, self._end)
+        self._begins[words] = begin
+        return Place(
+            begin,
+            Load(
+                memory_type=Memory.UOP,
+                sram_base=begin,
+                dram_base=self._address(words),
+                y_size=1,
+                x_size=count,
+                x_stride=count,
+            ),
+        )
+
+    def _drop(self, begin: int, end: int) -> None:
+        size = self._dram.config.spaces[Memory.UOP].dram_bytes
+        for words, other in list(self._begins.items()):
+            if other < end and begin < other + len(words) // size:
+                del self._begins[words]
+
+    def _address(self, words: bytes) -> int:
+        if words not in self._sent:
+            buffer = self._dram.upload(np.frombuffer(words, np.uint8))
+            self._sent[words] = buffer.base(Memory.UOP)
+        return self._sent[words]
