@@ -139,7 +139,9 @@ def _points(kernel: Kernel) -> int:
 
 
 def _sizes(extent: int) -> list[int]:
-    return [1 << n for n in range(extent.bit_length()) if 1 << n < extent] + [extent]
+    """Sizes of blocks, powers of two and three times these, up to the whole."""
+    powers = [1 << n for n in range(extent.bit_length())]
+    return [*sorted(n for n in (*powers, *(3 * p for p in powers)) if n < extent), extent]
 
 
 def _stage(
