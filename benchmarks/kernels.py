@@ -16,13 +16,15 @@ from benchmarks import harness, models, peak
 
 # Kernels over this share of the time are to reach this part of the peak or of the bandwidth.
 SHARE, BAR = 0.03, 0.80
+# Of the inner loop's instructions (tilewright.runtime.mix.Mix).
+COUNTS = ("fmas", "vectors", "loads", "stores", "spills")
 
 
 def measure(name: str, directory: Path, peaks: peak.Peaks, repeat: int) -> list[dict[str, Any]]:
     """The kernels over SHARE of the network's time on one thread, the longest first.
 
     fma: share of the multiply-add peak. stream: share of the bandwidth of the level that holds
-    what the kernel touches.
+    what the kernel touches. mix: the instructions of its inner loop.
     """
     import tilewright as tw
 
@@ -34,6 +36,7 @@ def measure(name: str, directory: Path, peaks: peak.Peaks, repeat: int) -> list[
             "network": name, "kernel": row.name, "kind": row.kind, "us": row.seconds * 1e6,
             "share": row.share, "gflops": row.gflops, "gbs": row.gbs,
             "fma": row.gflops / peaks.gflops, "stream": row.gbs / peaks.bandwidth(row.bytes),
+            "mix": None if row.mix is None else asdict(row.mix),
         }
         for row in rows if row.share > SHARE
     ]  # fmt: skip
@@ -70,12 +73,12 @@ def _table(rows: list[dict[str, Any]], peaks: peak.Peaks) -> Table:
     view = Table(title=f"One core: {peaks.gflops:.0f} GFLOP/s; {rates} GB/s by level of cache")
     for heading in ("network", "kernel"):
         view.add_column(heading)
-    for heading in ("us", "share", "GFLOP/s", "of FMA", "GB/s", "of stream"):
+    for heading in ("us", "share", "GFLOP/s", "of FMA", "GB/s", "of stream", *COUNTS):
         view.add_column(heading, justify="right")
     for row in rows:
         cells = [row["network"], row["kernel"], f"{row['us']:.1f}", f"{row['share']:.0%}"]
         cells += [f"{row['gflops']:.0f}", f"{row['fma']:.0%}", f"{row['gbs']:.1f}"]
-        cells += [f"{row['stream']:.0%}"]
+        cells += [f"{row['stream']:.0%}", *(str((row["mix"] or {}).get(c, "")) for c in COUNTS)]
         view.add_row(*cells, style="red" if falls_short(row) else None)
     return view
 

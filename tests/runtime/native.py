@@ -142,8 +142,8 @@ def expected(x):
 
 def records():
     return (
-        KernelRecord(0, "double", ("mul_1",), flops=100, bytes=800),
-        KernelRecord(1, "add", ("add_1", "gather_2"), flops=100, bytes=1200),
+        KernelRecord(0, "double", ("mul_1",), 100, 800, "double"),
+        KernelRecord(1, "add", ("add_1", "gather_2"), 100, 1200, "add"),
     )
 
 

@@ -159,7 +159,7 @@ def set_(*path, to):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_("format", to=2), "has format 2, this version reads 1. Load it with the version"),
+        (set_("format", to=3), "has format 3, this version reads 2. Load it with the version"),
         (set_("abi", to=9), "calling convention 9, this version has 1. Compile the model again"),
         (set_("steps", 0, "kind", to="magic"), "unknown step 'magic'"),
         (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),

@@ -36,9 +36,11 @@ def test_rows(profile):
 
 def test_text_json_and_trace(profile):
     lines = str(profile).splitlines()
-    assert lines[0].split() == ["kernel", "us", "share", "GFLOP/s", "GB/s", "of", "peak"]
+    times = ["kernel", "us", "share", "GFLOP/s", "GB/s", "of", "peak"]
+    assert lines[0].split() == [*times, "fma", "other", "loads", "stores", "spills"]
     assert {line.split()[0] for line in lines[1:]} == {"double", "add", "total"}
     data = json.loads(profile.to_json())
+    assert data["rows"][1]["mix"]["instructions"] > 0
     assert data["rows"][1]["nodes"] == ["add_1", "gather_2"] and data["repeat"] == 30
     trace = json.loads(json.dumps(profile.chrome_trace()))
     kernels = [e for e in trace["traceEvents"] if e.get("cat") == "Kernel"]

@@ -219,9 +219,8 @@ class Assembler:
             )
             calls.append(Call(item.code.symbol, arguments, scratch, n))
             moved = sum(_bytes(b) for b in item.face.values)
-            records.append(
-                KernelRecord(n, item.stage.name, item.stage.sources, item.stage.flops, moved)
-            )
+            stage, made = item.stage, item.code.symbol
+            records.append(KernelRecord(n, stage.name, stage.sources, stage.flops, moved, made))
         code = self.target.segment(symbol, calls)
         return NativeStep(symbol, tuple(values), tuple(records)), code
 

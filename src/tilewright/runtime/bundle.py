@@ -28,7 +28,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.runtime import abi, buffer, manifest
 from tilewright.runtime.model import CompiledModel, check
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "

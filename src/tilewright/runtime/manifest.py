@@ -215,7 +215,8 @@ def _encode_step(step: Step, tensors: dict[Tensor, int]) -> Json:
                 "symbol": step.symbol,
                 "values": [_encode_slot(s, tensors) for s in step.values],
                 "kernels": [
-                    [k.number, k.name, list(k.nodes), k.flops, k.bytes] for k in step.kernels
+                    [k.number, k.name, list(k.nodes), k.flops, k.bytes, k.symbol]
+                    for k in step.kernels
                 ],
             }
         case HostStep():
@@ -258,9 +259,10 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
 
 
 def _decode_kernel(value: Json) -> KernelRecord:
-    number, name, nodes, flops, nbytes = value
+    number, name, nodes, flops, nbytes, symbol = value
+    counts = _natural(flops), _natural(nbytes)
     names = tuple(map(_text, _items(nodes)))
-    return KernelRecord(_natural(number), _text(name), names, _natural(flops), _natural(nbytes))
+    return KernelRecord(_natural(number), _text(name), names, *counts, _text(symbol))
 
 
 def _natural(value: Json) -> int:

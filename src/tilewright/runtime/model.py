@@ -83,7 +83,8 @@ class Slot:
 class KernelRecord:
     """What is known of one kernel call; `number` is its index among the model's kernels.
 
-    nodes: the operators it computes. flops, bytes: per call, as the compiler counts them.
+    nodes: the operators it computes. flops, bytes: per call, as the compiler counts them. symbol:
+    its function in one of the model's objects; empty where nobody says.
     """
 
     number: int
@@ -91,6 +92,7 @@ class KernelRecord:
     nodes: tuple[str, ...] = ()
     flops: int = 0
     bytes: int = 0
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import columns
-from tilewright.runtime import abi
+from tilewright.runtime import abi, mix
 from tilewright.runtime.call import (
     Copy,
     Frame,
@@ -26,6 +26,7 @@ from tilewright.runtime.call import (
     Values,
     run,
 )
+from tilewright.runtime.mix import COUNTS, Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class KernelTime:
     """One kernel or host step: median seconds per call over the runs.
 
     start: seconds from the beginning of the model to this kernel, in the median run. share: of
-    the time of all rows. peak_share: of what the machine could do at best (roofline), or None.
+    the time of all rows. peak_share: of what the machine could do at best (roofline), or None. mix:
+    the instructions of its inner loop, where the code is of a kind that can be read.
     """
 
     name: str
@@ -46,6 +48,7 @@ class KernelTime:
     bytes: int
     share: float
     peak_share: float | None
+    mix: Mix | None = None
 
     @property
     def gflops(self) -> float:
@@ -108,7 +111,9 @@ class Profile:
 
     def __str__(self) -> str:
         with_peak = any(r.peak_share is not None for r in self.rows)
+        with_mix = any(r.mix is not None for r in self.rows)
         head = ["kernel", "us", "share", "GFLOP/s", "GB/s"] + (["of peak"] if with_peak else [])
+        head += COUNTS if with_mix else []
         lines = [head]
         for r in sorted(self.rows, key=lambda r: -r.seconds):
             name = r.name if r.kind == "native" else f"{r.name} (host)"
@@ -116,6 +121,8 @@ class Profile:
             cells += [f"{r.gflops:.1f}", f"{r.gbs:.1f}"]
             if with_peak:
                 cells.append("" if r.peak_share is None else f"{r.peak_share:.0%}")
+            if with_mix:
+                cells += [""] * len(COUNTS) if r.mix is None else map(str, r.mix.counts)
             lines.append(cells)
         lines.append(["total", f"{self.total * 1e6:.1f}"] + [""] * (len(head) - 2))
         return columns(lines, "<" + ">" * len(head))
@@ -195,6 +202,7 @@ def _rows(
     host_seconds = np.median((host[..., 1] - host[..., 0]) * 1e-9, axis=0)
     total = float(native_seconds.sum() + host_seconds.sum()) or 1.0
     natives, hosts = iter(native_seconds), iter(host_seconds)
+    mixes = mix.of_kernels(plan.model.objects, (k.symbol for k in plan.model.kernels))
     rows: list[KernelTime] = []
     at = 0.0
     repeat = len(watch.native)
@@ -204,11 +212,8 @@ def _rows(
                 s = max(0.0, float(next(natives)))
                 best = _roofline(k.flops, k.bytes, peaks)
                 peak = best / s if best is not None and s > 0 else None
-                rows.append(
-                    KernelTime(
-                        k.name, "native", k.nodes, repeat, s, at, k.flops, k.bytes, s / total, peak
-                    )
-                )
+                work = (k.flops, k.bytes, s / total, peak, mixes.get(k.symbol))
+                rows.append(KernelTime(k.name, "native", k.nodes, repeat, s, at, *work))
                 at += s
             continue
         s = float(next(hosts))
