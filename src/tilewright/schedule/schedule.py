@@ -78,6 +78,10 @@ class Schedule(Record):
         """Note something about a loop (None: no longer)."""
         self._do("annotate", loop, key, value)
 
+    def rename(self, *names: str) -> None:
+        """Call loops otherwise, as rename('C.y', 'row', 'C.x', 'column')."""
+        self._do("rename", *names)
+
     def fission(self, loop: str, after: int) -> str:
         """Part a loop's body after some statements; the name of the second loop."""
         return self._do("fission", loop, after)  # type: ignore[no-any-return]

@@ -90,6 +90,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("pipeline", (at.loop, *(r.randint(0, 1) for _ in range(at.parts)))),
     lambda r, at: Step("double_buffer", (at.staged,)),
     lambda r, at: Step("annotate", (at.loop, "note", r.randint(1, 9))),
+    lambda r, at: Step("rename", (at.loop, f"{at.loop}.{r.randint(1, 3)}")),
     _pack,
     lambda r, at: Step("pad", (at.loop, r.randint(2, 4))),
     _specialize,

@@ -190,7 +190,7 @@ SIZES = {"odd": (13, 19, 17), "exact": (16, 32, 24), "small": (1, 3, 5), "ones":
 def check(s: t.Schedule, case: Case) -> None:
     """Right, verified, and what its trace replays to."""
     verify(s.kernel)
-    again = replay(s.program().kernel, Trace.from_json(s.trace.to_json()))
+    again = replay(s.schedule.original, Trace.from_json(s.trace.to_json()))
     assert repr(again) == repr(s.kernel)
     case.check(t.build(s, case.args))
     case.check(t.build(s, case.args, target="interp"))

@@ -1,6 +1,6 @@
 """From records to primitives, in a fixed order.
 
-The stages' plain nests stand one after the other. Then:
+The stages' plain nests stand one after the other (`staging.py`: with a step for each cache). Then:
 
 1. stages computed inline are put in the place of their reads, first to last;
 2. from the last stage to the first, so that each consumer's loops exist when a producer moves
@@ -55,9 +55,11 @@ class _Nest:
     order: list[Handle] = field(default_factory=list)
 
 
-def replay(stages: Sequence[Stage], program: Program) -> Replayed:
-    """All that is recorded, applied. Raises ScheduleError naming the line that cannot be."""
-    s = Schedule(program.kernel)
+def replay(stages: Sequence[Stage], program: Program, s: Schedule) -> Replayed:
+    """All that is recorded, applied to `s`, a schedule whose kernel is that of the program.
+
+    Raises ScheduleError naming the line that cannot be.
+    """
     nests = {stage: _nest(stage, program) for stage in stages}
     for stage in stages:
         if stage.attach is not None and stage.attach.how == "inline":

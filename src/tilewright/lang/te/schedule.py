@@ -10,6 +10,7 @@ from tilewright.lang.te import dataflow
 from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
 from tilewright.lang.te.stage import Stage
+from tilewright.lang.te.staging import Cache, begin
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.notation.te.naming import assigned, caller_line
@@ -38,6 +39,8 @@ class Schedule:
             if not isinstance(op, Placeholder):
                 self.stages.append(Stage(op, op.outputs))
         self.inputs = tuple(op.output for op in order(outputs) if isinstance(op, Placeholder))
+        self._plain = self._ops()  # what the steps of a trace begin with
+        self._caches: list[Cache] = []
 
     def __getitem__(self, of: Tensor | Op) -> Stage:
         """The stage of a tensor. Raises InputError for one that it does not compute."""
@@ -83,6 +86,7 @@ class Schedule:
                 )
             stage.op = dataflow.reading(found, tensor, made)
         self.stages.insert(min(map(self.stages.index, stages)), Stage(op, (made,)))
+        self._caches.append(Cache("cache_read", tensor, made))
         return made
 
     def cache_write(
@@ -103,6 +107,7 @@ class Schedule:
         inner, made, outer = dataflow.split_output(op, names, scope, keep=stage.touched)
         self.stages.insert(self.stages.index(stage), stage.moved(inner, made))
         stage.restart(outer)
+        self._caches += [Cache("cache_write", t, m) for t, m in zip(op.outputs, made, strict=True)]
         return made[0] if len(made) == 1 else made
 
     def rfactor(
@@ -118,6 +123,7 @@ class Schedule:
         partial, parts, total = dataflow.factored(stage, op, loop, found[0], line)
         self.stages.insert(self.stages.index(stage), Stage(partial, parts))
         stage.reduced_anew(total)
+        self._plain, self._caches = self._ops(), []
         return parts[0] if len(parts) == 1 else parts
 
     def _compute(self, tensor: Tensor, line: Line) -> tuple[Stage, Compute]:
@@ -138,10 +144,21 @@ class Schedule:
         name: str | None = None,
     ) -> Program:
         """The plain nests of the stages; params: the caller's tensors, inputs first."""
+        return self._program(self._ops(), params, sizes, name)
+
+    def _ops(self) -> list[Op]:
+        return [s.op for s in self.stages if s.within is None]
+
+    def _program(
+        self,
+        ops: Sequence[Op],
+        params: Sequence[Tensor] | None,
+        sizes: Sizes | None,
+        name: str | None,
+    ) -> Program:
         given = (*self.inputs, *self.outputs) if params is None else tuple(params)
         outputs = [t for t in given if not isinstance(t.op, Placeholder)]
         label = name or "_".join(t.name for t in outputs)
-        ops = [s.op for s in self.stages if s.within is None]
         return lower(_identifier(label), ops, given, outputs, sizes)
 
     def replay(
@@ -151,19 +168,23 @@ class Schedule:
         name: str | None = None,
     ) -> Replayed:
         """The program with everything applied that is recorded so far."""
-        return replay(self.stages, self.program(params, sizes, name))
+        program = self._program(self._ops(), params, sizes, name)
+        if not self._caches:
+            return replay(self.stages, program, Primitives(program.kernel))
+        plain = self._program(self._plain, params, sizes, name)
+        return replay(self.stages, program, begin(program, plain.kernel, self._caches))
 
     def _shown(self) -> Replayed:
         return self.replay(sizes=dict.fromkeys(self.sizes, STAND_IN))
 
     @property
     def schedule(self) -> Primitives:
-        """The primitives so far, on the plain nests of the stages."""
+        """The primitives so far; `.original` is the plain program that they begin with."""
         return self._shown().schedule
 
     @property
     def trace(self) -> Trace:
-        """The steps of `schedule`."""
+        """The steps of `schedule`: they make `kernel` of its `.original`."""
         return self.schedule.trace
 
     @property

@@ -1,0 +1,63 @@
+"""Cache stages as steps of the trace: the plain program, and what cache_read and cache_write do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.nodes import For, Kernel
+from tilewright.notation.te.nodes import Tensor
+from tilewright.notation.te.program import Program
+from tilewright.schedule import Schedule
+from tilewright.schedule.tree import walk
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cache:
+    """The primitive `verb` on a whole tensor, which made another."""
+
+    verb: Literal["cache_read", "cache_write"]
+    source: Tensor
+    made: Tensor
+
+
+def begin(staged: Program, plain: Kernel, caches: Sequence[Cache]) -> Schedule:
+    """The program of the stages, from the plain one by a step per cache, and their loops' names.
+
+    Where the primitives make another program, it is taken as the stages say it, without steps: they
+    serve all readers at once, hold no more than is read, stand as far out as they can, and write
+    an intermediate only once.
+    """
+    s = Schedule(plain)
+    try:
+        for c in _in_order(caches):
+            made = staged.buffers[c.made]
+            source = staged.buffers[c.source].name
+            if c.verb == "cache_read":
+                s.cache_read(source, None, made.scope, name=made.name)
+            else:
+                s.cache_write(source, None, made.scope, name=made.name)
+        s.rename(*_other_names(s.kernel, staged.kernel))
+    except ScheduleError:
+        return Schedule(staged.kernel)
+    return s if repr(s.kernel) == repr(staged.kernel) else Schedule(staged.kernel)
+
+
+def _in_order(caches: Sequence[Cache]) -> Iterator[Cache]:
+    """The last first, since each stands in front of what is there; but none before its source."""
+    rest = list(caches)
+    while rest:
+        missing = {c.made for c in rest}
+        found = [c for c in rest if c.source not in missing][-1]
+        rest.remove(found)
+        yield found
+
+
+def _other_names(one: Kernel, other: Kernel) -> list[str]:
+    """The loops of `one` that are called otherwise in `other`, each with its name there."""
+    here, there = (
+        [p.stmt.var.name for p in walk(k.body) if isinstance(p.stmt, For)] for k in (one, other)
+    )
+    return [name for pair in zip(here, there, strict=False) if pair[0] != pair[1] for name in pair]
