@@ -170,12 +170,10 @@ def pairs(found: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
 
 def commute(a: Access, b: Access) -> bool:
     """Whether two accesses are steps of one commutative reduction, in any order."""
-    return (
-        a.kind == b.kind == "update"
-        and a.reducer is b.reducer
-        and a.reducer is not None
-        and a.reducer.commutative
-    )
+    if a.reducer is None or b.reducer is None:
+        return False
+    both = a.kind == b.kind == "update" and a.reducer.does_as(b.reducer)
+    return both and a.reducer.commutative and b.reducer.commutative
 
 
 def carried(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, block
 from tilewright.schedule import tree
 from tilewright.schedule.legality import carried, show_pair
-from tilewright.schedule.region import Span, inside
-from tilewright.schedule.restrict import shrunk
+from tilewright.schedule.region import Span
+from tilewright.schedule.restrict import Slice, sliced
 
 
 def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
@@ -168,24 +168,10 @@ def loop_of_row(a: tree.Access, dim: int, verb: str) -> For:
     return own[0]
 
 
-def restricted(
-    nest: Stmt,
-    buffer: Buffer,
-    dim: int,
-    part: tuple[Expr, int, int | None],
-    env: tree.Env,
-) -> Stmt:
-    """`nest` for `count` rows from `start` on, guarded where they may reach `limit`."""
-    start, count, limit = part
+def restricted(nest: Stmt, buffer: Buffer, dim: int, rows: Slice, env: tree.Env) -> Stmt:
+    """`nest` for some of the rows that it computes along a dimension."""
     own = {loop_of_row(a, dim, "restrict") for a in tree.accesses(nest) if a.buffer is buffer}
-    env = env | {f.var: (0, count - 1) for f in own}
-    values: dict[Any, Any] = {f.var: to_expr(affine(start) + affine(f.var)) for f in own}
-    fors: dict[Var, Callable[[For], Stmt]] = {}
-    for f in own:
-        guard = None if limit is None else inside(values[f.var], limit, env)
-        fors[f.var] = shrunk(count, guard)
-    result: Stmt = tree.rewrite(nest, env, values, fors=fors)
-    return result
+    return sliced(nest, {f.var: rows for f in own}, env)
 
 
 def reads_in(buffer: Buffer, f: For, verb: str) -> list[tree.Access]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -12,6 +12,39 @@ from tilewright.loops.nodes import For, If, Kernel, Stmt
 from tilewright.schedule import tree
 from tilewright.schedule.legality import carried, evidence, show_pair
 from tilewright.schedule.region import Region, inside
+
+
+class Slice(NamedTuple):
+    """Iterations `start .. start + size - 1` of a loop; only those below `limit`, if there is."""
+
+    start: Affine
+    size: int
+    limit: int | None
+
+    def at(self, v: Var) -> Expr:
+        """The iteration that the loop variable `v` of the slice stands for."""
+        return to_expr(self.start + Affine(((v, 1),), 0))
+
+
+def sliced(
+    nest: Stmt,
+    slices: Mapping[Var, Slice],
+    env: tree.Env,
+    moves: Mapping[Buffer, tree.Move] | None = None,
+) -> Stmt:
+    """A nest with loops over slices, under a guard where bounds leave one open.
+
+    moves: as tree.rewrite.
+    """
+    values: dict[Any, Any] = {v: part.at(v) for v, part in slices.items()}
+    # Bounds of the shrunk loops must be in place before indices are put in linear form.
+    env = env | {v: (0, part.size - 1) for v, part in slices.items()}
+    fors: dict[Var, Callable[[For], Stmt]] = {}
+    for v, part in slices.items():
+        guard = None if part.limit is None else inside(values[v], part.limit, env)
+        fors[v] = _shrunk(part.size, guard)
+    result: Stmt = tree.rewrite(nest, env, values, moves, fors)
+    return result
 
 
 def restrict(
@@ -30,8 +63,7 @@ def restrict(
     Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
     """
     env = tree.environment(kernel.body)
-    values: dict[Any, Any] = {}
-    fors: dict[Var, Callable[[For], Stmt]] = {}
+    slices: dict[Var, Slice] = {}
     for a in tree.accesses(nest):
         box = boxes.get(a.buffer)
         for d in () if box is None else _partial(a.buffer, box):
@@ -40,17 +72,13 @@ def restrict(
             if f is None:
                 continue
             offset = affine(a.index[d]).const
-            at = to_expr(affine(box.base[d]) + Affine(((f.var, 1),), -offset))
-            if f.var in values:
-                _check_same(a, d, values[f.var], at, verb)
+            start = affine(box.base[d]) - Affine((), offset)
+            if f.var in slices:
+                _check_same(a, d, slices[f.var].start - start, verb)
                 continue
             _check_separate(kernel, a.buffer, f, env, verb, updates)
-            values[f.var] = at
-            env[f.var] = (0, box.shape[d] - 1)
-            fors[f.var] = shrunk(box.shape[d], inside(at, tree.trips(f, verb), env))
-    # Bounds of the shrunk loops must be in place before indices are put in linear form.
-    result: Stmt = tree.rewrite(nest, env, values, moves, fors)
-    return result, values
+            slices[f.var] = Slice(start, box.shape[d], tree.trips(f, verb))
+    return sliced(nest, slices, env, moves), {v: part.at(v) for v, part in slices.items()}
 
 
 def _partial(buffer: Buffer, box: Region) -> list[int]:
@@ -76,8 +104,7 @@ def _loop_of(a: tree.Access, d: int, box: Region, verb: str) -> For | None:
     )
 
 
-def _check_same(a: tree.Access, d: int, known: Expr, at: Expr, verb: str) -> None:
-    difference = affine(known) - affine(at)
+def _check_same(a: tree.Access, d: int, difference: Affine, verb: str) -> None:
     if difference.terms or difference.const:
         raise ScheduleError(
             f"{verb}: dimension {d} of {a} needs another part of the loop than an access before it",
@@ -101,7 +128,7 @@ def _check_separate(
         )
 
 
-def shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
+def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:
     """The change of a loop to `size` iterations, its body under `guard` where there is one."""
 
     def change(f: For) -> Stmt:

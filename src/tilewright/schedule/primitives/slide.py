@@ -24,6 +24,7 @@ from tilewright.schedule.moving import (
     with_parts,
 )
 from tilewright.schedule.region import span
+from tilewright.schedule.restrict import Slice
 from tilewright.schedule.table import primitive
 
 
@@ -79,12 +80,8 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
     warm, names = _warm(home, buffer, window, (done, env, tree.names(kernel)))
     start = affine(const(done)) + Affine(((f.var, window.step),), 0)
     short = done + window.step * count > rows
-    steps = [
-        restricted(
-            s, buffer, window.dim, (to_expr(start), window.step, rows if short else None), env
-        )
-        for s in home.made
-    ]
+    new = Slice(start, window.step, rows if short else None)
+    steps = [restricted(s, buffer, window.dim, new, env) for s in home.made]
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, warm, inner)
     check_kinds(result, [x.var.name for x in place.loops], "slide", "slide before kinds are set")
@@ -173,7 +170,7 @@ def _warm(
     nests: list[Stmt] = []
     names: list[str] = []
     for s in home.made if done else ():
-        part = restricted(s, buffer, window.dim, (const(0), done, None), env)
+        part = restricted(s, buffer, window.dim, Slice(Affine((), 0), done, None), env)
         copy, table = tree.renamed(part, taken, ".warm")
         nests.append(copy)
         names += [table[f.var.name] for f in tree.loops_of(part)]

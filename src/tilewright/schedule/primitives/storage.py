@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.expr.affine import Affine, affine, to_expr
+from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
@@ -29,6 +29,7 @@ from tilewright.schedule.moving import (
 )
 from tilewright.schedule.primitives.place import compute_at
 from tilewright.schedule.region import region, span, uncovered
+from tilewright.schedule.restrict import Slice
 from tilewright.schedule.table import primitive
 
 
@@ -63,8 +64,8 @@ def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple
         if all(_computes_within(s, buffer, d, (base, size), env) for s in steps):
             continue
         offset, rows = row_loop(buffer, steps, d, env, "store_at")
-        start = to_expr(affine(base) - offset)
-        steps = [restricted(s, buffer, d, (start, size, rows), env) for s in steps]
+        part = Slice(affine(base) - offset, size, rows)
+        steps = [restricted(s, buffer, d, part, env) for s in steps]
         env = env | {v: r for s in steps for v, r in tree.environment(s).items()}
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
