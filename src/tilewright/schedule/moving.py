@@ -11,7 +11,8 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, show_pair
+from tilewright.schedule.legality import show_pair
+from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import Span
 from tilewright.schedule.restrict import Slice, sliced
 

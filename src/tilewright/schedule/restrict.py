@@ -10,7 +10,8 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, evidence, show_pair
+from tilewright.schedule.legality import evidence, show_pair
+from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import Region, inside
 
 

@@ -10,7 +10,8 @@ from tilewright.expr.nodes import INDEX, Var
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import because, evidence, meeting, refuse, show_pair
+from tilewright.schedule.legality import because, evidence, refuse, show_pair
+from tilewright.schedule.meeting import meeting
 from tilewright.schedule.table import primitive
 
 

@@ -14,7 +14,7 @@ from tilewright.expr.python import evaluate, scope, show
 from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import tree
-from tilewright.schedule.legality import meeting
+from tilewright.schedule.meeting import meeting
 from tilewright.schedule.staging import rebuffered
 from tilewright.schedule.table import primitive
 

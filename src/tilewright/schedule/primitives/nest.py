@@ -8,7 +8,8 @@ from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Mod, Var, const
 from tilewright.loops.dependence import can_reorder
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
 from tilewright.schedule import tree
-from tilewright.schedule.legality import because, check_kinds, order_witness, refuse, show_pair
+from tilewright.schedule.legality import because, check_kinds, refuse, show_pair
+from tilewright.schedule.meeting import order_witness
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
 

@@ -12,7 +12,8 @@ from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
 from tilewright.loops.places import Access, accesses, places
 from tilewright.schedule import tree
-from tilewright.schedule.legality import because, commute, meeting, refuse, show_pair
+from tilewright.schedule.legality import because, refuse, show_pair
+from tilewright.schedule.meeting import commute, meeting
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive

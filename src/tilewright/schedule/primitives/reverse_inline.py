@@ -10,7 +10,8 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
 from tilewright.schedule import tree
-from tilewright.schedule.legality import carried, check_kinds
+from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import span
 from tilewright.schedule.staging import intermediate, used_as_index, within
 from tilewright.schedule.table import primitive
