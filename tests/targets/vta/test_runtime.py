@@ -177,6 +177,15 @@ def test_what_no_instruction_can_take_is_taken_by_one_that_does_nothing():
     )
 
 
+def test_nothing_is_recorded_behind_the_end():
+    c = Commands(Dram())
+    assert c.finish() == c.finish() == assemble("FINISH")
+    with pytest.raises(VTAError, match="recorded behind FINISH"):
+        c.push(LD, EX)
+    c.synchronize(FunctionalSimulator())
+    c.push(LD, EX)
+
+
 def test_only_neighbours_have_a_queue():
     with pytest.raises(VTAError, match="LOAD and STORE are no neighbours"):
         recorded(lambda c, _: c.push(LD, ST))

@@ -156,7 +156,13 @@ class Commands:
         self._pops[at].clear()
         self._append(replace(instruction, **flags))
 
+    @property
+    def _finished(self) -> bool:
+        return bool(self.instructions) and isinstance(self.instructions[-1], Finish)
+
     def _append(self, instruction: Instruction) -> None:
+        if self._finished:
+            raise VTAError("recorded behind FINISH", where="commands", hint="synchronize first")
         self._last[stage(instruction)] = len(self.instructions)
         self.instructions.append(instruction)
         self.threads.append(self._thread)
@@ -166,14 +172,19 @@ class Commands:
     def finish(self) -> bytes:
         """The stream: all that was recorded, and FINISH, which waits for it.
 
-        Raises VTAError for what does not fit the instructions' fields.
+        Nothing can be recorded then until `synchronize`. Raises VTAError for what does not fit the
+        instructions' fields.
         """
+        if not self._finished:
+            self._end()
+        return encode_stream(self.instructions, self.config)
+
+    def _end(self) -> None:
         for giver in (Stage.LOAD, Stage.STORE):
             if giver in self._last or self._pops[giver]:
                 self.push(giver, Stage.COMPUTE)
                 self.pop(giver, Stage.COMPUTE)
         self._add(Finish())
-        return encode_stream(self.instructions, self.config)
 
     def synchronize(self, simulator: Simulator[Result]) -> Result:
         """Execute what was recorded, and begin anew; what the simulator says of it.
