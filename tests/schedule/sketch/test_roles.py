@@ -14,6 +14,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.verify import verify
 from tilewright.schedule.sketch import Context, sketches
+from tilewright.schedule.sketch.tiles import Window
 from tilewright.testing.random_kernels import plain
 
 
@@ -67,3 +68,41 @@ def test_no_choice_where_other_operands_lie_along_the_rows():
         assert "conv.vector" not in sketch.default().values
         with pytest.raises(ScheduleError, match=r"no parameter conv\.vector"):
             sketch.at({"conv.vector": "m"})
+
+
+def depthwise(channels: int, size: tuple[int, int], taps: int, stride: int) -> list[Computation]:
+    """Channels first, with padding that keeps the size."""
+    pad = taps // 2
+    places = tuple((n + 2 * pad - taps) // stride + 1 for n in size)
+    x, w = Buffer("X", (channels, *size), float32), Buffer("W", (channels, taps, taps), float32)
+    y = Buffer("Y", (channels, *places), float32)
+
+    def value(c, h, v, i, j):
+        return padded(x, (c, h * stride + i - pad, v * stride + j - pad), 0.0) * w[c, i, j]
+
+    return [reduce_("dw", y, (taps, taps), "add", value)]
+
+
+@pytest.mark.parametrize("channels", [3, 9])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("taps", [3, 5])
+def test_rows_of_a_depthwise_convolution_share_what_they_read(channels, stride, taps, results):
+    computations = depthwise(channels, (11, 13), taps, stride)
+    kernel = plain(computations)
+    point = sketches(kernel, computations, Context(Small()))[0].default()
+    after = point.schedule.kernel
+    verify(after)
+    assert point.values["dw.order"] == ("j", "i") and point.values["dw.tile"][0] > 1
+    assert "s.unroll('dw.i')" in str(point.schedule.trace)
+    alone = repr(after).index("for Y.acc.w0") < repr(after).index("alloc X.pad")
+    assert alone == (channels == 9)  # each core has several channels: each pads its own
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def test_vectors_that_rows_of_a_window_read():
+    assert Window(3, 1, 1).distinct(4) == 6
+    assert Window(3, 2, 1).distinct(4) == 9
+    assert Window(3, 1, 2).distinct(4) == 8
+    assert Window(2, 3, 1).distinct(2) == 4

@@ -23,10 +23,11 @@ from tilewright.schedule.sketch.classify import (
     uses,
 )
 from tilewright.schedule.sketch.context import Context
-from tilewright.schedule.sketch.tiles import RowData, Tile, choose_tile, gain, resident_rows
+from tilewright.schedule.sketch.tiles import RowData, Tile, Window, choose_tile, gain, resident_rows
 
 MOST_ORDERED = 4  # loops over a reduction whose order is free
 CROSSED = 7.0  # cycles per vector of results that leaves its tile transposed
+MOST_TAPS = 8  # of a window that is written out
 BETTER = 1.05  # what results that are transposed must gain
 
 
@@ -45,7 +46,11 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile."""
+    """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
+
+    window: the innermost of the reduction, if neighbouring rows of the tile share what they read
+    along it.
+    """
 
     batch: tuple[Dim, ...]
     rows: tuple[Dim, ...]
@@ -53,6 +58,7 @@ class Plan:
     reduction: tuple[Dim, ...]
     columns: tuple[Load, ...]
     tile: Tile
+    window: Dim | None = None
 
 
 def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None = None) -> Plan:
@@ -69,13 +75,14 @@ def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None
     lanes = _lanes(r, at)
     if fixed is None:
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.machine.registers
-        tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(roles, at))
+        tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(r, roles, at))
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
-    reduction = reduction_dims(r)
+    reduction, window = reduction_dims(r), _sliding(r, roles)
     if not at.exact:
-        reduction = _ordered(r, reduction, roles.across[0], choose)
-    return Plan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile)
+        reduction = _ordered(r, reduction, roles.across[0], window, choose)
+    shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
+    return Plan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared)
 
 
 def vector(kind: Kind, at: Context, choose: Choices) -> Dim:
@@ -125,7 +132,7 @@ def _crosses(kind: Kind, d: Dim, at: Context) -> bool:
 def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
     roles, lanes = _roles(r, v), _lanes(r, at)
     depth = math.prod(d.extent for d in reduction_dims(r))
-    data = _data(roles, at, CROSSED / depth if crossed else 0.0)
+    data = _data(r, roles, at, CROSSED / depth if crossed else 0.0)
     used = min(lanes, v.extent) / lanes
     return used * gain([d.extent for d in roles.rows], v.extent, lanes, at.machine.registers, data)
 
@@ -143,23 +150,45 @@ def _roles(r: Computation, v: Dim) -> Roles:
     if not rows and len(loads) == 1:
         rows = free[-1:]
     elif not rows:
-        columns = tuple(along)
+        rows = [d for d in free if any(not _depends(a, d) for a in loads)]
+        columns = () if rows else tuple(along)
     across = [a for a in loads if a not in columns] or loads
     batch = tuple(d for d in free if d not in rows)
     streams = len(columns) < len(along)
     return Roles(batch, tuple(rows), v, columns, tuple(across), streams)
 
 
-def _data(roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
+def _sliding(r: Computation, roles: Roles) -> Dim | None:
+    """The dimension of the reduction that moves a streamed read as the tile's last row does."""
+    if not roles.streams or not roles.rows:
+        return None
+    row = roles.rows[-1]
+    for index in roles.across[0].index:
+        found = [d for d in reduction_dims(r) if uses(index, d.var)]
+        if uses(index, row.var) and len(found) == 1 and found[0].extent <= MOST_TAPS:
+            return found[0]
+    return None
+
+
+def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
     first = roles.across[0]
     pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
     resident = resident_rows((pitch or 0) * first.dtype.itemsize, at.machine.l1)
-    return RowData(roles.streams, resident, crossing)
+    window = _sliding(r, roles)
+    if window is None:
+        return RowData(roles.streams, resident, crossing)
+    steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
+    return RowData(roles.streams, resident, crossing, Window(window.extent, *steps))
 
 
-def _ordered(r: Computation, dims: list[Dim], across: Load, choose: Choices) -> list[Dim]:
-    """The loops over the reduction, longest strides of the row operand outermost by default."""
-    good = sorted(dims, key=lambda d: -abs(stride(address(across), d.var) or 0))
+def _ordered(
+    r: Computation, dims: list[Dim], across: Load, window: Dim | None, choose: Choices
+) -> list[Dim]:
+    """The loops over the reduction, longest strides of the row operand outermost by default.
+
+    window: the innermost one by default, if there is one.
+    """
+    good = sorted(dims, key=lambda d: (d is window, -abs(stride(address(across), d.var) or 0)))
     orders = [tuple(d.var.name for d in p) for p in permutations(dims[:MOST_ORDERED])]
     if len(dims) > MOST_ORDERED or len(orders) < 2:
         return good

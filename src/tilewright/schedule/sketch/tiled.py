@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
+from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch.across import (
+    SHARES,
     across,
+    axis_of,
     lanes_last,
     shares,
     transpose,
@@ -37,6 +41,7 @@ from tilewright.schedule.sketch.nest import (
     vectorize_inner,
 )
 from tilewright.schedule.sketch.roles import Plan, plan, result_of, vector
+from tilewright.schedule.sketch.rows import place
 from tilewright.schedule.sketch.tiles import Traffic, columns_outermost
 
 LARGE = 4  # times the second cache, and
@@ -60,15 +65,19 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     in_tiles = d is not None and d.rows is not None
     p = plan(kind, at, choose, None if d is None or d.rows is None else (d.rows, d.lanes))
     column = "" if d is None else stage_operands(s, r, d, at, choose)
-    if d is None:
-        s = _stage_padding(s, r, p, at, choose)
+    apart = _staged_apart(r, p, at) if d is None else ()
+    if d is None and not apart:
+        s = _stage_padding(s, r, None, at, choose)
     target, names = results(s, kind)
     lanes_last(s, r, p.vector, target)
     outer, inner = _tile(s, p, names, r, at, choose)
     dims = (*p.batch, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
     scope = "stack" if in_tiles else "register"
-    if outer:
+    if apart:
+        s.compute_at(target, names[apart[-1]])
+        s = _stage_padding(s, r, names[apart[-1]], at, choose)
+    if outer[len(apart) :]:
         s.compute_at(target, outer[-1], scope=scope)
     else:
         s.set_scope(target, scope)
@@ -76,16 +85,11 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         reduce_in_registers(s, p, target, loops)
         pack_columns(s, p, outer, loops, at, choose)
     else:
-        order, around = accumulate(
-            s,
-            d,
-            target,
-            existing(s, [loops[x] for x in p.rows]),
-            loops[p.vector],
-            [loops[x] for x in p.reduction],
-            [loops[x] for x in p.batch],
-            p.tile.lanes,
-        )
+        rows = existing(s, [loops[x] for x in p.rows])
+        inside = [loops[x] for x in p.reduction]
+        between = [loops[x] for x in p.batch]
+        lanes = p.tile.lanes
+        order, around = accumulate(s, d, target, rows, loops[p.vector], inside, between, lanes)
         multiply(s, d, column, [*outer, *order], around, at)
     if outer:
         out, of = result_of(kind)
@@ -95,33 +99,52 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     register_vectors(s, inner[-1], p.tile.lanes)
     work = math.prod(max(d.extent, 1) for d in r.dims)
     if at.threads(choose, r.name, work >= PARALLEL_WORK):
-        spread(s, outer)
+        spread(s, [names[d] for d in apart] or outer)
     return s
 
 
-def _stage_padding(s: Schedule, r: Computation, p: Plan, at: Context, choose: Choices) -> Schedule:
-    """Copy guarded inputs with their padding, where they are read often enough to pay for it."""
-    if not p.columns:
-        return s
-    guarded = {
-        n.then.buffer
-        for o in r.outputs
-        for n in postorder(o.value)
-        if isinstance(n, Select) and isinstance(n.then, Load) and n.then.buffer.size > 1
-    }
+def _staged_apart(r: Computation, p: Plan, at: Context) -> tuple[Dim, ...]:
+    """The outermost of the batch each of which has its padded input to itself; none if they are too
+    few to share."""
+    reads = _guarded(r)
+    alone = takewhile(lambda d: all(axis_of(a, d) is not None for a in reads), p.batch)
+    found = tuple(alone) if reads else ()
+    enough = math.prod(d.extent for d in found) >= SHARES * at.machine.cores
+    return found if enough else ()
+
+
+def _guarded(r: Computation) -> list[Load]:
+    """A contraction's reads that another value takes the place of where they are outside."""
+    if not is_contraction(r):
+        return []
+    values = (n for o in r.outputs for n in postorder(o.value))
+    reads = (n.then for n in values if isinstance(n, Select))
+    return [a for a in reads if isinstance(a, Load) and a.buffer.size > 1]
+
+
+def _stage_padding(
+    s: Schedule, r: Computation, anchor: str | None, at: Context, choose: Choices
+) -> Schedule:
+    """Copy guarded inputs with their padding, where they are read often enough to pay for it.
+
+    anchor: the loop around each part's copy; None for one of the whole.
+    """
+    guarded = {a.buffer for a in _guarded(r)}
     for buffer in sorted(guarded, key=lambda b: b.name):
         if not choose(f"pad.{buffer.name}", (True, False), True):
             continue
         trial = s.fork()
         try:
-            new = trial.cache_read(buffer.name, None, "global", pad=True)
+            new = trial.cache_read(buffer.name, anchor, "global", pad=True)
         except ScheduleError:
             continue  # a guard on something else than the border: the reads keep it
         s = trial
         loops = existing(s, [f"{new}.r{d}" for d in range(len(buffer.shape))])
         if loops:
             vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
-            if buffer.size >= PARALLEL_WORK:
+            if anchor is not None:
+                place(s, new)
+            elif buffer.size >= PARALLEL_WORK:
                 spread(s, loops[:-1])
     return s
 
@@ -208,6 +231,8 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:
         s.reorder(*order)
+    if p.window is not None:
+        s.unroll(loops[p.window])
     for name in rows:
         s.unroll(starts[name])
         s.unroll(name)

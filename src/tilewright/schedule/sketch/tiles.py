@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tilewright.schedule.sketch.choices import Choices
 
 WAY = 4096  # bytes
+STREAMED = 0.25  # cycles of a vector that a row loads for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +65,49 @@ def candidates(rows: Sequence[int], columns: int, lanes: int, registers: int) ->
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What neighbouring rows share: each reads `taps` vectors, `dilation` apart, `step` further
+    than the row before."""
+
+    taps: int
+    step: int
+    dilation: int
+
+    def distinct(self, rows: int) -> int:
+        """Vectors that so many rows read."""
+        places = {r * self.step + t * self.dilation for r in range(rows) for t in range(self.taps)}
+        return len(places)
+
+
+@dataclass(frozen=True, slots=True)
 class RowData:
     """How the rows of a tile are read.
 
     streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. crossing: cycles per step of the reduction and vector of results, for
-    results that leave the tile transposed.
+    results that leave the tile transposed. window: what streamed rows share, in registers.
     """
 
     streams: bool = False
     resident: int = 1 << 30
     crossing: float = 0.0
+    window: Window | None = None
+
+    def loads(self, rows: Sequence[int], vectors: int) -> float:
+        """Loads of rows of a tile per step of the reduction."""
+        m = math.prod(rows)
+        if not self.streams:
+            return m
+        if self.window is None or rows[-1] == 1:
+            return m * vectors
+        return m // rows[-1] * self.window.distinct(rows[-1]) / self.window.taps * vectors
+
+    def held(self, rows: Sequence[int], vectors: int) -> int:
+        """Registers that hold what rows share."""
+        if self.window is None or rows[-1] == 1:
+            return 0
+        return self.window.distinct(rows[-1]) * vectors
 
 
 def resident_rows(pitch: int, l1: int) -> int:
@@ -115,7 +147,7 @@ def _best(
 def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: RowData) -> float:
     m = math.prod(tile.rows)
     v = tile.vectors
-    if m * v + v + 1 > registers - 1:
+    if m * v + max(v, data.held(tile.rows, v)) + 1 > registers - 1:
         return 0.0
     useful = _useful(columns, tile.width)
     for extent, factor in zip(rows, tile.rows, strict=True):
@@ -124,8 +156,8 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
     # Two multiply-adds issue per cycle, and each takes four, so fewer than eight accumulators wait
     # for one another. A column vector comes from L2, a broadcast from L1 where its row stays there;
     # loads share the cycles with the arithmetic, but not perfectly; the loop costs about a cycle.
-    row = 0.1 if m <= data.resident else 0.5
-    loads = row * (m * v if data.streams else m) + 0.5 * v
+    row = STREAMED if data.streams else 0.1 if m <= data.resident else 0.5
+    loads = row * data.loads(tile.rows, v) + 0.5 * v
     cycles = max(work / 2, 4.0) + loads + 1.0 + data.crossing * work
     return useful * (work / 2) / cycles
 

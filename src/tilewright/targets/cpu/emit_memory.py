@@ -162,6 +162,9 @@ class Memory(Scopes):
                 return self._masked_load(pointer, type, lanes, size, mask)
             if mask is not None:
                 pointer = self.select(self.any(mask), pointer, self.safe())
+            if mask is None and (wide := self._masked_width(buffer, lanes)):
+                part = self._masked_load(pointer, type, wide, size, _first_lanes(lanes, wide))
+                return self.shuffle(part, list(range(lanes)))
             full = vector_type(type, lanes)
             return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
         if mask is None and place.offsets is None and place.stride in (-1, 2, 3, 4):
@@ -173,6 +176,14 @@ class Memory(Scopes):
         args = f"{_aligned(pointers, size)}, {chosen.typed}, {full} zeroinitializer"
         return self.ins(f"call {full} @{name}({args})", type, place.lanes)
 
+    def _masked_width(self, buffer: Buffer, lanes: int) -> int:
+        """Lanes of a whole vector, where one with a mask is better than the parts of a vector of
+        another size; else 0. What lives in registers has no use for masks."""
+        whole = 1 << (lanes - 1).bit_length()
+        size = buffer.dtype.itemsize
+        fits = size >= 4 and lanes > 2 and whole != lanes and self.machine.has("avx512vl")
+        return whole if fits and buffer.scope != "register" else 0
+
     def _masked_load(self, pointer: Value, type: str, lanes: int, size: int, mask: Value) -> Value:
         full = vector_type(type, lanes)
         args = f"{_aligned(pointer, size)}, {mask.typed}, {full} zeroinitializer"
@@ -180,16 +191,29 @@ class Memory(Scopes):
         return self.ins(f"call {full} @{name}({args})", type, lanes)
 
     def _load_strided(self, place: Access, type: str, size: int) -> Value:
-        """All elements from the first lane's to the last lane's, then the lanes picked out."""
-        span = abs(place.stride) * (place.lanes - 1) + 1
+        """All elements from the first lane's to the last lane's in whole vectors, the last of which
+        ends at the last element; the lanes are picked out of one after another."""
+        lanes, step = place.lanes, abs(place.stride)
+        span = step * (lanes - 1) + 1
+        width = min(1 << (lanes - 1).bit_length(), span)
         pointer = place.pointer
         if place.stride < 0:
-            back = (span - 1) * size
-            pointer = self.ins(f"getelementptr i8, {pointer.typed}, i64 {-back}", "ptr")
-        full = vector_type(type, span)
-        wide = self.ins(f"load {full}, {pointer.typed}, align {size}", type, span)
-        picks = [n * abs(place.stride) for n in range(place.lanes)]
-        return self.shuffle(wide, picks if place.stride > 0 else picks[::-1])
+            pointer = self.ins(f"getelementptr i8, {pointer.typed}, i64 {(1 - span) * size}", "ptr")
+        places = [step * n for n in range(lanes)][:: 1 if place.stride > 0 else -1]
+        found: Value | None = None
+        for first in range(0, span, width):
+            start = min(first, span - width)
+            at = self.ins(f"getelementptr i8, {pointer.typed}, i64 {start * size}", "ptr")
+            full = vector_type(type, width)
+            part = self.ins(f"load {full}, {at.typed}, align {size}", type, width)
+            here = [e - start if first <= e < first + width else -1 for e in places]
+            if found is None:
+                found = self.shuffle(part, here + [-1] * (width - lanes))
+            else:
+                picks = [n if h < 0 else width + h for n, h in enumerate(here)]
+                found = self.shuffle(found, picks + [-1] * (width - lanes), part)
+        assert found is not None
+        return found if width == lanes else self.shuffle(found, list(range(lanes)))
 
     def _lane_pointers(self, place: Access, size: int) -> Value:
         offsets = place.offsets
@@ -215,6 +239,10 @@ class Memory(Scopes):
             # Own memory may always be rewritten, and stays promotable to registers.
             old = self._load_raw(place, buffer, None)
             raw, mask = self.select(mask, raw, old), None
+        wide = self._masked_width(buffer, place.lanes) if contiguous and mask is None else 0
+        if wide:
+            lanes = [*range(raw.lanes), *[-1] * (wide - raw.lanes)]
+            raw, mask = self.shuffle(raw, lanes), _first_lanes(raw.lanes, wide)
         if contiguous and mask is None:
             self.line(f"store {raw.typed}, {place.pointer.typed}, align {size}")
         elif contiguous and mask is not None:
@@ -316,6 +344,11 @@ class Memory(Scopes):
         type = memory_type(buffer.dtype)
         self.pointers[buffer] = self.ins(f"alloca [{count} x {type}], align 64", "ptr")
         self.out = here
+
+
+def _first_lanes(lanes: int, whole: int) -> Value:
+    """The mask of the first lanes of a vector."""
+    return int_vector([int(n < lanes) for n in range(whole)], "i1")
 
 
 def _aligned(pointer: Value, size: int) -> str:
