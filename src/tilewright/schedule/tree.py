@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh as fresh
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
@@ -186,16 +187,6 @@ def names(kernel: Kernel) -> set[str]:
         elif isinstance(place.stmt, Alloc):
             found.add(place.stmt.buffer.name)
     return found
-
-
-def fresh(taken: set[str], name: str) -> str:
-    """`name`, or `name_2`, `name_3`, ... where that is taken; the result is taken from now on."""
-    candidate, n = name, 1
-    while candidate in taken:
-        n += 1
-        candidate = f"{name}_{n}"
-    taken.add(candidate)
-    return candidate
 
 
 def put(kernel: Kernel, place: Place, new: Stmt) -> Kernel:

@@ -24,12 +24,11 @@ from typing import Any, Final
 
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
-from tilewright.ir.node import postorder
 from tilewright.lang.te.records import Handle, Line, Split
 from tilewright.lang.te.stage import Stage
-from tilewright.loops.nodes import For
 from tilewright.notation.te.program import Program
 from tilewright.schedule import Schedule
+from tilewright.schedule.tree import find_loop, trips
 
 _MEMORY: Final = ("set_scope", "storage_align", "double_buffer")
 _KINDS: Final = ("parallel", "unroll", "vectorize", "bind", "annotate")
@@ -96,11 +95,6 @@ def _naming(line: Line) -> Iterator[None]:
         raise error.at(str(line)) from None
 
 
-def _trips(s: Schedule, name: str) -> int:
-    found = (n for n in postorder(s.kernel.body) if isinstance(n, For) and n.var.name == name)
-    return next(found).trips or 0
-
-
 def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
     attach = stage.attach
     assert attach is not None and attach.stage is not None and attach.loop is not None
@@ -145,7 +139,7 @@ def _split(s: Schedule, nest: _Nest, r: Split) -> None:
     name = nest.names.pop(r.parent, None)
     if name is None:
         return
-    n = _trips(s, name)
+    n = trips(find_loop(s.kernel, name, "split")[0], "split")
     factor = r.factor if r.factor is not None else -(-n // (r.nparts or 1))
     if factor >= n:
         nest.names[r.inner] = name

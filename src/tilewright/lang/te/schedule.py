@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.errors import InputError, ScheduleError
+from tilewright.base.names import identifier
 from tilewright.lang.te import dataflow
 from tilewright.lang.te.records import Handle, Line
 from tilewright.lang.te.replay import Replayed, replay
@@ -159,7 +160,7 @@ class Schedule:
         given = (*self.inputs, *self.outputs) if params is None else tuple(params)
         outputs = [t for t in given if not isinstance(t.op, Placeholder)]
         label = name or "_".join(t.name for t in outputs)
-        return lower(_identifier(label), ops, given, outputs, sizes)
+        return lower(identifier(label, "main_"), ops, given, outputs, sizes)
 
     def replay(
         self,
@@ -251,8 +252,3 @@ def _line(verb: str, *args: Any) -> Line:
         elif a is not None:
             parts.append(repr(a) if isinstance(a, str) else str(getattr(a, "name", a)))
     return Line(f"s.{verb}({', '.join(parts)})", caller_line())
-
-
-def _identifier(name: str) -> str:
-    word = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-    return word if word[:1].isalpha() else f"main_{word}"

@@ -12,6 +12,7 @@ from numbers import Integral
 from typing import Any, Literal, get_args
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import (
     Fuse,
@@ -26,7 +27,7 @@ from tilewright.lang.te.records import (
 from tilewright.loops.intrinsic import TensorIntrinsic
 from tilewright.loops.nodes import AXES
 from tilewright.loops.scopes import Scope, check_scope
-from tilewright.notation.te.naming import caller_line, fresh
+from tilewright.notation.te.naming import caller_line
 from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
 from tilewright.schedule.primitives.tile import Tail
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from math import prod
 
 from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.loops.nodes import Stmt, Store, Update, loop
 from tilewright.notation.lift.pending import step_of
@@ -66,7 +67,7 @@ class Code:
                 hint="Use another dimension, or MapSeq",
                 where=f"loop on {kind}",
             )
-        v = Var(self.fresh(_LETTERS[min(len(self.kinds), len(_LETTERS) - 1)]), INDEX)
+        v = Var(fresh(self.names, _LETTERS[min(len(self.kinds), len(_LETTERS) - 1)]), INDEX)
         self.bounds[v] = (0, length - 1)
         with self.block(kind) as frame:
             body(v)
@@ -131,7 +132,7 @@ class Code:
         for leaf in found:
             shape = (1, *leaf.shape) if flat else leaf.shape
             small = scope == "stack" and shape == (1,)
-            taken = self.fresh(".".join((name, *map(str, leaf.path))))
+            taken = fresh(self.names, ".".join((name, *map(str, leaf.path))))
             buffers.append(Buffer(taken, shape, leaf.dtype, "register" if small else scope))
         self.frames[-1].allocs += buffers
         return of_buffers(t, buffers, (const(0),) if flat else ())
@@ -151,12 +152,3 @@ class Code:
         """Where a value is whose place nobody says: arrays outside all loops are global."""
         small = all(prod(leaf.shape) == 1 for leaf in leaves(t))
         return "private" if small or self.kinds else "global"
-
-    def fresh(self, name: str) -> str:
-        """A name that is not taken."""
-        candidate, count = name, 1
-        while candidate in self.names:
-            count += 1
-            candidate = f"{name}_{count}"
-        self.names.add(candidate)
-        return candidate

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.names import fresh, identifier
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.reducer import Reducer
 from tilewright.compute.sizes import infer_sizes
@@ -68,7 +68,7 @@ class _Text:
 
     def __init__(self, c: Computation) -> None:
         self.c = c
-        self.taken = set(SCOPE)
+        self.taken = {*SCOPE, *keyword.kwlist}
         _refuse(c)
         self.sizes = _inferred(c)
         self.dims: dict[Node, str] = {d.var: self.fresh(d.var.name) for d in c.dims}
@@ -82,22 +82,16 @@ class _Text:
         }
 
     def fresh(self, name: str) -> str:
-        base = re.sub(r"\W", "_", name)
-        base = base if base.isidentifier() else f"x{base}"
-        found, n = base, 1
-        while found in self.taken or not _usable(found):
-            n += 1
-            found = f"{base}_{n}"
-        self.taken.add(found)
-        return found
+        word = identifier(name)
+        return fresh(self.taken, f"x{word}" if word.startswith("__") else word)
 
     def show(self) -> str:
         c = self.c
         extents = ", ".join(str(d.extent) for d in c.dims)
         operators = ", ".join(_combine(c, d) for d in c.dims)
         operators += "," if len(c.dims) == 1 else ""
-        name = re.sub(r"\W", "_", c.name)
-        named = f', name="{name}"' if name.isidentifier() and name != "mdh" else ""
+        name = identifier(c.name)
+        named = f', name="{name}"' if name != "mdh" else ""
         reads = {b: [a.index for a in c.accesses if a.buffer is b] for b in c.inputs}
         writes = {b: [o.index for o in c.outputs if o.tensor is b] for b in self.results}
         return "\n".join(
@@ -158,10 +152,6 @@ def _seen(c: Computation, loads: set[Node]) -> set[Var]:
             found.add(node)
         stack.extend(node.children())
     return found
-
-
-def _usable(name: str) -> bool:
-    return not keyword.iskeyword(name) and not name.startswith("__")
 
 
 def _inferred(c: Computation) -> dict[Buffer, tuple[int, ...]]:

@@ -8,11 +8,12 @@ from typing import Any
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Expr, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.notation.te.functions import const
-from tilewright.notation.te.naming import assigned, fresh
+from tilewright.notation.te.naming import assigned
 from tilewright.notation.te.nodes import (
     Axis,
     Compute,

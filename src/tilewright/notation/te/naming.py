@@ -87,13 +87,3 @@ def _stored(i: dis.Instruction) -> list[str]:
 def _words(names: list[str]) -> list[str]:
     """The names, if all of them are meant to be seen."""
     return names if all(n.isidentifier() and n[0] != "_" for n in names) else []
-
-
-def fresh(taken: set[str], name: str) -> str:
-    """`name`, or with `_2`, `_3`, ... where that is taken; and takes it."""
-    candidate, n = name, 1
-    while candidate in taken:
-        n += 1
-        candidate = f"{name}_{n}"
-    taken.add(candidate)
-    return candidate

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.names import fresh, identifier
 from tilewright.compute.nodes import PS, PW, Computation
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr import python
 from tilewright.expr.nodes import Buffer, Const, Expr, Load
 from tilewright.ir.node import Node, transform
 from tilewright.notation.te import build, program, reduce
-from tilewright.notation.te.naming import fresh
 from tilewright.notation.te.nodes import Compute, Tensor
 
 _NAMED: Final = {
@@ -116,8 +116,7 @@ class _Words:
 
 
 def _word(name: str, taken: set[str]) -> str:
-    word = re.sub(r"\W", "_", name)
-    word = word if word[:1].isalpha() else f"x{word}"
+    word = identifier(name)
     return word[0].upper() if word in taken else word
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.errors import InputError, VerifyError
+from tilewright.base.names import fresh
 from tilewright.compute.check import check
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.expr.affine import affine, to_expr
@@ -14,7 +15,6 @@ from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, substitute, transform
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, block, loop
-from tilewright.notation.te.naming import fresh
 from tilewright.notation.te.nodes import (
     Axis,
     Compute,

@@ -1,63 +1,4 @@
-"""Lift's intermediate language: typed patterns over nested arrays (Steuwer et al., CGO 2017).
-
-    Type = Scalar(dtype) | Vector(dtype, width) | TupleType(items) | Array(item, length)
-
-    Term = Param(name, type)                      a variable; type None inside a program
-         | Literal(value, dtype)
-         | Apply(fun, args)
-         | Tuple(items)
-         | Fill(value, length) | Iota(length)     n copies of a value; 0, 1, ..., n-1
-
-    Fun  = Lambda(params, body)                   applied at once, it names a value (a let)
-         | Compose(funs)                          first to last: f >> g >> h
-         | UserFun(name, dtypes, body)            a scalar function
-         | Builtin(name)                          a scalar function for every dtype, by name
-         | Map(f) | Reduce(f, init) | PartRed(f, init, count) | Scan(f, init) | Iterate(times, f)
-         | Zip | Unzip | Get(position) | At(index)
-         | Split(size) | Join | Slide(size, step) | Transpose | Concat | Take(size) | Drop(size)
-         | Pad(left, right, boundary) | PadConstant(left, right, value)
-         | Gather(index) | Scatter(index)         index: IndexFun(name, args)
-         | AsVector(width) | AsScalar | Vectorize(width, f)
-         | MapSeq(f) | MapPar(f) | MapVec(f) | MapGlb(f, dim) | MapWrg(f, dim) | MapLcl(f, dim)
-         | MapSeqSlide(f, size, step)
-         | ReduceSeq(f, init) | ReduceSeqUnroll(f, init) | ScanSeq(f, init)
-         | To(space, f)                           the result of f lives in that address space
-         | DeviceOp(name, sizes, meaning)         one instruction of an accelerator
-
-with these types ([t]n is Array(t, n)):
-
-    Map f         [a]n -> [b]n             f: a -> b; so for MapSeq .. MapLcl
-    Reduce f z    [a]n -> [b]1             f: (b, a) -> b, z: b
-    PartRed f z m [a]n -> [b]m             m | n; result i reduces the i-th run of n/m elements
-    Scan f z      [a]n -> [b]n             inclusive: element i is f(.. f(z, x0) .., xi)
-    Iterate k f   a -> f(..f(a)..)         k times
-    Zip           [a]n, [b]n, .. -> [(a, b, ..)]n
-    Unzip         [(a, b, ..)]n -> ([a]n, [b]n, ..)
-    Get i         (a0, a1, ..) -> ai
-    At i          [a]n -> a                i < n
-    Split m       [a]n -> [[a]m]n/m        m | n
-    Join          [[a]m]n -> [a]n*m
-    Slide s t     [a]n -> [[a]s](n-s+t)/t  t | n-s
-    Transpose     [[a]m]n -> [[a]n]m
-    Concat        [a]n, [a]m, .. -> [a]n+m+..
-    Take m        [a]n -> [a]m             m <= n
-    Drop m        [a]n -> [a]n-m           m <= n
-    Pad l r b     [a]n -> [a]l+n+r         b: "clamp" | "mirror" | "wrap"
-    PadConstant   [a]n -> [a]l+n+r         value: a
-    Gather p      [a]n -> [a]n             out[i] = in[p(i)]
-    Scatter p     [a]n -> [a]n             out[p(i)] = in[i]
-    AsVector w    [s]n -> [<s>w]n/w        w | n
-    AsScalar      [<s>w]n -> [s]n*w
-    Vectorize w f <s>w, .. -> <t>w         f: s, .. -> t, a scalar function
-    MapSeqSlide   Map f after Slide s t
-    To sp f, DeviceOp                      as f, as the meaning
-
-A function of n > 1 arguments may be applied to one n-tuple: `Map(add)(Zip(x, y))`. A length is an
-int64 scalar expression (`expr.nodes`) over variables, in the normal form of `lengths.normal`;
-lengths, types and meanings are data of a node, not children. `Map` and its low-level forms are
-`AnyMap`s, reductions `AnyReduce`s, scans `AnyScan`s; functions of one loop body share the field
-`f`. Params have identity: bodies are renamed, never captured.
-"""
+"""Terms, the functions that terms are made with, and how both are built from Python."""
 
 from __future__ import annotations
 
@@ -72,12 +13,6 @@ from tilewright.notation.lift.types import Length, Type
 # Under these names nodes are data of a field, not children of the node.
 ScalarBody: TypeAlias = Expr
 DataType: TypeAlias = Type
-
-BOUNDARIES = ("clamp", "mirror", "wrap")
-SPACES = ("global", "local", "private", "dram", "chip", "output")
-
-
-# -- terms
 
 
 class Part(Node):
@@ -192,7 +127,7 @@ class Iota(Term):
     length: Length
 
 
-# -- functions
+# -- functions of values and scalars
 
 
 class Lambda(Fun):
@@ -224,182 +159,8 @@ class Builtin(ScalarFun):
     name: str
 
 
-class AnyMap(Fun):
-    """Applies `f` to every element."""
-
-    f: Fun
-
-
-class Map(AnyMap): ...
-
-
-class MapSeq(AnyMap): ...
-
-
-class MapPar(AnyMap): ...
-
-
-class MapVec(AnyMap): ...
-
-
-class MapGlb(AnyMap):
-    dim: int
-
-
-class MapWrg(AnyMap):
-    dim: int
-
-
-class MapLcl(AnyMap):
-    dim: int
-
-
-class MapSeqSlide(Fun):
-    """`Map(f)` after `Slide(size, step)`, the window kept in registers that rotate."""
-
-    f: Fun
-    size: Length
-    step: Length
-
-
-class AnyReduce(Fun):
-    """Combines all elements from the left, beginning with `init`; the result has length 1."""
-
-    f: Fun
-    init: Term
-
-
-class Reduce(AnyReduce): ...
-
-
-class ReduceSeq(AnyReduce): ...
-
-
-class ReduceSeqUnroll(AnyReduce): ...
-
-
-class PartRed(Fun):
-    f: Fun
-    init: Term
-    count: Length
-
-
-class AnyScan(Fun):
-    """All prefixes, combined from the left, beginning with `init`; inclusive."""
-
-    f: Fun
-    init: Term
-
-
-class Scan(AnyScan): ...
-
-
-class ScanSeq(AnyScan): ...
-
-
-class Iterate(Fun):
-    times: int
-    f: Fun
-
-
-class Zip(Fun): ...
-
-
-class Unzip(Fun): ...
-
-
 class Get(Fun):
     position: int
-
-
-class At(Fun):
-    index: Length
-
-
-class Split(Fun):
-    size: Length
-
-
-class Join(Fun): ...
-
-
-class Slide(Fun):
-    size: Length
-    step: Length
-
-
-class Transpose(Fun): ...
-
-
-class Concat(Fun): ...
-
-
-class Take(Fun):
-    size: Length
-
-
-class Drop(Fun):
-    size: Length
-
-
-class Pad(Fun):
-    left: Length
-    right: Length
-    boundary: str
-
-
-class PadConstant(Fun):
-    left: Length
-    right: Length
-    value: Term
-
-
-class IndexFun(Node):
-    """A permutation of 0..n-1 by name: a row of `indices.INDEX_FUNCTIONS`."""
-
-    name: str
-    args: tuple[Length, ...]
-
-
-Permutation: TypeAlias = IndexFun
-
-
-class Gather(Fun):
-    index: Permutation
-
-
-class Scatter(Fun):
-    index: Permutation
-
-
-class AsVector(Fun):
-    width: int
-
-
-class AsScalar(Fun): ...
-
-
-class Vectorize(Fun):
-    width: int
-    f: Fun
-
-
-class To(Fun):
-    """`f`, its result in the address space `space`, one of SPACES."""
-
-    space: str
-    f: Fun
-
-
-Meaning: TypeAlias = Fun
-
-
-class DeviceOp(Fun):
-    """One instruction: `name` says it with its size (`MVMul128`), `meaning` what it computes."""
-
-    name: str
-    sizes: tuple[int, ...]
-    meaning: Meaning
 
 
 # -- building
