@@ -22,12 +22,12 @@ from tilewright.targets.vta.stages import Stage
 
 LD, EX, ST = Stage.LOAD, Stage.COMPUTE, Stage.STORE
 SHIFT = 7
-Step = Callable[[int, tuple, tuple], None]
+Step = Callable[[int, tuple, tuple], None]  # of a thread, for a block, one step of its sums
 
 
 @dataclass
 class Layer:
-    """What is done for a block by thread t: see `pipeline`."""
+    """A layer that is recorded: where its result will be, and how much work it is."""
 
     commands: Commands
     out: Buffer

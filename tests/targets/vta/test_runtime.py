@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,15 @@ def test_virtual_threads_hide_the_latency():
     waits = [found[n].modules[EX].stalls["l2g"] / found[n].cycles for n in (1, 2)]
     assert waits[0] > 0.15
     assert waits[1] < 0.02
+
+
+def test_a_layer_takes_a_moment():
+    """Fifty million multiply-accumulates a second, however busy this machine is."""
+    s = Convolution(14, 256, 256, kernel=3, stride=1, rows=14, channels=4)
+    layer = layers.convolution(s, *operands_of(s), threads=2)
+    start = time.monotonic()
+    layer.commands.synchronize(FunctionalSimulator())
+    assert layer.macs / (time.monotonic() - start) > 50e6
 
 
 def test_the_steady_state_has_no_instruction_but_the_layer_s():

@@ -115,15 +115,15 @@ def test_what_holds_of_every_program(case):
     config = VTAConfig()
     found = TimingSimulator(config).run(stream, bytearray(dram))
     program = decode_stream(stream)
-    assert sorted(s.index for s in found.timeline) == list(range(len(program)))
+    assert sorted(s.index for s in found.spans) == list(range(len(program)))
     for stage, module in found.modules.items():
-        spans = sorted((s for s in found.timeline if s.stage is stage), key=lambda s: s.index)
+        spans = sorted((s for s in found.spans if s.stage is stage), key=lambda s: s.index)
         for one, next_ in pairwise(spans):
             assert one.end + next_.waited == next_.start
         assert all(s.start + sum(s.parts.values()) == s.end for s in spans)
         assert all(min(s.parts.values()) >= 0 for s in spans)
         assert module.busy + sum(module.stalls.values()) == found.cycles
-    spans = {s.index: s for s in found.timeline}
+    spans = {s.index: s for s in found.spans}
     for queue in ("l2g", "g2l", "g2s", "s2g"):
         given_ = [spans[n].end for n, i in enumerate(program) if queue in pushes(i)]
         taken = [spans[n].start for n, i in enumerate(program) if queue in pops(i)]
@@ -134,7 +134,7 @@ def test_what_holds_of_every_program(case):
 
 def test_the_timeline_as_a_chrome_trace():
     found = timed(CYCLES["one after another"][0])
-    events = json.loads(json.dumps(found.chrome_trace()))["traceEvents"]
+    events = json.loads(json.dumps(found.timeline))["traceEvents"]
     names = {e["args"]["name"] for e in events if e["ph"] == "M"}
     assert names == {"VTA", "load", "compute", "store"}
     spans = [(e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]

@@ -91,7 +91,7 @@ def load(i: Load, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     tile = to.shape[1:]
     rows = np.zeros((i.y_pad_0 + i.y_size + i.y_pad_1, i.row, *tile), to.dtype)
     if i.y_size:
-        raw = elements(dram, element)[addresses(i)]
+        raw = _elements(dram, element)[addresses(i)]
         values = raw.view(_DRAM_TYPE[i.memory_type]).reshape(i.y_size, i.x_size, *tile)
         here = rows[i.y_pad_0 : i.y_pad_0 + i.y_size, i.x_pad_0 : i.x_pad_0 + i.x_size]
         here[...] = values.swapaxes(2, 3) if i.memory_type == Memory.WGT else values
@@ -105,7 +105,7 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     element = config.spaces[Memory.OUT].dram_bytes
     tiles = sram.acc[i.sram_base : i.sram_base + i.elements].astype(np.uint8)
     rows = tiles.reshape(i.y_size, i.x_size, element)
-    to = elements(dram, element)
+    to = _elements(dram, element)
     if i.x_stride >= i.x_size or i.y_size == 1:
         to[addresses(i)] = rows
         return
@@ -114,7 +114,7 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
         to[at : at + i.x_size] = row
 
 
-def elements(dram: NDArray[T], size: int) -> NDArray[T]:
+def _elements(dram: NDArray[T], size: int) -> NDArray[T]:
     """An array with an entry for each byte of DRAM as [elements of `size` bytes, size]."""
     whole = len(dram) // size
     return dram[: whole * size].reshape(whole, size)

@@ -20,7 +20,7 @@ from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Load, Micro, Transfer
 from tilewright.targets.vta.nest import Index, steps
 from tilewright.targets.vta.program import Program
-from tilewright.targets.vta.sram import Sram, addresses, elements
+from tilewright.targets.vta.sram import Sram, addresses
 from tilewright.targets.vta.stages import QUEUES, Stage
 
 Clock = dict[Stage, int]
@@ -46,7 +46,10 @@ class Watcher:
         self.tokens: dict[str, deque[Clock]] = {q: deque() for q in QUEUES}
         self.executed: dict[Stage, list[int]] = {s: [] for s in Stage}
         spaces = config.spaces
-        sizes = {name: spaces[Memory(m)].depth for m, name in _CHIP.items()} | {_DRAM: dram}
+        # DRAM is followed in pieces of the smallest element, which divides the others.
+        self.piece = min(space.dram_bytes for space in spaces.values())
+        sizes = {name: spaces[Memory(m)].depth for m, name in _CHIP.items()}
+        sizes[_DRAM] = dram // self.piece
         # The number, in its stage, of the last instruction that accessed each element; 0: none.
         self.last = {
             (name, s, kind): np.zeros(size, np.int32)
@@ -80,9 +83,9 @@ class Watcher:
         size = self.config.spaces[Memory(i.memory_type)].dram_bytes
         loads = isinstance(i, Load)
         if i.y_size:
-            whole = np.arange(len(self.last[_DRAM, Stage.LOAD, _READ]))
-            places = elements(whole, size)[addresses(i)].reshape(-1)
-            self._access(_DRAM, places, _READ if loads else _WRITE)
+            pieces = size // self.piece
+            places = addresses(i)[..., None] * pieces + np.arange(pieces)
+            self._access(_DRAM, places.reshape(-1), _READ if loads else _WRITE)
         self._access(_CHIP[i.memory_type], chip, _WRITE if loads else _READ)
 
     def micro(self, i: Micro, used: tuple[Index, ...], sram: Sram) -> None:
@@ -111,7 +114,7 @@ class Watcher:
                 other = self.executed[s][last[late[0]] - 1]
                 raise VTAError(
                     f"no token orders it after {self.program.where(other)}, which {before} "
-                    f"{_place(memory, at[late[0]])} too",
+                    f"{self._place(memory, at[late[0]])} too",
                     code="TW-VTA-RACE",
                 )
         self.last[memory, self.stage, kind][at] = clock[self.stage]
@@ -128,7 +131,7 @@ class Watcher:
         missing = np.flatnonzero(written == 0)
         if len(missing):
             raise VTAError(
-                f"{_place(memory, at[missing[0]])} is read, and nothing has written it",
+                f"{self._place(memory, at[missing[0]])} is read, and nothing has written it",
                 code="TW-VTA-UNWRITTEN",
             )
 
@@ -141,6 +144,7 @@ class Watcher:
                     code="TW-VTA-RACE",
                 )
 
-
-def _place(memory: str, at: int) -> str:
-    return f"byte {at:#x} of DRAM" if memory == _DRAM else f"element {at} of {memory.upper()}"
+    def _place(self, memory: str, at: int) -> str:
+        if memory == _DRAM:
+            return f"byte {at * self.piece:#x} of DRAM"
+        return f"element {at} of {memory.upper()}"

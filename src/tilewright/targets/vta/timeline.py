@@ -57,7 +57,7 @@ class Timing:
 
     counters: Counters
     cycles: int
-    timeline: Sequence[Span]
+    spans: Sequence[Span]
     macs: int
     macs_per_cycle: int
     instructions: Sequence[Instruction]
@@ -76,7 +76,7 @@ class Timing:
         parts: dict[str, int] = {}
         stalls: dict[str, int] = {}
         last = 0
-        for span in (s for s in self.timeline if s.stage is stage):
+        for span in (s for s in self.spans if s.stage is stage):
             for name, cycles in span.parts.items():
                 parts[name] = parts.get(name, 0) + cycles
             if span.waited_for:
@@ -96,8 +96,9 @@ class Timing:
             lines.append(f"{'':<15} idle: {idle or '-'}")
         return "\n".join(lines)
 
-    def chrome_trace(self) -> dict[str, Any]:
-        """The timeline for chrome://tracing and Perfetto, ready for JSON; a cycle is 1 us there."""
+    @property
+    def timeline(self) -> dict[str, Any]:
+        """The spans and stalls as a Chrome trace, ready for JSON; a cycle is 1 us there."""
         return {"traceEvents": list(self._events()), "displayTimeUnit": "ns"}
 
     def _events(self) -> Iterator[dict[str, Any]]:
@@ -106,7 +107,7 @@ class Timing:
         for stage, tid in threads.items():
             name = {"name": stage.name.lower()}
             yield {"ph": "M", "pid": 0, "tid": tid, "name": "thread_name", "args": name}
-        for span in self.timeline:
+        for span in self.spans:
             common = {"ph": "X", "pid": 0, "tid": threads[span.stage]}
             if span.waited_for:
                 waiting = {"name": f"wait {span.waited_for}", "cat": "stall", "dur": span.waited}

@@ -83,7 +83,7 @@ class TimingSimulator:
         return Timing(
             counters=counters,
             cycles=clock.now,
-            timeline=tuple(sorted(clock.spans, key=lambda s: (s.start, s.index))),
+            spans=tuple(sorted(clock.spans, key=lambda s: (s.start, s.index))),
             macs=macs,
             macs_per_cycle=self.config.BATCH * self.config.BLOCK**2,
             instructions=program.instructions,
