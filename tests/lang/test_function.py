@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.driver.compile import compile
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
@@ -69,3 +70,61 @@ def test_source() -> None:
 def test_unknown_target() -> None:
     with pytest.raises(UnsupportedError, match="unknown target 'abacus'"):
         Function(_kernel(), "abacus")
+
+
+class _Labelled(np.ndarray):
+    """A subclass, which is no plain array."""
+
+
+def _locked() -> np.ndarray:
+    a = np.zeros((4, 6), np.float32)
+    a.flags.writeable = False
+    return a
+
+
+_ODD = {
+    "strided": lambda: np.zeros((4, 12), np.float32)[:, ::2],
+    "transposed": lambda: np.zeros((6, 4), np.float32).T,
+    "locked": _locked,
+    "unaligned": lambda: np.zeros(97, np.uint8)[1:].view(np.float32).reshape(4, 6),
+    "subclass": lambda: np.zeros((4, 6), np.float32).view(_Labelled),
+    "list": lambda: [[0.0] * 6] * 4,
+}
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("name", _ODD)
+def test_the_quick_way_leaves_odd_arrays_alone(name: str, place: int) -> None:
+    quick = compile(_kernel()).in_place
+    assert quick is not None
+    arrays = [np.ones((4, 6), np.float32), *(np.zeros((4, 6), np.float32) for _ in range(2))]
+    assert quick(tuple(arrays))
+    arrays = [np.ones((4, 6), np.float32), *(np.zeros((4, 6), np.float32) for _ in range(2))]
+    arrays[place] = _ODD[name]()
+    assert not quick(tuple(arrays))
+    assert not any(np.asarray(a).any() for n, a in enumerate(arrays) if n not in (0, place))
+    assert not quick((*arrays, arrays[0])) and not quick(tuple(arrays[:2]))
+
+
+def test_the_quick_way_takes_arrays_that_moved() -> None:
+    """An array may be given other memory between calls, and another one its place."""
+    function = Function(_kernel())
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    y, z = np.zeros_like(x), np.zeros_like(x)
+    for n in range(600):
+        function(x, y, z)
+        assert (y == x + x).all() and (z == x * x).all()
+        if n % 3:
+            y = np.full((4, 6), np.float32(n))
+        else:
+            y.resize((400, 600), refcheck=False)
+            y.resize((4, 6), refcheck=False)
+
+
+def test_the_quick_way_sees_shared_memory() -> None:
+    x = np.arange(48, dtype=np.float32)
+    quick = compile(_kernel()).in_place
+    assert quick is not None
+    whole = x[:24].reshape(4, 6)
+    assert not quick((whole, x[12:36].reshape(4, 6), np.zeros((4, 6), np.float32)))
+    assert quick((whole, x[24:].reshape(4, 6), np.zeros((4, 6), np.float32)))

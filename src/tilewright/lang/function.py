@@ -12,6 +12,7 @@ from tilewright.driver.compile import compile
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_buffer
+from tilewright.runtime.executable import Executable
 from tilewright.targets import registry
 
 Run = Callable[[tuple[Any, ...]], object]
@@ -29,17 +30,21 @@ class Function:
     def __init__(self, kernel: Kernel, target: str = "cpu", threads: int | None = None) -> None:
         self.kernel: Final = kernel
         self.target: Final = target
-        make: Callable[[Kernel], Run]
+        self._quick: Callable[[tuple[Any, ...]], bool] | None = None
+        self._run: Run
         if target == "interp":
-            make = _interpreted
+            self._run = _interpreted(kernel)
         elif target in registry.simulators():
-            make = registry.simulator(target).load
+            self._run = registry.simulator(target).load(kernel)
         else:
-            make = _native(target, threads)
-        self._run: Final = make(kernel)
+            executable = compile(kernel, target=target, threads=threads)
+            assert isinstance(executable, Executable)  # a kernel has no dynamic sizes
+            self._quick, self._run = executable.in_place, _general(kernel, executable)
 
     def __call__(self, *arrays: Any) -> None:
         """Run on one array per parameter. Raises InputError for a wrong number, shape or dtype."""
+        if self._quick is not None and self._quick(arrays):
+            return
         kernel = self.kernel
         if len(arrays) != len(kernel.params):
             expected = ", ".join(map(show_buffer, kernel.params))
@@ -62,15 +67,13 @@ class Function:
         return f"Function({self.kernel.name}, {self.target})"
 
 
-def _native(target: str, threads: int | None) -> Callable[[Kernel], Run]:
-    def make(kernel: Kernel) -> Run:
-        executable = compile(kernel, target=target, threads=threads)
-        count = len(kernel.inputs)
-        if len(kernel.outputs) == 1:
-            return lambda arrays: executable(*arrays[:count], out=arrays[count])
-        return lambda arrays: executable(*arrays[:count], out=arrays[count:])
+def _general(kernel: Kernel, executable: Executable) -> Run:
+    count, one = len(kernel.inputs), len(kernel.outputs) == 1
 
-    return make
+    def run(arrays: tuple[Any, ...]) -> object:
+        return executable(*arrays[:count], out=arrays[count] if one else arrays[count:])
+
+    return run
 
 
 def _interpreted(kernel: Kernel) -> Run:

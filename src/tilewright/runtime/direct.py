@@ -1,59 +1,69 @@
-"""The shortest way through a model of one native call: no object is made that is not returned."""
+"""The shortest ways through a model of one native call: no object is made that is not returned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import addressof
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import from_buffer
-from tilewright.runtime.call import Frame, Plan
-
-# NumPy's flag bits that native code and the way its address is taken rely on.
-_PLAIN: Final = 0x1 | 0x100 | 0x400  # C-contiguous, aligned, writable
+from tilewright.runtime.call import Frame, Plan, ValueSpec
+from tilewright.runtime.peek import PLAIN, views
 
 Direct = Callable[[tuple[Any, ...], Any], Any]
+InPlace = Callable[[tuple[Any, ...]], bool]
 
 
-def shortest(plan: Plan, frames: list[Frame]) -> Direct | None:
+class _Single(NamedTuple):
+    """The native call of a plan, with what its inputs and outputs have to be."""
+
+    invoke: Callable[[int, int], None]
+    number: int
+    inputs: list[ValueSpec]
+    outputs: list[ValueSpec]
+
+
+def _single(plan: Plan) -> _Single | None:
+    found = plan.single()
+    if found is None or views is None:
+        return None
+    step, inputs, outputs = found
+    if any(dtype.isbuiltin != 1 for _, dtype, _, _ in (*inputs, *outputs)):
+        return None  # arrays of types that are not NumPy's own are no buffers
+    return _Single(step.function, step.number, inputs, outputs)
+
+
+def shortest(
+    plan: Plan, frames: list[Frame], filled: Callable[[], InPlace | None]
+) -> Direct | None:
     """A function of (args, out) for the plan, or None if the model is not one plain native call.
 
+    filled: gives `in_place` of the same, for calls with outputs.
     The function returns None, with nothing done, if some argument is not a plain array of the
     expected type: the general way then converts it or says what is wrong.
     """
-    found = plan.single()
-    if found is None:
+    single, found = _single(plan), views
+    if single is None or found is None:
         return None
-    step, in_specs, out_specs = found
-    if any(dtype.isbuiltin != 1 for _, dtype, _, _ in (*in_specs, *out_specs)):
-        return None  # arrays of types that are not NumPy's own are no buffers
-    function, pool, workers = step.function, plan.pool, plan.threads - 1
-    count, one, number = len(in_specs), len(out_specs) == 1, step.number
+    invoke, number, in_specs, out_specs = single
+    pool, workers, status = plan.pool, plan.threads - 1, abi.CTX_STATUS
+    count, one = len(in_specs), len(out_specs) == 1
     ndarray, empty, byte = np.ndarray, np.empty, np.dtype(np.uint8)
-    last = abi.ALIGNMENT - 1
-
-    def place_targets(table: Any, out: Any) -> bool:
-        targets = (out,) if one else out
-        if type(targets) not in (tuple, list) or len(targets) != len(out_specs):
-            return False
-        for (position, dtype, shape, size), a in zip(out_specs, targets):
-            if type(a) is not ndarray or a.dtype is not dtype or a.shape != shape or not size:
-                return False
-            if a.flags.num & _PLAIN != _PLAIN:
-                return False
-            start = addressof(from_buffer(a))
-            for other, _, _, length in in_specs:
-                if start < table[other] + length and table[other] < start + size:
-                    return False
-            table[position] = start
-        return True
+    plain: Final = PLAIN
+    last: Final = abi.ALIGNMENT - 1
 
     def call(args: tuple[Any, ...], out: Any) -> Any:
         if len(args) != count:
             return None
+        if out is not None:
+            targets = (out,) if one else out
+            fill = filled() if type(targets) in (tuple, list) else None
+            if fill is None or not fill((*args, *targets)):
+                return None
+            return out if one else tuple(out)
         try:
             frame = frames.pop()
         except IndexError:
@@ -63,29 +73,112 @@ def shortest(plan: Plan, frames: list[Frame]) -> Direct | None:
             for (position, dtype, shape, _), a in zip(in_specs, args):
                 if type(a) is not ndarray or a.dtype is not dtype or a.shape != shape:
                     return None
-                if a.flags.num & _PLAIN != _PLAIN:
+                data, flags = found[id(a)]
+                if flags.value & plain != plain:
                     return None
-                table[position] = addressof(from_buffer(a))
-            if out is None:
-                outputs = []
-                for position, dtype, shape, size in out_specs:
-                    raw = empty(size + last, byte)
-                    start = addressof(from_buffer(raw))
-                    shift = -start & last
-                    table[position] = start + shift
-                    outputs.append(ndarray(shape, dtype, raw, shift))
-                result = outputs[0] if one else tuple(outputs)
-            elif place_targets(table, out):
-                result = out if one else tuple(out)
-            else:
-                return None
+                table[position] = data.value
+            outputs = []
+            for position, dtype, shape, size in out_specs:
+                raw = empty(size + last, byte)
+                start = addressof(from_buffer(raw))
+                shift = -start & last
+                table[position] = start + shift
+                outputs.append(ndarray(shape, dtype, raw, shift))
             if pool is not None and pool.workers < workers:
                 pool.ensure(workers + 1)
-            function(frame.context_address, frame.table_addresses[number])
-            if frame.context[abi.CTX_STATUS]:
+            invoke(frame.context_address, frame.table_addresses[number])
+            if frame.context[status]:
                 frame.fail()
-            return result
+            return outputs[0] if one else tuple(outputs)
         finally:
             frames.append(frame)
 
     return call
+
+
+def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
+    """A function of (inputs..., outputs...), or None if the model is not one plain native call.
+
+    It computes into the outputs and returns True; or False, with nothing done, if some array is no
+    plain one of the expected type, or an output shares memory with an input.
+    """
+    single = _single(plan)
+    if single is None or not all(size for *_, size in single.outputs):
+        return None
+    specs = [*single.inputs, *single.outputs]
+    first, total = len(single.inputs), len(specs)
+    if not 0 < total <= _WRITTEN_OUT:
+        return None
+    scope: dict[str, Any] = {
+        "ndarray": np.ndarray,
+        "views": views,
+        "plan": plan,
+        "frames": frames,
+        "Frame": Frame,
+        "invoke": single.invoke,
+        "ready": _ready(plan),
+    }
+    for n, (_, dtype, shape, _) in enumerate(specs):
+        scope |= {f"dtype{n}": dtype, f"shape{n}": shape}
+    checks = [_CHECK.format(n=n, plain=PLAIN) for n in range(total)]
+    checks += [
+        _APART.format(i=i, length=specs[i][3], o=o, size=specs[o][3])
+        for i in range(first)
+        for o in range(first, total)
+    ]
+    stores = [f"        table[{spec[0]}] = s{n}\n" for n, spec in enumerate(specs)]
+    names = "".join(f"a{n}, " for n in range(total))
+    source = _CALL.format(
+        names=names,
+        checks="".join(checks),
+        stores="".join(stores),
+        number=single.number,
+        status=abi.CTX_STATUS,
+    )
+    exec(compile(source, f"<in place, {total} arrays>", "exec"), scope)
+    made: InPlace = scope["call"]
+    return made
+
+
+def _ready(plan: Plan) -> Callable[[], None] | None:
+    """What must be done before a call: worker threads, which a fork may have taken away."""
+    return plan.prepare if plan.pool is not None else None
+
+
+# The function is written out for its arrays: half of a loop's time would go into the loop.
+_WRITTEN_OUT: Final = 32
+_CHECK: Final = """\
+    if type(a{n}) is not ndarray or a{n}.dtype is not dtype{n} or a{n}.shape != shape{n}:
+        return False
+    data, flags = views[id(a{n})]
+    if flags.value & {plain} != {plain}:
+        return False
+    s{n} = data.value
+"""
+_APART: Final = """\
+    if s{o} < s{i} + {length} and s{i} < s{o} + {size}:
+        return False
+"""
+_CALL: Final = """\
+def call(arrays):
+    try:
+        {names} = arrays
+    except ValueError:
+        return False
+{checks}
+    try:
+        frame = frames.pop()
+    except IndexError:
+        frame = Frame(plan)
+    try:
+        table = frame.tables[{number}]
+{stores}
+        if ready is not None:
+            ready()
+        invoke(frame.context_address, frame.table_addresses[{number}])
+        if frame.context[{status}]:
+            frame.fail()
+        return True
+    finally:
+        frames.append(frame)
+"""

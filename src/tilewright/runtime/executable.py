@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from ctypes import CFUNCTYPE, c_void_p
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.runtime import abi, inputs, machine, outputs
 from tilewright.runtime.call import Frame, Plan, run
-from tilewright.runtime.direct import shortest
+from tilewright.runtime.direct import InPlace, in_place, shortest
 from tilewright.runtime.loader import link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
 from tilewright.runtime.pool import Pool, shared
@@ -50,7 +51,7 @@ class Executable:
         self._plan: Final = Plan(model, functions, self._pool, self.threads)
         self._frames: Final[list[Frame]] = []
         self._by_name: Final = {t.name: n for n, t in enumerate(model.inputs)}
-        self._direct: Final = shortest(self._plan, self._frames)
+        self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -61,6 +62,11 @@ class Executable:
     def outputs(self) -> tuple[Tensor, ...]:
         """Name, dtype and shape of each output, in order."""
         return self.model.outputs
+
+    @cached_property
+    def in_place(self) -> InPlace | None:
+        """The quickest call on (inputs..., outputs...); see `runtime.direct.in_place`."""
+        return in_place(self._plan, self._frames)
 
     @property
     def peak_bytes(self) -> int:
