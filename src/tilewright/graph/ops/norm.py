@@ -348,9 +348,12 @@ def exponentials(name: str, x: Buffer, axes: Sequence[int], dtype: DType) -> Exp
 def _softmax(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     x, out = inputs[0], outputs[0]
     e = exponentials(op.name, x, _softmax_axes(op, len(x.shape)), wide_dtype(x.dtype))
+    # One division per sum, not per term: the sum is between 1 and the number of terms.
+    factor = Buffer(f"{op.name}_factor", e.total.shape, e.total.dtype)
     return [
         *e.steps,
-        map_(op.name, out, lambda *i: cast(e.terms[i] / element(e.total, i), out.dtype)),
+        map_(factor.name, factor, lambda *i: 1.0 / e.total[i]),
+        map_(op.name, out, lambda *i: cast(e.terms[i] * element(factor, i), out.dtype)),
     ]
 
 
