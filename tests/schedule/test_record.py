@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For, Kernel, loop
 from tilewright.loops.printer import show_kernel
-from tilewright.schedule import Schedule, Trace, tree
+from tilewright.schedule import Schedule, Trace, edit, tree
 from tilewright.schedule.equal import check_equal
 
 f32, i32 = dtypes.float32, dtypes.int32
@@ -124,7 +124,7 @@ def _halved(kernel: Kernel):
     place = next(
         p for p in tree.walk(kernel.body) if isinstance(p.stmt, For) and p.stmt.var.name == "mm.k.o"
     )
-    return tree.put(kernel, place, loop(place.stmt.var, 1, place.stmt.body)).body
+    return edit.put(kernel, place, loop(place.stmt.var, 1, place.stmt.body)).body
 
 
 def test_a_trace_replays_on_another_size():

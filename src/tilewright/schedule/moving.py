@@ -10,7 +10,7 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import show_pair
 from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import Span
@@ -115,10 +115,10 @@ def with_parts(
             kept += first
         if s is home.child:
             below = tree.Place(within.stmt, within.above[1:])
-            s = inner if s is place.stmt else tree.put(Kernel("", (), (), s), below, inner).body
+            s = inner if s is place.stmt else edit.put(Kernel("", (), (), s), below, inner).body
         if s not in home.made:
             kept.append(s)
-    return tree.put(kernel, home.place, block(*kept))
+    return edit.put(kernel, home.place, block(*kept))
 
 
 def row_loop(

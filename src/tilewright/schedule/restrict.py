@@ -9,7 +9,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import evidence, show_pair
 from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import Region, inside
@@ -31,11 +31,11 @@ def sliced(
     nest: Stmt,
     slices: Mapping[Var, Slice],
     env: tree.Env,
-    moves: Mapping[Buffer, tree.Move] | None = None,
+    moves: Mapping[Buffer, edit.Move] | None = None,
 ) -> Stmt:
     """A nest with loops over slices, under a guard where bounds leave one open.
 
-    moves: as tree.rewrite.
+    moves: as edit.rewrite.
     """
     values: dict[Any, Any] = {v: part.at(v) for v, part in slices.items()}
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
@@ -44,7 +44,7 @@ def sliced(
     for v, part in slices.items():
         guard = None if part.limit is None else inside(values[v], part.limit, env)
         fors[v] = _shrunk(part.size, guard)
-    result: Stmt = tree.rewrite(nest, env, values, moves, fors)
+    result: Stmt = edit.rewrite(nest, env, values, moves, fors)
     return result
 
 
@@ -54,13 +54,13 @@ def restrict(
     boxes: Mapping[Buffer, Region],
     verb: str,
     updates: bool = False,
-    moves: Mapping[Buffer, tree.Move] | None = None,
+    moves: Mapping[Buffer, edit.Move] | None = None,
 ) -> tuple[Stmt, dict[Var, Expr]]:
     """A nest running only the iterations that access `boxes`; what it puts for loop variables.
 
     In each dimension of a buffer that its box does not fill, one loop of the nest is the index: it
     runs over the box instead, under a guard where the box may leave the loop's range. updates:
-    iterations of that loop may meet as steps of one commutative reduction. moves: as tree.rewrite.
+    iterations of that loop may meet as steps of one commutative reduction. moves: as edit.rewrite.
     Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
     """
     env = tree.environment(kernel.body)

@@ -10,7 +10,7 @@ from tilewright.expr.bounds import Env
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block, loop
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.region import inside
 
 
@@ -36,7 +36,7 @@ class Part:
         """`kernel` with another statement in the place of the part."""
         stop = len(self._stmts) if self.stop is None else self.stop
         whole = block(*self._stmts[: self.start], new, *self._stmts[stop:])
-        return tree.put(kernel, self.place, whole)
+        return edit.put(kernel, self.place, whole)
 
 
 def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
@@ -57,9 +57,9 @@ def rebuffered(
     """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
     alloc = place.stmt
     assert isinstance(alloc, Alloc)
-    moves: dict[Buffer, tree.Move] = {alloc.buffer: lambda index: (new, move(index))}
-    body = tree.rewrite(alloc, tree.environment(kernel.body), moves=moves)
-    return tree.put(kernel, place, tree.with_allocs(body, {alloc.buffer: new}))
+    moves: dict[Buffer, edit.Move] = {alloc.buffer: lambda index: (new, move(index))}
+    body = edit.rewrite(alloc, tree.environment(kernel.body), moves=moves)
+    return edit.put(kernel, place, edit.with_allocs(body, {alloc.buffer: new}))
 
 
 def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb: str) -> Part:

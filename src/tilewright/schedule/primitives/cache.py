@@ -12,7 +12,7 @@ from tilewright.expr.nodes import And, Buffer, Const, Expr, Le, Load, Lt, Select
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.region import Region, region, uncovered
 from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
@@ -70,12 +70,12 @@ def cache_write(
     body = part.body
     taken = tree.names(kernel)
     new = Buffer(tree.fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
-    inner = tree.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
+    inner = edit.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
     uses = sum(a.buffer is old for a in tree.accesses(kernel.body))
     private = alloc is not None and uses == sum(a.buffer is old for a in tree.accesses(body))
     if private and uncovered(body, old, env) is None:
         result = part.put(kernel, Alloc(new, inner))
-        result = result.with_body(tree.without_alloc(result.body, old))
+        result = result.with_body(edit.without_alloc(result.body, old))
     else:
         parts = [inner, _copy(old, new, box, f"{new.name}.w", taken, env, back=True)]
         if uncovered(body, old, env, writes_too=True) is not None:
@@ -161,7 +161,7 @@ def cache_read(
             value = Select(condition, value, outside)
         return Store(new, local, value)
 
-    inner = tree.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
+    inner = edit.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
     copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 

@@ -9,7 +9,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.place import producers
 from tilewright.schedule.staging import intermediate
 from tilewright.schedule.table import primitive
@@ -40,35 +40,35 @@ def duplicate(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, 
     copies = {
         b: Buffer(tree.fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope) for b in group
     }
-    moves: dict[Buffer, tree.Move] = {b: _to(c) for b, c in copies.items()}
+    moves: dict[Buffer, edit.Move] = {b: _to(c) for b, c in copies.items()}
     env = tree.environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
-    fors: dict[Any, Any] = {f.var: lambda new: tree.rewrite(new, env, moves=moves)}
+    fors: dict[Any, Any] = {f.var: lambda new: edit.rewrite(new, env, moves=moves)}
     assert isinstance(home.stmt, Block)
     parts: list[Stmt] = []
     for s in home.stmt.stmts:
-        parts.append(tree.rewrite(s, env, fors=fors))
+        parts.append(edit.rewrite(s, env, fors=fors))
         if s in made:
             parts.append(again[made.index(s)])
-    result = tree.put(kernel, home, block(*parts))
+    result = edit.put(kernel, home, block(*parts))
     for b, copy in copies.items():
         _, outer = tree.find_buffer(result, b.name, "duplicate")
         assert outer is not None and isinstance(outer.stmt, Alloc)
-        result = tree.put(result, outer, Alloc(b, Alloc(copy, outer.stmt.body)))
+        result = edit.put(result, outer, Alloc(b, Alloc(copy, outer.stmt.body)))
     return result, (*(c.name for c in copies.values()), *loops)
 
 
-def _to(buffer: Buffer) -> tree.Move:
+def _to(buffer: Buffer) -> edit.Move:
     return lambda index: (buffer, index)
 
 
 def _copied(
-    made: Sequence[Stmt], moves: dict[Buffer, tree.Move], taken: set[str], env: tree.Env
+    made: Sequence[Stmt], moves: dict[Buffer, edit.Move], taken: set[str], env: tree.Env
 ) -> tuple[list[Stmt], list[str]]:
     again, loops = [], []
     for s in made:
-        copy, table = tree.renamed(s, taken, ".copy")
-        again.append(tree.rewrite(copy, env, moves=moves))
+        copy, table = edit.renamed(s, taken, ".copy")
+        again.append(edit.rewrite(copy, env, moves=moves))
         loops += [table[f.var.name] for f in tree.loops_of(s)]
     return again, loops
 

@@ -9,7 +9,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, evidence, refuse, show_pair
 from tilewright.schedule.meeting import meeting
 from tilewright.schedule.table import primitive
@@ -73,9 +73,9 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
             raise _apart("fission", found, because(verdict))
     taken = tree.names(kernel)
     again = Var(tree.fresh(taken, f"{name}.2"), INDEX)
-    other = For(again, f.extent, f.kind, tree.rewrite(second, env, {f.var: again}))
+    other = For(again, f.extent, f.kind, edit.rewrite(second, env, {f.var: again}))
     new = block(For(f.var, f.extent, f.kind, first), other)
-    return tree.put(kernel, place, new), again.name
+    return edit.put(kernel, place, new), again.name
 
 
 @primitive
@@ -113,8 +113,8 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     for x in reversed(spine):
         hoisted = _around(x, hoisted)
         remaining = _around(x, remaining)
-    copy, table = tree.renamed(hoisted, tree.names(kernel), ".init")
-    new = tree.put(kernel, place, block(copy, remaining))
+    copy, table = edit.renamed(hoisted, tree.names(kernel), ".init")
+    new = edit.put(kernel, place, block(copy, remaining))
     return new, tuple(table[x.var.name] for x in loops)
 
 

@@ -9,7 +9,7 @@ from tilewright.loops.intrinsic import TensorIntrinsic, intrinsic
 from tilewright.loops.match import Match, match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit
 from tilewright.loops.operands import Mismatch
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.fission import decompose_reduction
 from tilewright.schedule.table import primitive
 
@@ -24,7 +24,7 @@ def blockize(kernel: Kernel, name: str, unit: str | None = None) -> tuple[Kernel
     after:  for i: block j: for j: B(i, j)
     """
     f, place = tree.find_loop(kernel, name, "blockize")
-    return tree.put(kernel, place, Unit(unit or name, None, (), f)), None
+    return edit.put(kernel, place, Unit(unit or name, None, (), f)), None
 
 
 @primitive
@@ -64,7 +64,7 @@ def tensorize(kernel: Kernel, name: str, with_: str) -> tuple[Kernel, str]:
             hint="split and reorder the loops, or stage the buffers, to the intrinsic's form",
         ) from None
     made = _unit(found, f)
-    new = tree.put(kernel, place, made)
+    new = edit.put(kernel, place, made)
     if found[0].part == "update" and what.reset is not None:
         new = _with_reset(new, what, made)
     return new, made.name
@@ -96,7 +96,7 @@ def _with_reset(kernel: Kernel, what: TensorIntrinsic, step: Unit) -> Kernel:
                 continue
             same = found[1][-1].buffer is step.operands[-1].buffer
             if found[0].part == "reset" and same:
-                return tree.put(kernel, inner, _unit(found, inner.stmt))
+                return edit.put(kernel, inner, _unit(found, inner.stmt))
     return kernel
 
 

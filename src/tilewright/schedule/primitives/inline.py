@@ -10,7 +10,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.region import inside
 from tilewright.schedule.staging import intermediate
 from tilewright.schedule.table import primitive
@@ -70,12 +70,12 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
 
     def read(load: Load) -> Expr:
         point = {v: i for v, i in zip(index, load.index, strict=True) if isinstance(v, Var)}
-        result: Expr = tree.rewrite(value, env, point)
+        result: Expr = edit.rewrite(value, env, point)
         return result
 
-    without = tree.put(kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0])))
+    without = edit.put(kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0])))
     body = _replace_loads(without.body, buffer, read)
-    return kernel.with_body(tree.without_alloc(body, buffer)), None
+    return kernel.with_body(edit.without_alloc(body, buffer)), None
 
 
 def _check_stored(a: tree.Access, store: Store, loops: Sequence[For], env: tree.Env) -> None:

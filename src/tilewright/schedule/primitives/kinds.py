@@ -6,7 +6,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import AXES, For, Kernel
 from tilewright.loops.scopes import Scope
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, refuse
 from tilewright.schedule.staging import rebuffered
 from tilewright.schedule.table import primitive
@@ -16,7 +16,7 @@ def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Ke
     f, place = tree.find_loop(kernel, name, verb)
     if kind in ("vector", "unroll"):
         tree.trips(f, verb)
-    result = tree.put(kernel, place, For(f.var, f.extent, kind, f.body))
+    result = edit.put(kernel, place, For(f.var, f.extent, kind, f.body))
     check_kinds(result, (name,), verb, hint)
     return result
 

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Mod, Var, const
 from tilewright.loops.dependence import can_reorder
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_kinds, refuse, show_pair
 from tilewright.schedule.meeting import order_witness
 from tilewright.schedule.primitives.notes import check_unmarked
@@ -86,7 +86,7 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     new: Stmt = body
     for f in reversed(order):
         new = For(f.var, f.extent, f.kind, new)
-    result = tree.put(kernel, place, new)
+    result = edit.put(kernel, place, new)
     check_kinds(result, (f.var.name for f in band), "reorder", "reorder before kinds are set")
     return result, None
 
@@ -113,5 +113,5 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
     env = tree.environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))
     parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
-    new = loop(fused, m * n, tree.rewrite(body, env, parts), a.kind)
-    return tree.put(kernel, place, new), fused.name
+    new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)
+    return edit.put(kernel, place, new), fused.name

@@ -8,7 +8,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Load, Var, const
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.staging import after_writes, guarded, sweep
 from tilewright.schedule.table import primitive
@@ -63,13 +63,13 @@ def pack(
     def stage(point: tree.Index) -> Stmt:
         values: dict[Any, Any] = {v: const(0) for i in load.index for v in tree.variables(i)}
         values |= dict(zip(vars_, point, strict=True))
-        read = tree.rewrite(load, env, values)
+        read = edit.rewrite(load, env, values)
         return guarded(read.index, old, env, Store(new, point, read))
 
     copy = sweep(f"{new.name}.r", shape, taken, env, stage)
     # A loop's single iteration is number 0, as in the copy.
     use = Load(new, tuple(v if n != 1 else const(0) for v, n in zip(vars_, shape, strict=True)))
-    inner = tree.rewrite(part.body, env, {load: use})
+    inner = edit.rewrite(part.body, env, {load: use})
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 
 
@@ -130,6 +130,6 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
         )
     new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
     env = tree.environment(kernel.body)
-    body = tree.without_alloc(f, old)
-    body = tree.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
-    return tree.put(kernel, place, Alloc(new, body)), None
+    body = edit.without_alloc(f, old)
+    body = edit.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
+    return edit.put(kernel, place, Alloc(new, body)), None

@@ -12,7 +12,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, Store, Unit, Update, While, block
 from tilewright.loops.places import accesses, places
 from tilewright.loops.printer import show_place
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.staging import rebuffered, within
 from tilewright.schedule.table import primitive
@@ -49,7 +49,7 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
     padded = _Padded(f, n, total, tree.environment(kernel.body))
     grown = padded.room(_allocated_around(place))
     new = For(f.var, const(total), f.kind, padded.stmt(f.body))
-    result = tree.put(kernel, place, new)
+    result = edit.put(kernel, place, new)
     for buffer in grown.values():
         _, alloc = tree.find_buffer(result, buffer.name, "pad")
         assert alloc is not None

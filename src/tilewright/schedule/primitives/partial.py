@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
 from tilewright.loops.scopes import Scope
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.region import Region, region
 from tilewright.schedule.staging import sweep
@@ -71,7 +71,7 @@ def rfactor(
     new: Stmt = block(clear, inner, join)
     for b in reversed(parts):
         new = Alloc(b, new)
-    result = tree.put(kernel, tree.Place(top, above), new)
+    result = edit.put(kernel, tree.Place(top, above), new)
     return result, tuple(b.name for b in parts)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.narrow import changes, narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
@@ -54,13 +54,13 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
     for k, (start, size) in enumerate(zip(edges, sizes)):
         part: Stmt = f
         if k != longest:
-            part, _ = tree.renamed(f, taken, f".p{k}")
+            part, _ = edit.renamed(f, taken, f".p{k}")
         assert isinstance(part, For)
         new = _part(part, start, size, env | tree.environment(part))
         if new is not None:
             parts.append(new)
             made.append(part.var.name)
-    return tree.put(kernel, place, block(*parts)), tuple(made)
+    return edit.put(kernel, place, block(*parts)), tuple(made)
 
 
 def _steady(f: For, n: int, env: tree.Env) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ def _part(f: For, start: int, size: int, env: tree.Env) -> Stmt | None:
     """Iterations `start .. start+size-1`; None where they do nothing."""
     env = {**env, f.var: (0, size - 1)}
     shifted: dict[Any, Any] = {f.var: f.var + start} if start else {}
-    body = narrowed(tree.rewrite(f.body, env, shifted), env)
+    body = narrowed(edit.rewrite(f.body, env, shifted), env)
     if isinstance(body, Block) and not body.stmts:
         return None
     return loop(f.var, size, body, f.kind)

@@ -11,7 +11,7 @@ from tilewright.loops import dependence
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
 from tilewright.loops.places import Access, accesses, places
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, refuse, show_pair
 from tilewright.schedule.meeting import commute, meeting
 from tilewright.schedule.narrow import narrowed
@@ -110,7 +110,7 @@ def _pipelined(
     for b in reversed(body.buffers):
         if copies[b] > 1:
             new = Alloc(parts.versions[b], new)
-    return tree.put(kernel, place, new)
+    return edit.put(kernel, place, new)
 
 
 def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str) -> None:
@@ -223,7 +223,7 @@ class _Parts:
     def _at(self, iteration: Expr, stmt: Stmt, env: tree.Env) -> Stmt:
         moves = {old: _version(new, iteration) for old, new in self.versions.items()}
         values: dict[Any, Any] = {self.loop.var: iteration}
-        new: Stmt = tree.rewrite(stmt, env, values, moves)
+        new: Stmt = edit.rewrite(stmt, env, values, moves)
         return narrowed(new, env)
 
     def _with_buffers(self, stmts: Sequence[Stmt]) -> Stmt:
@@ -252,8 +252,8 @@ class _Parts:
             for q, s in zip(self.stages, self.body.stmts, strict=True)
             if q in lags
         ]
-        return tree.renamed(self._with_buffers(stmts), self.taken, suffix)[0]
+        return edit.renamed(self._with_buffers(stmts), self.taken, suffix)[0]
 
 
-def _version(buffer: Buffer, iteration: Expr) -> tree.Move:
+def _version(buffer: Buffer, iteration: Expr) -> edit.Move:
     return lambda index: (buffer, (Mod(iteration, const(buffer.shape[0])), *index))

@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.scopes import Scope
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes
 from tilewright.schedule.region import Region, region
 from tilewright.schedule.restrict import restrict
@@ -121,22 +121,22 @@ def compute_at(
     moves = {b: _into(box, part) for b, part in parts.items()}
     boxes = dict.fromkeys(group, box)
     nests = [restrict(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made]
-    inner: Stmt = block(*nests, tree.rewrite(f.body, env, moves=moves))
+    inner: Stmt = block(*nests, edit.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)
     # The loop is replaced first, then the old nests are dropped from the sequence around it.
     new_loop = For(f.var, f.extent, f.kind, inner)
-    replaced = tree.put(Kernel(kernel.name, (), (), home.stmt), _below(place, home), new_loop).body
+    replaced = edit.put(Kernel(kernel.name, (), (), home.stmt), _below(place, home), new_loop).body
     rest = replaced.stmts if isinstance(replaced, Block) else (replaced,)
-    body = tree.put(kernel, home, block(*(s for s in rest if s not in made))).body
+    body = edit.put(kernel, home, block(*(s for s in rest if s not in made))).body
     for b in group:
-        body = tree.without_alloc(body, b)
+        body = edit.without_alloc(body, b)
     result = kernel.with_body(body)
     check_axes(result, "compute_at")
     return result, None
 
 
-def _into(box: Region, part: Buffer) -> tree.Move:
+def _into(box: Region, part: Buffer) -> edit.Move:
     return lambda index: (part, box.local(index))
 
 

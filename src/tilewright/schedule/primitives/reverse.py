@@ -10,7 +10,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, check_repeatable
 from tilewright.schedule.region import Region, region, span, uncovered
 from tilewright.schedule.restrict import restrict
@@ -72,7 +72,7 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
     inner = For(f.var, f.extent, f.kind, block(f.body, moved))
-    nest = tree.put(kernel.with_body(sides.producer), tree.Place(f, sides.path), inner).body
+    nest = edit.put(kernel.with_body(sides.producer), tree.Place(f, sides.path), inner).body
     assert isinstance(sides.home.stmt, Block)
     rest: list[Stmt] = []
     for s in sides.home.stmt.stmts:
@@ -80,7 +80,7 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
             rest += [*ahead, nest]
         elif s is not sides.consumer and s not in ahead:
             rest.append(s)
-    result = tree.put(kernel, sides.home, block(*rest))
+    result = edit.put(kernel, sides.home, block(*rest))
     names = [x.var.name for x in (*loops, *tree.loops_of(moved))]
     check_kinds(result, names, _VERB, "move it before the loops get their kinds")
     check_axes(result, _VERB)

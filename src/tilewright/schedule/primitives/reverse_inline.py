@@ -9,7 +9,7 @@ from tilewright.expr.bounds import proves, refine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import span
@@ -53,14 +53,14 @@ def reverse_compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     point: dict[Any, Any] = {load: made.stmt.value}
     pairs = zip(load.index, made.stmt.index, strict=True)
     point |= {i: at for i, at in pairs if isinstance(i, Var) and i in {f.var for f in loops}}
-    index = tuple(tree.tidy(tree.rewrite(i, env, point), env) for i in used.stmt.index)
-    new = Store(target, index, tree.rewrite(used.stmt.value, env, point))
+    index = tuple(edit.tidy(edit.rewrite(i, env, point), env) for i in used.stmt.index)
+    new = Store(target, index, edit.rewrite(used.stmt.value, env, point))
     inside = made.above[common:]
-    changed = tree.put(kernel.with_body(producer), tree.Place(made.stmt, inside), new).body
+    changed = edit.put(kernel.with_body(producer), tree.Place(made.stmt, inside), new).body
     kept = (s for s in home.stmts if s is not nest)
     sequence = block(*(changed if s is producer else s for s in kept))
-    result = tree.put(kernel, tree.Place(home, made.above[: common - 1]), sequence)
-    result = result.with_body(tree.without_alloc(result.body, buffer))
+    result = edit.put(kernel, tree.Place(home, made.above[: common - 1]), sequence)
+    result = result.with_body(edit.without_alloc(result.body, buffer))
     around = [f.var.name for f in made.loops]
     check_kinds(result, around, _VERB, "inline it before the loops get their kinds")
     return result, None
@@ -93,7 +93,7 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, tree.Place, tree.Pl
         return kernel, made[0], used[0]
     parts = (x.body if (x is later and isinstance(x, Alloc)) else x for x in home.stmts)
     lifted = Alloc(later.buffer, block(*parts))
-    return _beside(tree.put(kernel, tree.Place(home, used[0].above[: common - 1]), lifted), buffer)
+    return _beside(edit.put(kernel, tree.Place(home, used[0].above[: common - 1]), lifted), buffer)
 
 
 def _writes(s: Stmt, buffer: Buffer) -> bool:

@@ -10,7 +10,7 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.moving import (
     Home,
@@ -171,7 +171,7 @@ def _warm(
     names: list[str] = []
     for s in home.made if done else ():
         part = restricted(s, buffer, window.dim, Slice(Affine((), 0), done, None), env)
-        copy, table = tree.renamed(part, taken, ".warm")
+        copy, table = edit.renamed(part, taken, ".warm")
         nests.append(copy)
         names += [table[f.var.name] for f in tree.loops_of(part)]
     return nests, tuple(names)

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, If, Kernel
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.legality import refuse
 from tilewright.schedule.narrow import narrowed
@@ -47,7 +47,7 @@ def specialize(
             "specialize", shown, f"{test!r} is always {known}", "take a condition that may change"
         )
     body = place.stmt
-    copy, table = tree.renamed(body, tree.names(kernel), ".s")
+    copy, table = edit.renamed(body, tree.names(kernel), ".s")
     env |= tree.environment(copy)
     changed = {x.buffer for x in tree.loads(test)} & writes(body)
     inside, outside = refine(env, test), refine(env, test, False)
@@ -55,7 +55,7 @@ def specialize(
         inside, outside = lasting(inside), lasting(outside)
     new = If(test, narrowed(copy, inside), narrowed(body, outside))
     made = {f.var.name for f in tree.loops_of(new.then)}
-    return tree.put(kernel, place, new), tuple(n for n in table.values() if n in made)
+    return edit.put(kernel, place, new), tuple(n for n in table.values() if n in made)
 
 
 def _names(kernel: Kernel) -> dict[str, Var | Buffer]:

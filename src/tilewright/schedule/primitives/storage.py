@@ -14,7 +14,7 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.moving import (
     Home,
@@ -160,8 +160,8 @@ def fold_storage(kernel: Kernel, name: str, dim: int, factor: int) -> tuple[Kern
         return new, tuple(ring if d == dim else i for d, i in enumerate(index))
 
     env = tree.environment(kernel.body)
-    body = tree.rewrite(alloc.stmt, env, moves={buffer: move})
-    result = tree.put(kernel, alloc, tree.with_allocs(body, {buffer: new}))
+    body = edit.rewrite(alloc.stmt, env, moves={buffer: move})
+    result = edit.put(kernel, alloc, edit.with_allocs(body, {buffer: new}))
     kinds = [f.var.name for f in tree.loops_of(alloc.stmt) if f.kind != "serial"]
     check_kinds(result, kinds, "fold_storage", "fold before kinds are set")
     return result, None

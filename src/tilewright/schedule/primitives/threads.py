@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update, block
 from tilewright.loops.nodes import loop as for_
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -37,11 +37,11 @@ def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
     if f.kind not in ("serial", "parallel", "vthread"):
         raise refuse("vthread", name, f"the loop is {f.kind} already", "vthread it before")
     hint = "take a loop of a cc dimension, or rfactor first"
-    together = tree.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
+    together = edit.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
     check_kinds(together, (name,), "vthread", hint)
     threads = _Threads(f, n, tree.names(kernel), tree.environment(kernel.body))
     new = threads.inject(f.body)
-    result = tree.put(kernel, place, new)
+    result = edit.put(kernel, place, new)
     inner = [x.var.name for x in tree.loops_of(new) if x.kind != "serial"]
     check_kinds(result, inner, "vthread", "vthread before the loops inside get their kinds")
     return result, tuple(threads.made)
@@ -125,10 +125,10 @@ class _Threads:
         self.made.append(var.name)
         env = {**self.env, var: (0, max(self.trips - 1, 0))}
         moves = {old: _leading(new, var) for old, new in self.moves.items()}
-        body = tree.rewrite(s, env, {self.loop.var: var}, moves)
+        body = edit.rewrite(s, env, {self.loop.var: var}, moves)
         plain = not tree.loops_of(body) and not isinstance(body, Unit)
         return for_(var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial")
 
 
-def _leading(buffer: Buffer, var: Var) -> tree.Move:
+def _leading(buffer: Buffer, var: Var) -> edit.Move:
     return lambda index: (buffer, (var, *index))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
-from tilewright.schedule import tree
+from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_repeatable, part_of, refuse
 from tilewright.schedule.primitives.nest import reorder
 from tilewright.schedule.primitives.notes import check_unmarked
@@ -54,7 +54,7 @@ def split(
     if tail == "overlap" and n % factor:
         start = Min(start, const(n - factor))
     count = n // factor if tail == "cut" else -(-n // factor)
-    body: Stmt = tree.rewrite(f.body, env, {f.var: start + inner})
+    body: Stmt = edit.rewrite(f.body, env, {f.var: start + inner})
     if tail == "guard" and n % factor:
         body = If(start + inner < n, body, None)
     new: Stmt = loop(outer, count, loop(inner, factor, body), f.kind)
@@ -62,7 +62,7 @@ def split(
     if tail == "cut" and n % factor:
         rest, rest_name = _remainder(f, n, factor, env, taken)
         new, result = block(new, rest), (*result, rest_name)
-    return tree.put(kernel, place, new), result
+    return edit.put(kernel, place, new), result
 
 
 @primitive
@@ -128,10 +128,10 @@ def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
 
 
 def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> tuple[Stmt, str]:
-    copy, table = tree.renamed(f, taken, ".t")
+    copy, table = edit.renamed(f, taken, ".t")
     assert isinstance(copy, For)
     env = env | tree.environment(copy)
     env[copy.var] = (0, n % factor - 1)
     shifted: dict[Any, Any] = {copy.var: copy.var + (n - n % factor)}
-    body = tree.rewrite(copy.body, env, shifted)
+    body = edit.rewrite(copy.body, env, shifted)
     return loop(copy.var, n % factor, body, f.kind), table[f.var.name]

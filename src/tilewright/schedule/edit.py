@@ -1,0 +1,164 @@
+"""Changed programs: statements replaced, accesses moved, loops renamed; the old one is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.base.names import fresh
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import Node, postorder, substitute
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, block
+from tilewright.schedule.tree import Env, Index, Place, variables, walk
+
+
+def put(kernel: Kernel, place: Place, new: Stmt) -> Kernel:
+    """`kernel` with another statement in the place of `place.stmt`; an empty block vanishes."""
+    old = place.stmt
+    for parent in reversed(place.above):
+        old, new = parent, with_child(parent, old, new)
+    return kernel.with_body(new)
+
+
+def with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    """`parent` with its direct child `old` replaced; empty statements are dropped."""
+    if isinstance(parent, Block):
+        return block(*(new if s is old else s for s in parent.stmts))
+    if isinstance(new, Block) and not new.stmts and not isinstance(parent, If):
+        return new
+    rebuilt: Stmt = parent.map(lambda c: new if c is old else c)
+    return rebuilt
+
+
+def tidy(e: Expr, env: Env) -> Expr:
+    """An index in linear form, without the variables of loops that run once.
+
+    Divisions in it are simplified under `env`.
+    """
+    once: dict[Any, Any] = {v: const(0) for v in variables(e) if env.get(v) == (0, 0)}
+    form = affine(substitute(e, once))
+    linear = to_expr(form)
+    if once or any(isinstance(a, FloorDiv | Mod) for a, _ in form.terms):
+        return linear if all(isinstance(a, Var) for a, _ in form.terms) else simplify(linear, env)
+    return linear
+
+
+Move = Callable[[Index], tuple[Buffer, Index]]
+
+
+def rewrite(
+    root: Any,
+    env: Env,
+    values: Mapping[Any, Any] | None = None,
+    moves: Mapping[Buffer, Move] | None = None,
+    fors: Mapping[Var, Callable[[For], Stmt]] | None = None,
+) -> Any:
+    """Rebuild a statement or expression in one pass.
+
+    values: expressions replaced by identity (a loop's own variable only by another Var). moves:
+    what becomes of the accesses of a buffer. fors: applied to the rebuilt loop of a variable. The
+    indices that change are put in linear form under the bounds `env`.
+    """
+    values, moves, fors = values or {}, moves or {}, fors or {}
+    done: dict[Node, Any] = dict(values)
+    for node in postorder(root):
+        if node in values:
+            continue
+        if isinstance(node, For):
+            done[node] = _rebuilt_loop(node, done, fors)
+            continue
+        new = node.map(done.__getitem__)
+        if isinstance(new, Load | Store):
+            done[node] = _moved(node, new, env, moves)
+        elif isinstance(new, Update):
+            done[node] = _moved_update(node, new, env, moves)
+        else:
+            done[node] = block(*new.stmts) if isinstance(new, Block) else new
+    return done[root]
+
+
+def _rebuilt_loop(
+    node: For, done: dict[Node, Any], fors: Mapping[Var, Callable[[For], Stmt]]
+) -> Stmt:
+    var, extent, body = done[node.var], done[node.extent], done[node.body]
+    if not isinstance(var, Var):
+        var = node.var
+    changed = var is not node.var or extent is not node.extent or body is not node.body
+    new = For(var, extent, node.kind, body) if changed else node
+    change = fors.get(node.var)
+    return new if change is None else change(new)
+
+
+def _moved(old: Node, new: Any, env: Env, moves: Mapping[Buffer, Move]) -> Any:
+    buffer, index = new.buffer, new.index
+    move = moves.get(buffer)
+    if move is not None:
+        buffer, index = move(index)
+    elif new is old or index is getattr(old, "index", None):
+        return new
+    index = tuple(tidy(i, env) for i in index)
+    if isinstance(new, Load):
+        return Load(buffer, index)
+    return Store(buffer, index, new.value)
+
+
+def _moved_update(old: Node, new: Update, env: Env, moves: Mapping[Buffer, Move]) -> Update:
+    buffers, index = list(new.buffers), new.index
+    for n, b in enumerate(new.buffers):
+        if b in moves:
+            buffers[n], index = moves[b](new.index)
+    if new is old and tuple(buffers) == new.buffers:
+        return new
+    return Update(tuple(buffers), tuple(tidy(i, env) for i in index), new.values, new.reducer)
+
+
+def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, str]]:
+    """A copy of `stmt` whose loops and inner buffers have names of their own, and old -> new."""
+    table: dict[str, str] = {}
+    values: dict[Any, Any] = {}
+    moves: dict[Buffer, Move] = {}
+    copies: dict[Buffer, Buffer] = {}
+    for place in walk(stmt):
+        s = place.stmt
+        if isinstance(s, For):
+            table[s.var.name] = fresh(taken, s.var.name + suffix)
+            values[s.var] = Var(table[s.var.name], INDEX)
+        elif isinstance(s, Alloc):
+            b = s.buffer
+            table[b.name] = fresh(taken, b.name + suffix)
+            copies[b] = Buffer(table[b.name], b.shape, b.dtype, b.scope)
+            moves[b] = _to(copies[b])
+    new = rewrite(stmt, {}, values, moves)
+    return (with_allocs(new, copies) if copies else new), table
+
+
+def _to(buffer: Buffer) -> Move:
+    return lambda index: (buffer, index)
+
+
+def with_allocs(root: Stmt, copies: Mapping[Buffer, Buffer]) -> Stmt:
+    """`root` with the buffers of its Alloc statements replaced."""
+
+    def step(s: Stmt) -> Stmt:
+        new: Stmt = s.map(lambda c: step(c) if isinstance(c, Stmt) else c)
+        if isinstance(new, Alloc) and new.buffer in copies:
+            return Alloc(copies[new.buffer], new.body)
+        return new
+
+    return step(root)
+
+
+def without_alloc(root: Stmt, buffer: Buffer) -> Stmt:
+    """`root` with the Alloc of `buffer` replaced by its body."""
+
+    def step(s: Stmt) -> Stmt:
+        if isinstance(s, Alloc) and s.buffer is buffer:
+            return s.body
+        if isinstance(s, Store | Update):
+            return s
+        new: Stmt = s.map(lambda c: step(c) if isinstance(c, Stmt) else c)
+        return block(*new.stmts) if isinstance(new, Block) else new
+
+    return step(root)
