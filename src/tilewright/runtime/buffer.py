@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from collections.abc import Callable
 from ctypes import addressof, c_char
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +18,7 @@ from tilewright.base.text import human_bytes
 from tilewright.runtime.abi import ALIGNMENT
 
 _HUGE_PAGE: Final = 2 << 20
+_LARGE: Final = 1 << 20  # the allocator itself keeps smaller memory
 # The ctypes view of writable memory; NumPy 2's stubs do not say that arrays are buffers.
 from_buffer: Final[Callable[[Any], c_char]] = c_char.from_buffer
 
@@ -43,6 +46,57 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """An uninitialised array at an address that is a multiple of 64."""
     raw = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT - 1, np.uint8)
     return np.ndarray(shape, dtype, raw, -addressof(from_buffer(raw)) % ALIGNMENT)
+
+
+def fresh(nbytes: int) -> Callable[[], NDArray[np.uint8]]:
+    """What gives arrays of so many bytes that nobody else holds, each time it is called."""
+    if nbytes >= _LARGE:
+        return Recycled(nbytes)
+    small: Any = partial(np.empty, nbytes, np.dtype(np.uint8))
+    return small  # type: ignore[no-any-return]
+
+
+class Recycled:
+    """Memory for arrays of one size: that of an earlier one again, where nobody holds it any more.
+
+    Fresh pages cost more to get than to fill, and large memory is fresh each time. Two blocks are
+    kept, because a loop that rebinds one name holds the last array while the next is made.
+    """
+
+    __slots__ = ("_blocks", "_nbytes")
+
+    MOST: Final = 2
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes = nbytes
+        self._blocks: list[NDArray[np.uint8]] = []
+
+    def __call__(self) -> NDArray[np.uint8]:
+        """An uninitialised array of bytes that no other call gets as long as somebody holds it."""
+        blocks = self._blocks
+        for _ in range(len(blocks)):
+            try:
+                block = blocks.pop(0)  # from here on, no other thread sees it
+            except IndexError:
+                break
+            unused = sys.getrefcount(block) <= _UNUSED
+            blocks.append(block)
+            if unused:
+                return block
+        block = np.empty(self._nbytes, np.uint8)
+        if len(blocks) < self.MOST:
+            blocks.append(block)
+        return block
+
+
+def _unused() -> int:
+    # What `getrefcount` says of an array that only a list held and a variable holds now.
+    blocks = [np.empty(1, np.uint8)]
+    block = blocks.pop(0)
+    return sys.getrefcount(block)
+
+
+_UNUSED: Final = _unused()
 
 
 def address(array: NDArray[Any]) -> int:

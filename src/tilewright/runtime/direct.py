@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tilewright.runtime import abi
-from tilewright.runtime.buffer import from_buffer
+from tilewright.runtime.buffer import fresh, from_buffer
 from tilewright.runtime.call import Frame, Plan, ValueSpec
 from tilewright.runtime.peek import PLAIN, views
 
@@ -51,9 +51,10 @@ def shortest(
     invoke, number, in_specs, out_specs = single
     pool, workers, status = plan.pool, plan.threads - 1, abi.CTX_STATUS
     count, one = len(in_specs), len(out_specs) == 1
-    ndarray, empty, byte = np.ndarray, np.empty, np.dtype(np.uint8)
+    ndarray = np.ndarray
     plain: Final = PLAIN
     last: Final = abi.ALIGNMENT - 1
+    new = [(at, dtype, shape, fresh(size + last)) for at, dtype, shape, size in out_specs]
 
     def call(args: tuple[Any, ...], out: Any) -> Any:
         if len(args) != count:
@@ -78,8 +79,8 @@ def shortest(
                     return None
                 table[position] = data.value
             outputs = []
-            for position, dtype, shape, size in out_specs:
-                raw = empty(size + last, byte)
+            for position, dtype, shape, memory in new:
+                raw = memory()
                 start = addressof(from_buffer(raw))
                 shift = -start & last
                 table[position] = start + shift
