@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tilewright
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, ScheduleError
 from tilewright.lang import lift, mdh, te
 from tilewright.notation.mdh import parse as parse_mdh
 
@@ -75,3 +75,52 @@ def test_a_number_that_the_dtype_lacks(notation: str, case: str) -> None:
 def test_a_literal_that_the_dtype_lacks() -> None:
     with pytest.raises(InputError, match=r"300 is out of the range of uint8"):
         lift.u8(300)
+
+
+A = te.placeholder((4,), name="A")
+C = te.compute((4,), lambda i: A[i], name="C")
+K = te.reduce_axis((0, 4), "k")
+NO_INPUT: dict[str, Any] = {
+    "te-compute": lambda: te.compute(3, 5),
+    "te-domain": lambda: te.reduce_axis(("a", "b")),
+    "te-name": lambda: te.placeholder((2,), name=3),
+    "te-size": lambda: te.var("n", "float32"),
+    "te-var": lambda: te.var(3),
+    "te-scan": lambda: te.scan(3, 4, 5),
+    "te-cache": lambda: te.create_schedule(C).cache_read("A", "stack"),
+    "te-show": lambda: te.show(3),
+    "te-sizes": lambda: te.lower(te.create_schedule(C), [A, C], sizes=3),
+    "te-identity": lambda: te.comm_reducer(lambda a, b: a + b, 0),
+    "te-result": lambda: te.compute(
+        (1,), lambda i: te.comm_reducer(lambda a, b: (a, b), lambda t: te.const(0, t))(A[K], axis=K)
+    ),
+    "te-bits": lambda: te.compute((4,), lambda i: A[i] & 1),
+    "lift-vector": lambda: lift.Vec(3, 4),
+    "lift-width": lambda: lift.Vec(lift.f32, "a"),
+    "lift-array": lambda: lift.array(3, 3),
+    "lift-get": lambda: lift.Get("a"),
+    "lift-as-vector": lambda: lift.asVector(0),
+    "lift-iterate": lambda: lift.Iterate("x", lift.exp),
+    "lift-let": lambda: lift.let(1.0, lambda a, b: a),
+    "lift-schedule": lambda: lift.schedule(3),
+    "lift-lower": lambda: lift.lower(3),
+    "lift-normalise": lambda: lift.normalise(3),
+    "lift-build": lambda: lift.build(3),
+    "lift-derive": lambda: lift.derive(3, lift.RULES),
+    "lift-replay": lambda: lift.replay("x", lift.RULES),
+    "lift-gather": lambda: lift.infer(lift.fun(lambda x: x | lift.Gather("bad"), lift.f32[8])),
+    "mdh-name": lambda: mdh.md_hom[4](mdh.mul, (mdh.cc,), name=3),
+    "mdh-buffer": lambda: mdh.buffer(mdh.float32, "a"),
+    "mdh-lower": lambda: mdh.lower(3),
+    "mdh-fuse": lambda: mdh.fuse(3),
+    "mdh-equal": lambda: mdh.equal(3, 4),
+    "mdh-build": lambda: mdh.build(3),
+    "mdh-add": lambda: mdh.add(1, 2),
+}
+
+
+@pytest.mark.parametrize("case", NO_INPUT)
+def test_what_is_no_input_is_refused_by_name(case: str) -> None:
+    with pytest.raises((InputError, ScheduleError)) as raised:
+        NO_INPUT[case]()
+    assert raised.value.where and raised.value.hint

@@ -66,6 +66,7 @@ def is_low_level(program: n.Part) -> bool:
 
 def normalise(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
     """The Computations that say what the program computes, at these sizes (by name or Var)."""
+    _expect_program(program)
     return _normalise(program, named(program, sizes or {}), name or "lift")
 
 
@@ -77,6 +78,7 @@ def lower(
     target: decides which memory an address space is. Raises InputError for ill-typed programs,
     sizes that are missing or do not fit, and loops that cannot be nested so.
     """
+    _expect_program(program)
     if not is_low_level(program):
         return _plain(normalise(program, sizes, name))
     spaces = codegen.PROCESSOR if target in ("cpu", "interp") else codegen.DEVICE
@@ -87,6 +89,7 @@ def schedule(
     program: n.Lambda, sizes: Sizes | None = None, *, target: str | None = None
 ) -> Schedule:
     """A schedule to go on with: nothing done yet, or (target given) that target's default."""
+    _expect_program(program)
     if target is None or is_low_level(program):
         return Schedule(lower(program, sizes))
     normal = normalise(program, sizes)
@@ -109,10 +112,7 @@ def build(
         return Function(program.kernel, target, threads)
     if isinstance(program, Kernel):
         return Function(program, target, threads)
-    if not isinstance(program, n.Lambda):
-        raise InputError(
-            f"{program!r} is no program", hint="as fun(lambda x: ..., f32[n])", where="lift"
-        )
+    _expect_program(program)
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
@@ -168,6 +168,13 @@ def computation(what: str | n.Lambda) -> Computation:
     Raises UnsupportedError for a program that is several.
     """
     return express.parse(show_lines(what) if isinstance(what, n.Part) else what)
+
+
+def _expect_program(program: object) -> None:
+    if not isinstance(program, n.Lambda):
+        raise InputError(
+            f"{program!r} is no program", where="lift", hint="as fun(lambda x: ..., f32[n])"
+        )
 
 
 def _plain(normal: Normal) -> Kernel:

@@ -85,6 +85,7 @@ def equal(one: Computation, other: Computation) -> bool:
 
 
 def _canonical(c: Computation) -> str:
+    _expect_computations((c,))
     results = dict.fromkeys(o.tensor for o in c.outputs)
     return canonical([c], [*c.inputs, *results])
 
@@ -105,10 +106,21 @@ def build(
                 "one schedule makes one function", where="build", hint="build each by itself"
             )
         return Function(first.kernel if isinstance(first, Schedule) else first, target, threads)
+    _expect_computations(expressions)
     computations = [c for c in expressions if isinstance(c, Computation)]
     plain = target == "interp" or target in simulators()
     made = schedule(*computations, target=None if plain else target)
     return Function(made.kernel, target, threads)
+
+
+def _expect_computations(expressions: tuple[object, ...]) -> None:
+    for c in expressions:
+        if not isinstance(c, Computation):
+            raise InputError(
+                f"{c!r} is no expression",
+                where="mdh",
+                hint="as in out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
+            )
 
 
 def _interface(expressions: tuple[Computation, ...]) -> tuple[list[Buffer], list[Buffer]]:
@@ -116,6 +128,7 @@ def _interface(expressions: tuple[Computation, ...]) -> tuple[list[Buffer], list
         raise InputError(
             "no expression was given", where="mdh", hint="give at least one expression"
         )
+    _expect_computations(expressions)
     made = dict.fromkeys(o.tensor for c in expressions for o in c.outputs)
     read = dict.fromkeys(b for c in expressions for b in c.inputs)
     seen: dict[str, Buffer] = {}

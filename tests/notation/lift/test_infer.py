@@ -81,7 +81,7 @@ REFUSED = [
     ("v | Drop(-1)", r"Drop\(-1\): 0 is more than -1"),
     ("v | Take(-1)", r"Take\(-1\): 0 is more than -1"),
     ("v | Split(-2)", r"Split\(-2\): -2 does not divide n"),
-    ("v | Iterate(-1, Map(exp))", r"expected a number of times, found -1"),
+    ("v | Iterate(-1, Map(exp))", r"expected a number, 0 or more, found -1"),
 ]
 
 

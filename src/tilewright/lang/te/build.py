@@ -34,6 +34,8 @@ def lower(
     tensor that is missing or a size without a value, ScheduleError for a line that cannot be
     applied.
     """
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise InputError(f"the sizes are {sizes!r}", where="lower", hint="as in sizes={n: 64}")
     return s.replay(_arguments(s, args), sizes, name).schedule.kernel
 
 

@@ -65,6 +65,10 @@ class Schedule:
         """A copy of `tensor` in another memory, which `readers` (default: all) read instead."""
         given = [readers] if isinstance(readers, Tensor) else readers
         line = _line("cache_read", tensor, scope, readers)
+        if not isinstance(tensor, Tensor):
+            raise ScheduleError(
+                f"{tensor!r} is no tensor", where=str(line), hint="give the tensor itself"
+            )
         check_scope(scope, str(line))
         stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
         if given is not None:

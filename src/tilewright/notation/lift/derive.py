@@ -114,7 +114,11 @@ def _shown(program: Lambda) -> str:
 
 
 def derive(program: Lambda, rules: Rules, given: Given = ()) -> Derivation:
-    """A derivation without steps. Raises InputError if the program is ill-typed."""
+    """A derivation without steps. Raises InputError if the program is none, or ill-typed."""
+    if not isinstance(program, Lambda):
+        raise InputError(
+            f"{program!r} is no program", where="derive", hint="as fun(lambda x: ..., f32[n])"
+        )
     start = Lambda(program.params, applied(program.body))
     root_site(start)
     return Derivation((start,), rules, (), given)

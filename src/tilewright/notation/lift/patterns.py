@@ -62,7 +62,10 @@ def Tup(*items: Any) -> Type:
 
 def Vec(item: Word, width: int) -> Type:
     """The type of vectors: `Vec(f32, 4)`."""
-    return Vector(item.type.dtype, width)
+    t = as_type(item)
+    if not isinstance(t, Scalar):
+        raise InputError(f"a vector of {t!r}", where="Vec", hint="of scalars: Vec(f32, 4)")
+    return Vector(t.dtype, _count("width", width, 1))
 
 
 # -- programs
@@ -115,9 +118,27 @@ def _resolved(f: Any, t: Any) -> Any:
 
 def let(value: Any, body: Callable[..., Any]) -> n.Term:
     """`body(value)` with the value named: computed once, a stage of its own."""
-    (name,) = n.parameters(body)
-    p = n.Param(name, None)
+    names = n.parameters(body)
+    if len(names) != 1:
+        raise InputError(
+            f"the body takes {', '.join(names) or 'nothing'}",
+            where="let",
+            hint="it takes the value: let(value, lambda v: ...)",
+        )
+    p = n.Param(names[0], None)
     return n.Apply(n.Lambda((p,), as_term(body(p))), (as_term(value),))
+
+
+def _count(what: str, value: Any, least: int) -> int:
+    """A number that is known. Raises InputError for another."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+        raise InputError(
+            f"expected a number, {least} or more, found {value!r}",
+            code="TW-LIFT-TYPE",
+            where=what,
+            hint="lengths may be names; this is a number of the program itself",
+        )
+    return int(value)
 
 
 # -- patterns
@@ -205,7 +226,7 @@ def ScanSeq(f: Any, init: Any) -> n.Fun:
 
 def Iterate(times: int, f: Any) -> n.Fun:
     """`f`, `times` times."""
-    return n.Iterate(times, as_fun(f))
+    return n.Iterate(_count("times", times, 0), as_fun(f))
 
 
 def Tuple(*items: Any) -> n.Term:
@@ -215,7 +236,7 @@ def Tuple(*items: Any) -> n.Term:
 
 def Get(position: int) -> n.Fun:
     """Component `position` of a tuple; `x[position]` applies it."""
-    return n.Get(position)
+    return n.Get(_count("position", position, 0))
 
 
 def At(index: Size) -> n.Fun:
@@ -278,12 +299,12 @@ def Scatter(name: str, *args: Size) -> n.Fun:
 
 def asVector(width: int) -> n.Fun:
     """Scalars as vectors of `width`."""
-    return n.AsVector(width)
+    return n.AsVector(_count("width", width, 1))
 
 
 def Vectorize(width: int, f: Any) -> n.Fun:
     """A scalar function on vectors of `width`."""
-    return n.Vectorize(width, as_fun(f))
+    return n.Vectorize(_count("width", width, 1), as_fun(f))
 
 
 def To(space: str) -> Callable[[Any], n.Fun]:

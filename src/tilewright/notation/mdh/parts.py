@@ -25,7 +25,14 @@ class Shaped:
 
 def buffer(dtype: Any, *shape: int) -> Shaped:
     """In a view's brackets: elements of `dtype` in a buffer of this shape."""
-    return Shaped(dtype_of(dtype), shape)
+    for extent in shape:
+        if isinstance(extent, bool) or not hasattr(extent, "__index__") or int(extent) < 0:
+            raise InputError(
+                f"the extent {extent!r} is no size",
+                where="buffer",
+                hint="integers, 0 or more: buffer(float32, 4, 6)",
+            )
+    return Shaped(dtype_of(dtype), tuple(int(n) for n in shape))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

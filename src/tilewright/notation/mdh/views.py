@@ -151,7 +151,7 @@ class _Hom:
                     where=where,
                     hint="an integer, 0 or more",
                 )
-        if not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier():
             raise InputError(
                 f"the name {name!r} is no identifier", where="md_hom", hint="letters, digits and _"
             )

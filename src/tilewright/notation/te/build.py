@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 from tilewright.base.dtypes import dtype_of
@@ -29,12 +30,15 @@ from tilewright.notation.te.reduce import Reduction
 
 def var(name: str | None = None, dtype: Any = "int64") -> Var:
     """A size that is known when a built function is called."""
-    return Var(name or _name("n"), dtype_of(dtype))
+    label, of = _name("n", name), dtype_of(dtype)
+    if not of.is_int:
+        raise InputError(f"a size of {of}", where=f"var {label}", hint="sizes are integers")
+    return Var(label, of)
 
 
 def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> Tensor:
     """A tensor that the caller gives. Raises InputError for a shape that is none."""
-    label = name or _name("placeholder")
+    label = _name("placeholder", name)
     tensor = Tensor(label, _shape(shape, label), dtype_of(dtype))
     tensor.op = Placeholder(tensor)
     return tensor
@@ -42,12 +46,19 @@ def placeholder(shape: Any, dtype: Any = "float32", name: str | None = None) -> 
 
 def reduce_axis(domain: Any, name: str | None = None) -> Axis:
     """An axis to reduce over, `low <= axis < high` for the domain `(low, high)`."""
-    label = name or _name("k")
+    label = _name("k", name)
     if not isinstance(domain, tuple | list) or len(domain) != 2:
         raise InputError(
             f"the domain is {domain!r}", where=f"reduce_axis {label}", hint="give (low, high)"
         )
     low, high = domain
+    for end in domain:
+        if isinstance(end, bool) or not isinstance(end, Expr | Integral):
+            raise InputError(
+                f"an end of the domain is {end!r}",
+                where=f"reduce_axis {label}",
+                hint="give integers, or expressions of var('n')",
+            )
     extent = high if isinstance(low, int) and low == 0 else high - low
     return Axis(label, INDEX, low, _shape(extent, label)[0], PW)
 
@@ -65,6 +76,12 @@ def compute(
     names = _given_names(name) or assigned() or ["compute"]
     where = f"compute {names[0]}"
     extents = _shape(shape, where)
+    if not callable(fcompute):
+        raise InputError(
+            f"the body is {fcompute!r}, no function",
+            where=where,
+            hint="as in compute((4,), lambda i: A[i] + 1)",
+        )
     axis = _axes(extents, fcompute, where)
     try:
         body = fcompute(*axis)
@@ -201,12 +218,22 @@ def _loads(op: Compute) -> list[Load]:
 
 
 def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (given,) if isinstance(given, Tensor) else tuple(given)
+    parts = given if isinstance(given, list | tuple) else (given,)
+    for t in parts:
+        if not isinstance(t, Tensor):
+            raise InputError(
+                f"{t!r} is no tensor", where="scan", hint="give a tensor, or a list of them"
+            )
+    return tuple(parts)
 
 
-def _name(default: str) -> str:
-    found = assigned()
-    return found[0] if found else default
+def _name(default: str, given: object) -> str:
+    """The name given, else that of the variable assigned to, else the default."""
+    if given is None or given == "":
+        return (assigned() or [default])[0]
+    if not isinstance(given, str):
+        raise InputError(f"the name is {given!r}", where=default, hint="give it as text")
+    return given
 
 
 def _given_names(name: str | Sequence[str] | None) -> list[str]:

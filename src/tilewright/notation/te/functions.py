@@ -67,16 +67,21 @@ def const(value: Any, dtype: Any = None) -> Const:
     return nodes.const(value, INDEX if isinstance(value, int) else float32)
 
 
+def as_value(x: Any) -> Expr:
+    """An expression as it is, a number as a constant. Raises InputError for anything else."""
+    return x if isinstance(x, Expr) else const(x)
+
+
 def cast(value: Expr, dtype: Any) -> Expr:
     """`value.astype(dtype)`; TVM's order, `cast(dtype, value)`, is understood too."""
     if isinstance(dtype, Expr):
         value, dtype = dtype, value
-    return value.astype(dtype)
+    return as_value(value).astype(dtype)
 
 
 def bitcast(value: Expr, dtype: Any) -> Expr:
     """The same bits as another dtype of the same width."""
-    return Bitcast(value, dtype_of(dtype))
+    return Bitcast(as_value(value), dtype_of(dtype))
 
 
 def if_then_else(condition: Expr, then: Any, otherwise: Any) -> Expr:
@@ -107,21 +112,23 @@ def check_condition(value: Any, where: str) -> None:
 
 def rsqrt(x: Expr) -> Expr:
     """`1 / sqrt(x)`."""
-    return 1 / nodes.call("sqrt", x)
+    return 1 / nodes.call("sqrt", as_value(x))
 
 
 def log10(x: Expr) -> Expr:
     """The logarithm to base 10, as `log(x) / log(10)`: right to two units in the last place."""
-    return nodes.call("log", x) / math.log(10)
+    return nodes.call("log", as_value(x)) / math.log(10)
 
 
 def exp10(x: Expr) -> Expr:
     """`10 ** x`."""
+    x = as_value(x)
     return nodes.call("pow", nodes.const(10, x.dtype), x)
 
 
 def round(x: Expr) -> Expr:
     """To the nearest whole number, halves away from zero (`nearbyint`: halves to even)."""
+    x = as_value(x)
     if not x.dtype.is_float:
         return x
     whole = nodes.call("trunc", x)
@@ -131,6 +138,7 @@ def round(x: Expr) -> Expr:
 
 def isfinite(x: Expr) -> Expr:
     """Neither infinite nor NaN."""
+    x = as_value(x)
     return ~(nodes.call("isnan", x) | nodes.call("isinf", x))
 
 
@@ -157,13 +165,14 @@ def logaddexp(a: Any, b: Any) -> Expr:
 
 def ldexp(x: Expr, n: Any) -> Expr:
     """`x * 2 ** n`, for a whole n of any dtype."""
+    x = as_value(x)
     power = n.astype(x.dtype) if isinstance(n, Expr) else nodes.const(n, x.dtype)
     return x * nodes.call("exp2", power)
 
 
 def bitwise_not(x: Expr) -> Expr:
     """`~x`."""
-    return ~x
+    return ~as_value(x)
 
 
 def likely(condition: Expr) -> Expr:

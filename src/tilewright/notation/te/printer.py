@@ -42,6 +42,12 @@ def show(c: Computation) -> str:
     Raises UnsupportedError where the notation has no form for it: where the elements written are
     not the whole tensor in the order of the dimensions, or the accumulator has another dtype.
     """
+    if not isinstance(c, Computation):
+        raise InputError(
+            f"expected a Computation, found a {type(c).__name__}",
+            where="show",
+            hint="computation(C.op) is that of a tensor",
+        )
     _check(c)
     words = _Words(c)
     lines = [

@@ -155,6 +155,13 @@ def comm_reducer(
     with operands that break a law, or where `combine` does not take two.
     """
     takes(combine, 2, f"operator {name}")
+    if not callable(identity):
+        raise InputError(
+            f"the identity is {identity!r}, no function",
+            code="TW-OPERATOR",
+            where=f"operator {name}",
+            hint="as in lambda dtype: const(0, dtype)",
+        )
 
     @cache
     def make(types: tuple[DType, ...]) -> Reducer:
