@@ -48,7 +48,8 @@ def command(
       tilewright compile model.onnx -o model.tw
       tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
     """
-    from tilewright.driver.compile import Options, build
+    from tilewright.driver.options import Options
+    from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
     graph = specialised(load_graph(model, options), options)

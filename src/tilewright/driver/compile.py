@@ -1,105 +1,19 @@
-"""`compile()`: the steps from a model to an Executable, as one flat list, each named and timed."""
+"""`compile()`: what is in the cache is loaded, and the compiler only where there is work for it."""
 
 from __future__ import annotations
 
-import gc
-import os
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tilewright.base import events, flags
-from tilewright.base.dtypes import int8, int32, uint8
-from tilewright.base.errors import InputError, TilewrightWarning, UnsupportedError
-from tilewright.base.memory import memory_limit
-from tilewright.base.store import Store, default_store
-from tilewright.base.text import listing
+from tilewright.base import events
 from tilewright.driver import whole
-from tilewright.driver.assemble import Assembler, Built
-from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
-from tilewright.driver.kernels import KernelCompiler, interface
-from tilewright.driver.parts import apart
-from tilewright.driver.show import KINDS, dump, show
-from tilewright.driver.single import build_kernel
-from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.lower import Lowered, live_buffers, lower
-from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.halo import add_halos
-from tilewright.graph.passes.place import place_copies
-from tilewright.graph.passes.winograd import transform_convolutions
-from tilewright.graph.pipeline import graph_pipeline
-from tilewright.graph.stages import HostCall, Stage
-from tilewright.loops.nodes import Kernel
+from tilewright.driver.alone import alone
+from tilewright.driver.options import Options
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
-from tilewright.targets.base import Target
-from tilewright.targets.registry import target as find_target
 
-# The intern table is not locked: one compilation at a time in a process.
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    """A child never sees the end of a compilation that another thread of its parent was in."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-MATH = ("strict", "exact", "fast")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to compile; the fields are the keyword arguments of `compile`."""
-
-    target: str = "cpu"
-    mcpu: str = "native"
-    threads: int | None = None
-    strict: bool | None = None
-    math: str = "strict"
-    cache: bool | None = None
-    memory_limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.math not in MATH:
-            raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
-        for name in ("threads", "memory_limit"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
-        thread_count(self.threads)  # refuses a bad variable before anything is compiled
-
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Options:
-        """The options given by name. Raises InputError for one that does not exist."""
-        known = [f.name for f in fields(Options)]
-        for name in given:
-            if name not in known:
-                raise InputError(
-                    f"there is no option {name!r}", hint=f"choose from {', '.join(known)}"
-                )
-        return Options(**given)
-
-    @property
-    def decisive(self) -> dict[str, str]:
-        """The options that the compiled model depends on."""
-        return {"target": self.target, "mcpu": self.mcpu, "math": self.math}
-
-    @property
-    def limit(self) -> int:
-        """Bytes that the model may need."""
-        return memory_limit(self.memory_limit)
+if TYPE_CHECKING:
+    from tilewright.driver.dynamic import DynamicExecutable
 
 
 def compile(
@@ -120,130 +34,26 @@ def compile(
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
     chosen = Options.of(options)
-    with _lock, _collector_paused(), events.span("compile"):
-        if isinstance(source, Kernel):
-            machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
-            return Executable(build_kernel(source, machine), threads=chosen.threads)
-        store = _store(chosen)
+    with alone(), events.span("compile"):
+        store = chosen.store
         key = None if store is None else whole.key_of(source, dims, chosen.decisive, chosen.limit)
-        if store is not None and key is not None:
-            found = whole.find(store, key, chosen.limit, thread_count(chosen.threads))
-            if found is not None:
-                return Executable(found, threads=chosen.threads)
-        graph = import_model(source, example_inputs, chosen)
-        if dims:
-            graph = with_dims(graph, dims, chosen)
-        dynamic = any(v.kind == "tensor" and not v.static for v in graph.inputs)
-        if dynamic or shape_inputs(graph):
-            return DynamicExecutable(
-                graph,
-                lambda make: _build_later(make, chosen),
-                chosen.threads,
-                _fallback(),
-                chosen.limit,
-            )
-        model = build(graph, chosen)
-        if store is not None and key is not None:
-            whole.keep(store, key, model)
-        return Executable(model, threads=chosen.threads)
+        if store is None or key is None:
+            return _anew(source, example_inputs, dims, chosen)
+        found = whole.find(store, key, chosen.limit, thread_count(chosen.threads))
+        if found is not None:
+            return Executable(found, threads=chosen.threads)
+        made = _anew(source, example_inputs, dims, chosen)
+        if isinstance(made, Executable):
+            whole.keep(store, key, made.model)
+        return made
 
 
-def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
-    """`build` for shapes that a call brought: from whichever thread it comes."""
-    with _lock, _collector_paused(), events.span("compile"):
-        return build(make(), options)
+def _anew(
+    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, options: Options
+) -> Executable | DynamicExecutable:
+    from tilewright.driver import steps
 
-
-def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
-    """The graph with values for symbolic dimensions.
-
-    Raises InputError for a dimension that the inputs do not have, or a value that is no extent.
-    """
-    symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
-    for name, value in dims.items():
-        if name not in symbols:
-            have = listing([repr(s) for s in sorted(symbols)]) if symbols else "none"
-            raise InputError(f"no dimension is called {name!r}", hint=f"the inputs have: {have}")
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
-    extents = {name: int(value) for name, value in dims.items()}
-    return specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
-
-
-def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
-    """The Graph of any accepted source."""
-    with events.span("import"):
-        if isinstance(source, Graph):
-            return source
-        from tilewright.frontends import torch
-
-        if torch.is_module(source):
-            source = torch.to_onnx(source, example_inputs)
-        elif not isinstance(source, str | Path | bytes) and not hasattr(source, "opset_import"):
-            raise InputError(
-                f"cannot compile a {type(source).__name__}",
-                hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
-            )
-        from tilewright.frontends import onnx
-
-        return onnx.load(source, memory_limit=options.limit)
-
-
-def build(graph: Graph, options: Options) -> CompiledModel:
-    """The compiled model of a graph with static inputs."""
-    target = find_target(options.target, options.mcpu, options.math == "exact")
-    graph = optimise(graph, options, target)
-    lowered = stages(graph, target)
-    _report_reference_kernels(lowered, options)
-    if (folder := flags.DUMP.get()) is not None:
-        dump(folder, lowered, target)
-    steps = kernels(lowered, target, _store(options))
-    with events.span("assemble"):
-        assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
-        return assembler.model({"math": options.math, "target": target.name})
-
-
-def optimise(graph: Graph, options: Options, target: Target) -> Graph:
-    """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
-    byte_products = bool(target.products(uint8, int8, int32))
-    pipeline = graph_pipeline(options.math, _fallback(), byte_products)
-    return pipeline.run(graph, check=flags.DEBUG.get())
-
-
-def stages(graph: Graph, target: Target) -> Lowered:
-    """The graph as fused Stages, each a kernel that suits the target, and host calls."""
-    with events.span("lower"):
-        lowered = lower(graph)
-    with events.span("fuse"):
-        calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
-        kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
-        outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
-        fused = place_copies(fuse(lowered.steps, outputs), {*outputs, *lowered.data})
-        lowered.steps = apart(fused, target)
-    with events.span("winograd"):
-        lowered.steps = transform_convolutions(lowered.steps, lowered.data, target.covers)
-    with events.span("halo"):
-        lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
-    return lowered
-
-
-def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built | HostCall]:
-    """Every Stage with its object code."""
-    host = target if target.runs_here else find_target("cpu")
-    compiler = KernelCompiler(target, host, store)
-    live = live_buffers(lowered)
-    steps: list[Built | HostCall] = []
-    faces = {s: interface(s, live[s]) for s in lowered.steps if isinstance(s, Stage)}
-    with events.span("kernels", total=len(faces)):
-        compiler.compile_ahead(faces.values(), lowered.data, thread_count())
-        for step in lowered.steps:
-            if isinstance(step, HostCall):
-                steps.append(step)
-                continue
-            code = compiler.compile(faces[step], lowered.data)
-            events.emit("kernel-ready", name=step.name, total=len(faces))
-            steps.append(Built(step, faces[step], code))
-    return steps
+    return steps.executable(source, example_inputs, dims, options)
 
 
 def text(
@@ -259,61 +69,7 @@ def text(
     dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a
     value in a stage behind the graph, and what `compile` raises.
     """
-    if kind not in KINDS:
-        raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
-    chosen = Options.of(options)
-    with _lock:
-        graph = import_model(source, example_inputs, chosen)
-        if dims:
-            graph = with_dims(graph, dims, chosen)
-        target = find_target(chosen.target, chosen.mcpu, chosen.math == "exact")
-        graph = optimise(graph, chosen, target)
-        if kind == "graph":
-            return str(graph)
-        loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
-        if loose:
-            raise InputError(
-                f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
-            )
-        return show(stages(graph, target), target, kind)
+    from tilewright.driver import steps
 
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Programs are immutable and have no cycles, so collecting garbage finds nothing but time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _store(options: Options) -> Store | None:
-    return None if options.cache is False else default_store()
-
-
-def _fallback() -> Fallback:
-    from tilewright.frontends.onnx.reference import OnnxFallback
-
-    return OnnxFallback()
-
-
-def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
-    from tilewright.frontends.onnx import reference
-
-    return reference.PROVIDER, reference.serialise(op), reference.captured(op)
-
-
-def _report_reference_kernels(lowered: Lowered, options: Options) -> None:
-    """One warning for all operators without native code; an error under `strict`."""
-    calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
-    if not calls:
-        return
-    items = [f"{op.label} ({op.qualified})" for op in calls]
-    what = f"{len(calls)} operators run by reference kernels: {listing(items)}"
-    strict = flags.STRICT.get() if options.strict is None else options.strict
-    if strict:
-        raise UnsupportedError(what, code="TW-STRICT", hint="compile without strict", items=items)
-    warnings.warn(what, TilewrightWarning, stacklevel=4)
+    with alone():
+        return steps.text(source, kind, example_inputs, dims, Options.of(options))

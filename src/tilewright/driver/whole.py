@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from tilewright.base import events
 from tilewright.base.errors import ArtifactError
 from tilewright.base.store import Store
 from tilewright.driver.version import compiler
-from tilewright.graph.ops.registry import user_defined
 from tilewright.runtime import bundle
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostStep
@@ -34,7 +34,10 @@ def key_of(
 
     A file of more than `limit` bytes, or that is no plain file, is not read: importing refuses it.
     """
-    if user_defined():
+    # Who registers an operator has loaded the registry; loading it to see that costs a third of
+    # a second.
+    registry = sys.modules.get("tilewright.graph.ops.registry")
+    if registry is not None and registry.user_defined():
         return None
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -48,7 +51,7 @@ def key_of(
         return None
     machine = [architecture(), sorted(cpu_flags())]
     text = repr((sorted((dims or {}).items()), sorted(options.items()), machine, compiler()))
-    digest = hashlib.blake2b(source, digest_size=16)
+    digest = hashlib.sha256(source)  # which processors have instructions for
     digest.update(text.encode())
     return f"model-{digest.hexdigest()}"
 

@@ -12,7 +12,8 @@ import tilewright as tw
 from tilewright.base.errors import CompileError, InputError, UnsupportedError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.merge import merge_dims
-from tilewright.driver.compile import Options, import_model, optimise, stages
+from tilewright.driver.options import Options
+from tilewright.driver.steps import import_model, optimise, stages
 from tilewright.graph.stages import Stage
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw

@@ -1,0 +1,37 @@
+"""One compilation at a time in a process: the intern table is not locked."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """A child never sees the end of a compilation that another thread of its parent was in."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other compilation meanwhile, and no collector.
+
+    Programs are immutable and have no cycles, so collecting garbage finds nothing but time.
+    """
+    with _lock:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_on:
+                gc.enable()

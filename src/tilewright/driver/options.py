@@ -1,0 +1,62 @@
+"""What a compilation may be told, checked before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tilewright.base.errors import InputError
+from tilewright.base.memory import memory_limit
+from tilewright.base.store import Store, default_store
+from tilewright.runtime.threads import thread_count
+
+MATH = ("strict", "exact", "fast")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile; the fields are the keyword arguments of `compile`."""
+
+    target: str = "cpu"
+    mcpu: str = "native"
+    threads: int | None = None
+    strict: bool | None = None
+    math: str = "strict"
+    cache: bool | None = None
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.math not in MATH:
+            raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
+        for name in ("threads", "memory_limit"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
+        thread_count(self.threads)  # refuses a bad variable before anything is compiled
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Options:
+        """The options given by name. Raises InputError for one that does not exist."""
+        known = [f.name for f in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"there is no option {name!r}", hint=f"choose from {', '.join(known)}"
+                )
+        return Options(**given)
+
+    @property
+    def decisive(self) -> dict[str, str]:
+        """The options that the compiled model depends on."""
+        return {"target": self.target, "mcpu": self.mcpu, "math": self.math}
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the model may need."""
+        return memory_limit(self.memory_limit)
+
+    @property
+    def store(self) -> Store | None:
+        """The cache on disk, where it is to be used."""
+        return None if self.cache is False else default_store()
