@@ -108,7 +108,7 @@ def test_quantised_convolutions_are_exact(depth, many, out, stride, left, right)
              ((left, x, "x"), (out, want, "y")))  # fmt: skip
     model = model_of(nodes, ") => (".join(heads), **constants)
     np.testing.assert_array_equal(tw.compile(model, threads=1, cache=False)(x), want)
-    assert "QuantizeLinear(" not in text(model, "graph", mcpu=DOTS)
+    assert "DequantizeLinear(" not in text(model, "graph", mcpu=DOTS)
 
 
 @pytest.mark.parametrize("transposed", [0, 1])

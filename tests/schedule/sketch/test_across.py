@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int64
-from tilewright.compute.build import padded
+from tilewright.compute.build import cast, padded
 from tilewright.compute.nodes import Computation
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Load, Var, call
@@ -108,6 +108,27 @@ def test_a_map_that_computes_reads_transposed_tiles() -> None:
     a, c = np.random.default_rng(0).standard_normal((2, 3, 70, 45)).astype("float32")
     want = np.exp(a.transpose(0, 2, 1)) + c[0, :, 0]
     np.testing.assert_allclose(run(p, a, c[0, :, 0].copy()), want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 70, 45), (1, 3, 300), (2, 16, 64)], ids=str)
+def test_narrow_results_leave_their_tiles_transposed(shape: tuple[int, int, int]) -> None:
+    n, c, k = shape
+    x, b, y = Buffer("x", shape, float32), Buffer("b", (c,), float32), Buffer("y", (n, k, c), int8)
+    p = point(map_("t", y, lambda n, i, j: cast(call("round_even", x[n, j, i] * b[j]), int8)))
+    assert units(p) == 1 and "transpose(y[" in str(p.schedule)
+    a = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    scale = np.linspace(5, 90, c, dtype=np.float32)
+    want = np.clip(np.rint(a * scale[:, None]), -128, 127).astype(np.int8).transpose(0, 2, 1)
+    np.testing.assert_array_equal(run(p, a, scale), want)
+
+
+def test_narrow_results_of_what_lies_both_ways_read_transposed_tiles() -> None:
+    x, w = Buffer("x", (40, 33), float32), Buffer("w", (33, 40), float32)
+    y = Buffer("y", (33, 40), int8)
+    p = point(map_("t", y, lambda i, j: cast(x[j, i] + w[i, j], int8)))
+    assert "transpose(x.local[" in str(p.schedule)
+    a, b = numbers((40, 33), float32) // 2, numbers((33, 40), float32) // 2
+    np.testing.assert_array_equal(run(p, a, b), (a.T + b).astype(np.int8))
 
 
 def test_two_operands_read_across() -> None:

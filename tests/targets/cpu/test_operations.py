@@ -154,6 +154,21 @@ def test_casts(source: DType) -> None:
     check(results, {a: samples(source, 6)})
 
 
+@pytest.mark.parametrize("level", [None, "x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("offset", [0, 128, -5])
+def test_rounding_to_narrow_integers_is_one_conversion(offset: int, level: str | None) -> None:
+    """Ties to even before the offset, saturation after it, 0 for what is not a number."""
+    a = var("a", dtypes.float32)
+    x = samples(dtypes.float32, 7)
+    ties = np.arange(-300, 300, dtype=np.float32)[: x.size // 2] + np.float32(0.5)
+    x[-ties.size :] = ties
+    x[:4] = np.nan, np.inf, -np.inf, 3e9
+    total = call("round_even", a) + float(offset) if offset else call("round_even", a)
+    results: list[Expr] = [Cast(total, t) for t in INTEGERS]
+    if host().arch == "x86_64" or level is None:
+        check(results, {a: x}, machine=host() if level is None else machine(level))
+
+
 def test_roundings_at_halfway() -> None:
     """Values between two neighbours of each narrow format, approached from float32 and float64."""
     for target in (d for d in FLOATS if d.bits < 32):

@@ -17,7 +17,6 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import element
-from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
@@ -108,17 +107,14 @@ register(
 )
 
 
-def requantised(f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value) -> Value:
-    """int32 `x` times the scales a * b / y, in zero's dtype about `zero`."""
+def requantised(
+    f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value, axis: int = 1
+) -> Value:
+    """int32 `x` times the scales a * b / y, in zero's dtype about `zero`, a vector along `axis`."""
     a, b, y = (f.op("Cast", v, to=FLOAT) for v in (a, b, y))
     ratio = f.op("Div", f.op("Mul", a, b), y)
-    whole = f.op("Round", f.op("Mul", f.op("Cast", x, to=FLOAT), ratio))
-    known, dtype = f.known.get(zero), zero.dtype
-    assert dtype is not None
-    if known is None or known.any():
-        whole = f.op("Add", whole, f.op("Cast", zero, to=FLOAT))
-    low, high = (f.constant(limit, float32) for limit in (dtype.min, dtype.max))
-    return f.op("Cast", f.op("Clip", whole, low, high), to=number_of(dtype.name))
+    real = f.op("Mul", f.op("Cast", x, to=FLOAT), ratio)
+    return f.op("QuantizeLinear", real, f.constant(1, float32), zero, axis=axis)
 
 
 def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
@@ -128,10 +124,10 @@ def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (call.value(n) for n in range(8))
     product = _multiplied(f, a, b, a_zero, b_zero)
     by_row = _rows if call.rank(0) > 1 else _scalar
-    first, last, zero = (by_row(f, x) for x in (a_scale, y_scale, y_zero))
-    second = _scalar(f, b_scale)
+    first, last = (by_row(f, x) for x in (a_scale, y_scale))
+    second, zero = (_scalar(f, x) for x in (b_scale, y_zero))
     assert first is not None and second is not None and last is not None and zero is not None
-    return [requantised(f, product, first, second, last, zero)]
+    return [requantised(f, product, first, second, last, zero, -2)]
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -259,9 +255,9 @@ def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         return None
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.value(n) for n in range(8))
     found = _convolved(call, f, x, w, x_zero, w_zero, _windows(call, 0, 3), _optional(call, 8))
-    given = x_scale, w_scale, y_scale, y_zero
-    scales = [_channels(f, _scalar(f, v), call.rank(0)) for v in given]
-    first, second, last, zero = scales
+    given = x_scale, w_scale, y_scale
+    first, second, last = (_channels(f, _scalar(f, v), call.rank(0)) for v in given)
+    zero = _scalar(f, y_zero)
     assert first is not None and second is not None and last is not None and zero is not None
     return [requantised(f, found, first, second, last, zero)]
 

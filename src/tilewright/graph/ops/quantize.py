@@ -29,12 +29,14 @@ def only(call_: OpCall, inputs: Buffers, i: int) -> Expr:
 
 
 def quantized(x: Expr, zero: Expr | None, target: DType) -> Expr:
-    """Round `x` (already divided by the scale) to the integer type `target` about `zero`."""
+    """Round `x` (already divided by the scale) to the integer type `target` about `zero`.
+
+    A cast saturates.
+    """
     x = call("round_even", cast(x, float32))
     if zero is not None and zero is not const(0, zero.dtype):
         x = x + cast(zero, float32)
-    low, high = const(target.min, float32), const(target.max, float32)
-    return cast(Max(Min(x, high), low), target)
+    return cast(x, target)
 
 
 def _parameter(call_: OpCall, inputs: Buffers, i: int, point: Sequence[Any]) -> Expr:
@@ -88,7 +90,9 @@ def _quantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     precision = _ratio_dtype(call_)
 
     def value(*i: Any) -> Expr:
-        ratio = cast(x[i], precision) / cast(_parameter(call_, inputs, 1, i), precision)
+        scale = cast(_parameter(call_, inputs, 1, i), precision)
+        ratio = cast(x[i], precision)
+        ratio = ratio if scale is const(1, precision) else ratio / scale
         zero = _parameter(call_, inputs, 2, i) if call_.has(2) else None
         if out.dtype.is_int:
             return quantized(ratio, zero, out.dtype)

@@ -2,7 +2,8 @@
 
 Where a nest's stores are contiguous along one loop (its rows) and a load along another (its
 columns), one of the two would go element by element. A tile of both is instead transposed by the
-machine's intrinsic: as the copy itself, or into a small buffer that the nest then reads.
+machine's intrinsic: as the copy itself, or into a small buffer that the nest then reads, or, where
+results are narrower than what they are made of, out of one that it has written.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """loops: of the nest, outermost first. rows: along which it stores; columns: along which it
-    loads `reads`. copy: whether it does nothing else."""
+    """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
+    which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
+    bytes than it reads, of what lies along the columns only."""
 
     loops: tuple[str, ...]
     rows: For
     columns: For
+    place: Load
     reads: tuple[Load, ...]
     copy: bool
+    narrows: bool
 
 
 def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None:
@@ -50,8 +54,8 @@ def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None
     store = _only(nest[-1].body) if len(nest) > 1 else None
     if store is None or any(map(reads_memory, store.index)):
         return None
-    place = address(Load(store.buffer, store.index))
-    rows = next((f for f in nest if stride(place, f.var) == 1), None)
+    place = Load(store.buffer, store.index)
+    rows = next((f for f in nest if stride(address(place), f.var) == 1), None)
     if rows is None:
         return None
     loads = {n for n in postorder(store.value) if isinstance(n, Load)}
@@ -65,8 +69,12 @@ def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None
     columns = {found[x] for x in reads}
     if not reads or len(columns) > 1 or any(machine.transpose(x.dtype) is None for x in reads):
         return None
+    column = columns.pop()
+    along = all(stride(address(x), column.var) in (0, 1) for x in loads)
+    narrow = all(place.dtype.itemsize < x.dtype.itemsize for x in reads)
+    narrows = along and narrow and _axes_apart(place, rows.var, column.var)
     names = tuple(f.var.name for f in nest)
-    return Across(names, rows, columns.pop(), reads, store.value in reads)
+    return Across(names, rows, column, place, reads, store.value in reads, narrows)
 
 
 def _loops(s: Schedule) -> dict[str, For]:
@@ -87,10 +95,13 @@ def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> 
     if any(map(reads_memory, load.index)):
         return False
     alone = all(n is load or n.buffer is not load.buffer for n in loads)
+    return alone and load.buffer is not out and _axes_apart(load, row, column)
+
+
+def _axes_apart(load: Load, row: Var, column: Var) -> bool:
+    """Whether each of two variables has an axis of its own."""
     axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
-    return (
-        alone and load.buffer is not out and all(len(a) == 1 for a in axes) and axes[0] != axes[1]
-    )
+    return all(len(a) == 1 for a in axes) and axes[0] != axes[1]
 
 
 def transpose(s: Schedule, a: Across, machine: Machine, choose: Choices, name: str) -> list[str]:
@@ -101,8 +112,9 @@ def transpose(s: Schedule, a: Across, machine: Machine, choose: Choices, name: s
     row, column = a.rows.var.name, a.columns.var.name
     outer: list[str] = []
     strips, strip = _strips(s, row, choose, name)
-    row_o, row_i = _tiles(s, strip)
-    column_o, column_i = _tiles(s, column)
+    narrows = a.narrows and machine.transpose(a.place.dtype) is not None
+    row_o, row_i = _tiles(s, strip, SIDE)
+    column_o, column_i = _tiles(s, column, machine.lanes(a.place.dtype) if narrows else SIDE)
     for loop in a.loops:
         if loop == column:
             outer += [*strips, *column_o]
@@ -112,8 +124,12 @@ def transpose(s: Schedule, a: Across, machine: Machine, choose: Choices, name: s
     if a.copy:
         s.tensorize(column_i, _intrinsic(machine, a.reads[0]))
         return outer
+    around = outer[-1] if outer else None
+    if narrows:
+        _leave(s, a, row_i, column_i, around, machine)
+        return outer
     for load in a.reads:
-        _stage(s, load, a, outer[-1] if outer else None, machine)
+        _stage(s, load, a, around, machine)
     vectorize_inner(s, row_i, machine.lanes(a.reads[0].dtype))
     return outer
 
@@ -129,10 +145,10 @@ def shares(s: Schedule, outer: Sequence[str], cores: int) -> list[str]:
     return list(outer)
 
 
-def _tiles(s: Schedule, loop: str) -> tuple[list[str], str]:
-    if extents(s.kernel)[loop] <= SIDE:
+def _tiles(s: Schedule, loop: str, side: int) -> tuple[list[str], str]:
+    if extents(s.kernel)[loop] <= side:
         return [], loop
-    o, i = s.split(loop, SIDE, "overlap")
+    o, i = s.split(loop, side, "overlap")
     return [o], i
 
 
@@ -153,9 +169,26 @@ def _strips(s: Schedule, row: str, choose: Choices, name: str) -> tuple[list[str
     return [o], i
 
 
-def _stage(s: Schedule, load: Load, a: Across, anchor: str | None, machine: Machine) -> None:
+def _stage(s: Schedule, load: Load, a: Across, around: str | None, machine: Machine) -> None:
     """What a tile reads, transposed, in a buffer of its own."""
-    new = s.cache_read(load.buffer.name, anchor, "stack")
+    new = s.cache_read(load.buffer.name, around, "stack")
+    nest = _exchanged(s, new, "r", load, a)
+    s.tensorize(nest[0], _intrinsic(machine, load))
+
+
+def _leave(
+    s: Schedule, a: Across, row: str, column: str, around: str | None, machine: Machine
+) -> None:
+    """A tile is made in vectors along its columns, and leaves its buffer transposed."""
+    new = s.cache_write(a.place.buffer.name, around, "stack")
+    nest = _exchanged(s, new, "w", a.place, a)
+    s.reorder(row, column)
+    vectorize_inner(s, column, machine.lanes(a.place.dtype))
+    s.tensorize(nest[0], _intrinsic(machine, a.place))
+
+
+def _exchanged(s: Schedule, new: str, copy: str, load: Load, a: Across) -> list[str]:
+    """Swap the axes of rows and columns in a staged buffer; the loops of its copy."""
     axes = list(range(len(load.index)))
     row, column = (
         next(n for n in axes if f.var in variables(load.index[n])) for f in (a.rows, a.columns)
@@ -163,8 +196,7 @@ def _stage(s: Schedule, load: Load, a: Across, anchor: str | None, machine: Mach
     axes[row], axes[column] = axes[column], axes[row]
     names = [f"i{n}" for n in range(len(axes))]
     s.transform_layout(new, f"lambda {', '.join(names)}: ({', '.join(names[n] for n in axes)})")
-    nest = existing(s, [f"{new}.r{n}" for n in range(len(axes))])
-    s.tensorize(nest[0], _intrinsic(machine, load))
+    return existing(s, [f"{new}.{copy}{n}" for n in range(len(axes))])
 
 
 def _intrinsic(machine: Machine, load: Load) -> str:

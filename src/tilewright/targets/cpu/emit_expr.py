@@ -143,6 +143,13 @@ class Expressions(Memory):
         zero = constant(otherwise.value, otherwise.dtype).text in _ZEROS
         return zero and otherwise.dtype.name != "float8_e8m0fnu"
 
+    def _cast(self, e: Cast) -> Value:
+        quantised = _rounded(e)
+        if quantised is None:
+            return self.ops.cast(self.value(e.value), e.value.dtype, e.dtype)
+        x, offset = quantised
+        return self.ops.round_to_integer(self.value(x), offset, e.dtype)
+
     def _call(self, e: Call) -> Value:
         dtype = e.args[0].dtype
         native = NATIVE.get(e.function)
@@ -183,6 +190,21 @@ class Expressions(Memory):
             self.ops.flags = flags
 
 
+def _rounded(e: Cast) -> tuple[Expr, int] | None:
+    """x and n of `cast(round_even(x) + n)`, where one conversion does both."""
+    total, offset = e.value, 0
+    if not e.dtype.is_int or e.dtype.bits > 16 or total.dtype is not dtypes.float32:
+        return None
+    if isinstance(total, nodes.Add) and isinstance(total.rhs, Const):
+        number = total.rhs.value
+        if not isinstance(number, float) or not number.is_integer() or abs(number) > 1 << 16:
+            return None
+        total, offset = total.lhs, int(number)
+    if not isinstance(total, Call) or total.function != "round_even":
+        return None
+    return total.args[0], offset
+
+
 @cache
 def _template(
     rewrite: Expansion, arguments: tuple[Const | DType, ...]
@@ -207,7 +229,7 @@ _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
     nodes.Le: Expressions._compare,
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),
     Not: lambda x, e: x.ops.invert(x.value(e.value), e.dtype),
-    Cast: lambda x, e: x.ops.cast(x.value(e.value), e.value.dtype, e.dtype),
+    Cast: Expressions._cast,
     Bitcast: lambda x, e: x.ops.bitcast(x.value(e.value), e.value.dtype, e.dtype),
     Select: Expressions._select,
     Call: Expressions._call,
