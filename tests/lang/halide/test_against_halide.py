@@ -69,6 +69,31 @@ EXPRESSIONS = {
     "shifts": lambda m, b, s, w, f, x, y: (w << 3) + (s >> 2),
     "negation": lambda m, b, s, w, f, x, y: -w,
     "rounding": lambda m, b, s, w, f, x, y: m.round(f) + m.floor(f) * 2.0 + m.ceil(f) + m.trunc(f),
+    "widening": lambda m, b, s, w, f, x, y: (
+        m.i64(m.widening_mul(b, b)) + m.widening_sub(b, m.u8(s)) + m.widening_add(s, m.i16(w))
+    ),
+    "halving": lambda m, b, s, w, f, x, y: (
+        m.halving_add(b, m.u8(w)) + m.rounding_halving_add(b, m.u8(w)) + m.halving_sub(b, m.u8(w))
+    ),
+    "saturating steps": lambda m, b, s, w, f, x, y: (
+        m.saturating_add(s, m.i16(w * 30)) ^ m.saturating_sub(s, m.i16(w * 30))
+    ),
+    "saturating casts": lambda m, b, s, w, f, x, y: m.i32(m.u8_sat(w)) + m.i8_sat(s),
+    "shifts that round": lambda m, b, s, w, f, x, y: (
+        m.rounding_mul_shift_right(s, m.i16(w), 7) + m.mul_shift_right(s, m.i16(w), 7)
+    ),
+    "division to zero": lambda m, b, s, w, f, x, y: (
+        m.div_round_to_zero(w, 7) * 100 + m.mod_round_to_zero(w, 7)
+    ),
+    "lerp of bytes": lambda m, b, s, w, f, x, y: m.lerp(b, m.u8(s), m.u8(w)),
+    "lerp of shorts": lambda m, b, s, w, f, x, y: m.lerp(s, m.i16(w), m.f32(x) / 20.0),
+    "lerp of floats": lambda m, b, s, w, f, x, y: m.lerp(m.abs(f), 3.5, m.u8(s)),
+    "mux": lambda m, b, s, w, f, x, y: m.mux(x % 4, [m.i32(b), w, m.i32(s)]),
+    "tests of floats": lambda m, b, s, w, f, x, y: m.select(
+        m.is_nan(m.sqrt(f)), 1, m.is_inf(f / m.f32(x)), 2, m.is_finite(f), 3, 4
+    ),
+    "float parts": lambda m, b, s, w, f, x, y: m.fract(f) + m.hypot(f, 3.0) + m.atan2(f, m.f32(w)),
+    "bits of floats": lambda m, b, s, w, f, x, y: m.reinterpret(m.Int(32), f) ^ w,
 }
 
 

@@ -17,21 +17,59 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
+from tilewright.lang.halide.absent import FUNCTIONS, refusing
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline
 from tilewright.lang.halide.levels import MemoryType
 from tilewright.lang.halide.verbs import Stage, TailStrategy
 from tilewright.notation.halide import boundary
+from tilewright.notation.halide.arithmetic import (
+    atan2,
+    div_round_to_zero,
+    fract,
+    halving_add,
+    halving_sub,
+    hypot,
+    i8_sat,
+    i16_sat,
+    i32_sat,
+    i64_sat,
+    is_finite,
+    is_inf,
+    is_nan,
+    lerp,
+    logical_not,
+    mod_round_to_zero,
+    mul_shift_right,
+    mux,
+    reinterpret,
+    rounding_halving_add,
+    rounding_mul_shift_right,
+    rounding_shift_right,
+    saturating_add,
+    saturating_sub,
+    u8_sat,
+    u16_sat,
+    u32_sat,
+    u64_sat,
+    unsafe_promise_clamped,
+    widening_add,
+    widening_mul,
+    widening_sub,
+)
 from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import Expr, unique
-from tilewright.notation.halide.func import Tuple
+from tilewright.notation.halide.expr import Expr, as_expr, unique
+from tilewright.notation.halide.func import Tuple, undef
 from tilewright.notation.halide.image import Buffer, Param
 from tilewright.notation.halide.inline_reductions import arg_reduced, reduced
 from tilewright.notation.halide.intrinsics import (
     abs,
     absd,
     acos,
+    acosh,
     asin,
+    asinh,
     atan,
+    atanh,
     cast,
     ceil,
     clamp,
@@ -71,6 +109,41 @@ from tilewright.notation.halide.types import Bool, Float, Int, Type, UInt
 BoundaryConditions: Final = SimpleNamespace(
     **{name: partial(f, func=Func) for name, f in boundary.CONDITIONS.items()}
 )
+
+# The precise functions are fast enough; the names are for programs that ask for less.
+fast_exp, fast_log, fast_sin, fast_cos, fast_pow = exp, log, sin, cos, pow
+likely_if_innermost = likely
+
+
+def fast_inverse(x: Any) -> Expr:
+    """1 / x."""
+    return 1.0 / as_expr(x)
+
+
+def fast_inverse_sqrt(x: Any) -> Expr:
+    """1 / sqrt(x)."""
+    return 1.0 / sqrt(x)
+
+
+def Range(min: Any, extent: Any) -> tuple[Any, Any]:
+    """A (min, extent), as RDom and set_estimates take them."""
+    return min, extent
+
+
+def vars(names: str) -> tuple[Var, ...]:
+    """Vars of the names in a text: `x, y = vars("x y")`."""
+    return tuple(Var(name) for name in names.split())
+
+
+def funcs(names: str) -> tuple[Func, ...]:
+    """Funcs of the names in a text."""
+    return tuple(Func(name) for name in names.split())
+
+
+def __getattr__(name: str) -> Any:
+    if name in FUNCTIONS:
+        return refusing(name, FUNCTIONS[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def sum(*args: Any, name: str | None = None) -> Expr:
@@ -124,6 +197,7 @@ __all__ = [
     "Pipeline",
     "RDom",
     "RVar",
+    "Range",
     "Stage",
     "TailStrategy",
     "Tuple",
@@ -133,35 +207,71 @@ __all__ = [
     "abs",
     "absd",
     "acos",
+    "acosh",
     "argmax",
     "argmin",
     "asin",
+    "asinh",
     "atan",
+    "atan2",
+    "atanh",
     "cast",
     "ceil",
     "clamp",
     "cos",
     "cosh",
+    "div_round_to_zero",
     "erf",
     "exp",
     "f16",
     "f32",
     "f64",
+    "fast_cos",
+    "fast_exp",
+    "fast_inverse",
+    "fast_inverse_sqrt",
+    "fast_log",
+    "fast_pow",
+    "fast_sin",
     "floor",
-    "i8",
+    "fract",
+    "funcs",
+    "halving_add",
+    "halving_sub",
+    "hypot",
     "i16",
+    "i16_sat",
     "i32",
+    "i32_sat",
     "i64",
+    "i64_sat",
+    "i8",
+    "i8_sat",
+    "is_finite",
+    "is_inf",
+    "is_nan",
+    "lerp",
     "likely",
+    "likely_if_innermost",
     "log",
+    "logical_not",
     "max",
     "maximum",
     "min",
     "minimum",
+    "mod_round_to_zero",
+    "mul_shift_right",
+    "mux",
     "pow",
     "product",
+    "reinterpret",
     "round",
+    "rounding_halving_add",
+    "rounding_mul_shift_right",
+    "rounding_shift_right",
+    "saturating_add",
     "saturating_cast",
+    "saturating_sub",
     "select",
     "sin",
     "sinh",
@@ -170,8 +280,18 @@ __all__ = [
     "tan",
     "tanh",
     "trunc",
-    "u8",
     "u16",
+    "u16_sat",
     "u32",
+    "u32_sat",
     "u64",
+    "u64_sat",
+    "u8",
+    "u8_sat",
+    "undef",
+    "unsafe_promise_clamped",
+    "vars",
+    "widening_add",
+    "widening_mul",
+    "widening_sub",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.nodes import Computation
 from tilewright.lang.function import Function
+from tilewright.lang.halide.absent import Absent
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.replay import replay
@@ -26,7 +27,7 @@ from tilewright.notation.halide.wrap import cloned, wrapped
 from tilewright.schedule import Schedule
 
 
-class Runs:
+class Runs(Absent):
     """What can be compiled and run: a Func, or a Pipeline of several.
 
     `sizes` says what to compute: of each dimension, x first, an extent or a (min, extent); or it is
@@ -123,8 +124,24 @@ class Runs:
             buffer.set_min([low for low, _ in reversed(box)])
         return results[0] if len(results) == 1 else results
 
-    def print_loop_nest(self, sizes: Any) -> None:
-        """Print the loops as Halide does: where each Func is stored, produced and consumed."""
+    def _expected(self, var: str) -> tuple[int, int]:
+        f = self._outputs[0]
+        found = f.estimates.get(var) or f.promised.get(var)
+        if found is None:
+            raise InputError(
+                f"the extent of {var} is not known",
+                where=f"Func {f.name()}",
+                hint="print_loop_nest(sizes), or set_estimates before",
+            )
+        return found
+
+    def print_loop_nest(self, sizes: Any = None) -> None:
+        """Print the loops as Halide does: where each Func is stored, produced and consumed.
+
+        sizes: None for what `set_estimates` or `bound` said. Raises InputError where they did not.
+        """
+        if sizes is None:
+            sizes = [self._expected(v.name()) for v in self._outputs[0].args]
         print(show_loop_nest(replay(self.regions(sizes), self.name())))
 
 

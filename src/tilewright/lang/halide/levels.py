@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
@@ -43,6 +44,7 @@ class Scheduled(Verbs, notation.Func):
         self.memory = MemoryType.Auto
         self.folds: dict[str, int] = {}
         self.layout: tuple[str, ...] | None = None
+        self.estimates: dict[str, tuple[int, int]] = {}
         super().__init__(name)
 
     def _plan(self) -> Plan:
@@ -116,6 +118,17 @@ class Scheduled(Verbs, notation.Func):
     def fold_storage(self, var: Any, extent: Any) -> Self:
         """Store only `extent` rows of the dimension `var`, as a ring."""
         self.folds[var_name(var)] = constant(extent)
+        return self
+
+    def set_estimate(self, var: Any, min: Any, extent: Any) -> Self:
+        """What `var` is likely to run over: the region that `print_loop_nest()` shows."""
+        self.estimates[var_name(var)] = (constant(min), constant(extent))
+        return self
+
+    def set_estimates(self, ranges: Sequence[tuple[Any, Any]]) -> Self:
+        """`set_estimate` of each argument, x first."""
+        for var, (low, extent) in zip(self.args, ranges, strict=True):
+            self.set_estimate(var, low, extent)
         return self
 
     def bound(self, var: Any, min: Any, extent: Any) -> Self:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
+from tilewright.lang.halide.absent import Absent
 from tilewright.notation.halide.domain import RDom, RVar, Var
 from tilewright.notation.halide.expr import (
     Expr,
@@ -261,6 +262,14 @@ class Verbs:
         plan.special.append(Special(as_expr(condition), copy, len(plan.directives), line()))
         return Stage(copy)
 
+    def allow_race_conditions(self) -> Self:
+        """Nothing: a schedule that races is refused, whatever is allowed."""
+        return self
+
+    def prefetch(self, *what: Any) -> Self:
+        """Nothing: memory is fetched ahead by the processor."""
+        return self
+
     def _kind(self, kind: str, var: Any, factor: Any, tail: TailStrategy) -> Self:
         plan = self._plan()
         if factor is not None:
@@ -272,7 +281,7 @@ class Verbs:
         return self
 
 
-class Stage(Verbs):
+class Stage(Verbs, Absent):
     """An update definition, or a specialization, for its schedule."""
 
     def __init__(self, plan: Plan) -> None:

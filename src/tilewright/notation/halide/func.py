@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr import nodes
 from tilewright.ir.node import postorder
@@ -23,7 +23,7 @@ from tilewright.notation.halide.expr import (
 )
 from tilewright.notation.halide.image import Symbol
 from tilewright.notation.halide.printer import show, text
-from tilewright.notation.halide.types import Type
+from tilewright.notation.halide.types import Type, plain
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,6 +57,25 @@ class Tuple:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+class Undef(Expr):
+    """Any value: a pure definition that later definitions write over."""
+
+    __slots__ = ()
+
+    @property
+    def node(self) -> nodes.Expr:
+        """None: raises UnsupportedError."""
+        raise UnsupportedError(
+            "undef inside of an expression or an update",
+            hint="only a whole pure definition; in an update select(condition, value, f[x])",
+        )
+
+
+def undef(type: Type | DType) -> Expr:
+    """No particular value, for a pure definition: `f[x] = undef(UInt(8))`."""
+    return Undef(nodes.const(0, plain(type)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,6 +159,22 @@ class Func:
         """Whether there is a pure definition."""
         return bool(self.definitions)
 
+    def num_update_definitions(self) -> int:
+        """The number of updates."""
+        return max(0, len(self.definitions) - 1)
+
+    def has_update_definition(self) -> bool:
+        """Whether there is an update."""
+        return len(self.definitions) > 1
+
+    def outputs(self) -> int:
+        """The number of values."""
+        return len(self.symbols)
+
+    def types(self) -> list[Type]:
+        """The type of each value."""
+        return [Type(s.dtype) for s in self.symbols]
+
     def dimensions(self) -> int:
         """Number of dimensions."""
         return len(self.args)
@@ -177,7 +212,9 @@ class Func:
         if self.defined():
             self._update(args, values)
         else:
-            self._define(args, values)
+            self._define(
+                args, tuple(cast_to(0, v.dtype) if isinstance(v, Undef) else v for v in values)
+            )
 
     def _define(self, args: tuple[Expr, ...], values: tuple[Expr, ...]) -> None:
         named = {a.name() for a in args if isinstance(a, Var)}

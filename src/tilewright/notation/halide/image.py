@@ -105,6 +105,22 @@ class Image:
         """Extent of dimension 2."""
         return self.dim(2).extent()
 
+    def left(self) -> int:
+        """The first coordinate of dimension 0."""
+        return self.dim(0).min()
+
+    def right(self) -> int:
+        """The last coordinate of dimension 0."""
+        return self.dim(0).max()
+
+    def top(self) -> int:
+        """The first coordinate of dimension 1."""
+        return self.dim(1).min()
+
+    def bottom(self) -> int:
+        """The last coordinate of dimension 1."""
+        return self.dim(1).max()
+
     def set_min(self, mins: Sequence[int]) -> None:
         """The coordinates of the first element, dimension 0 first; the extents stay."""
         for n, low in enumerate(mins):
@@ -159,6 +175,45 @@ class Buffer(Image):
         assert self.data is not None
         self.data[self._place(index if isinstance(index, tuple) else (index,))] = value
 
+    def number_of_elements(self) -> int:
+        """How many elements it has."""
+        return int(np.asarray(self).size)
+
+    def fill(self, value: Any) -> None:
+        """Set all elements."""
+        assert self.data is not None
+        self.data[...] = value
+
+    def copy(self) -> Buffer:
+        """A Buffer with memory of its own."""
+        return self._like(np.array(self.data), [d.min() for d in self._dimensions()])
+
+    def translate(self, offsets: Sequence[int]) -> None:
+        """Move its coordinates, dimension 0 first."""
+        mins = [d.min() for d in self._dimensions()]
+        self.set_min([low + by for low, by in zip(mins, offsets, strict=False)])
+
+    def cropped(self, dim: int, min: int, extent: int) -> Buffer:
+        """The part of a dimension from `min` on, in the same memory."""
+        d = self.dim(dim)
+        if not d.min() <= min <= min + extent <= d.min() + d.extent():
+            raise InputError(
+                f"{min}..{min + extent - 1} of dimension {dim} is not in {d.min()}..{d.max()}",
+                where=repr(self),
+            )
+        at = [slice(None)] * self.dimensions()
+        at[self.dimensions() - 1 - dim] = slice(min - d.min(), min - d.min() + extent)
+        mins = [min if n == dim else x.min() for n, x in enumerate(self._dimensions())]
+        return self._like(np.asarray(self)[tuple(at)], mins)
+
+    def _dimensions(self) -> list[Dimension]:
+        return [self.dim(n) for n in range(self.dimensions())]
+
+    def _like(self, array: np.ndarray[Any, Any], mins: Sequence[int]) -> Buffer:
+        made = Buffer(array)
+        made.set_min(mins)
+        return made
+
     def _place(self, parts: Sequence[Any]) -> tuple[int, ...]:
         """The place of an element in the array. Raises InputError where there is none."""
         if len(parts) != self.dimensions():
@@ -204,6 +259,10 @@ class Param(Expr):
         super().__init__(nodes.Load(self.image.symbol, ()), self.image.dtype)
         if value is not None:
             self.set(value)
+
+    def name(self) -> str:
+        """The name."""
+        return self.image.name()
 
     def set(self, value: Any) -> None:
         """The value to run with."""
