@@ -23,6 +23,14 @@ class Builder:
         self._nodes.append(Node(name, role, origin))
         return name
 
+    def fresh(self, name: str) -> str:
+        """`name`, or with a number behind it where a node is called so already."""
+        found, n = name, 1
+        while found in self._index:
+            n += 1
+            found = f"{name}:{n}"
+        return found
+
     def source(self, name: str) -> str:
         """Memory outside that is read."""
         return self.add(name, Role.SOURCE)

@@ -1,0 +1,228 @@
+"""Expansions: the ways to make an operator's Computation into tasks, as a table.
+
+A Computation belongs to a family by what it does, whatever operator it came from. Every family has
+`whole` (one task) and `loop` (a task for each index of the outermost parallel loop); products and
+convolutions also the classical schemes. A (N x K) is the operand that is held, for a convolution
+the filters; B (K x M) the other one, for a convolution the windows, laid out by im2col:
+
+    mv    a matrix-vector product for each column of B: M tasks
+    lmv   a vector-matrix product for each row of A: N tasks
+    op    an outer product of each column of A and row of B, and a task that adds them: K + 1 tasks
+    tiled blocks of the result, about TILES along each side
+    direct  (convolutions) each output channel straight from the input, without im2col
+    winograd  (3x3, stride 1) F(2x2, 3x3): transforms, products point by point, and back
+
+A convolution's result leaves pixel by pixel with all its channels, so that what was computed
+channel by channel is reordered; a matrix product's leaves row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tilewright.base.errors import InputError
+from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.reducer import reducer
+from tilewright.compute.winograd import winograd
+from tilewright.dataflow.pieces import (
+    Piece,
+    Product,
+    gathered,
+    is_windowed,
+    ordered,
+    product_of,
+)
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.ir.node import substitute
+
+TILES: Final = 4  # of the scheme `tiled`, along each side
+
+Expansion = Callable[[Computation], Sequence[Piece]]
+
+
+def family(c: Computation) -> str:
+    """`conv`, `matmul`, `reduce`, `scan` or `map`."""
+    p = product_of(c)
+    if p is not None and p.n and (p.m or p.b):
+        return "conv" if is_windowed(p) else "matmul"
+    if any(d.combine == "ps" for d in c.dims):
+        return "scan"
+    return "map" if c.is_map else "reduce"
+
+
+def expand(c: Computation, choice: str | None = None) -> Sequence[Piece]:
+    """The pieces of `c` by the named expansion, or the first that its family has.
+
+    Raises InputError for a name that the family does not have; the hint lists those that it has.
+    """
+    known = expansions(c)
+    if choice is None:
+        choice = next(iter(known))
+    if choice not in known:
+        raise InputError(
+            f"no expansion {choice!r} of a {family(c)}",
+            where=c.name,
+            hint=f"known: {', '.join(known)}",
+        )
+    return known[choice](c)
+
+
+def expansions(c: Computation) -> Mapping[str, Expansion]:
+    """The expansions that apply to `c`, by name, the default first."""
+    found = dict(EXPANSIONS[family(c)])
+    if "winograd" in found and winograd(c) is None:
+        del found["winograd"]
+    return found
+
+
+def _whole(c: Computation) -> Sequence[Piece]:
+    return [Piece(c, holds=not c.is_map)]
+
+
+def _loop(c: Computation) -> Sequence[Piece]:
+    outermost = next((d for d in c.dims if d.combine == CC and d.extent > 1), None)
+    if outermost is None:
+        return _whole(c)
+    return [Piece(c, outermost.var.name, {outermost.var: 1}, holds=not c.is_map)]
+
+
+def _matrix(c: Computation) -> Product:
+    p = product_of(c)
+    assert p is not None
+    return p
+
+
+def _columns(p: Product) -> list[Piece]:
+    dims = (*p.b, *p.m, *p.n, *p.k)
+    spread = {d.var: 1 for d in (*p.b, *p.m)}
+    return [Piece(ordered(p.computation, dims), "mv", spread)]
+
+
+def _rows(p: Product) -> list[Piece]:
+    dims = (*p.b, *p.n, *p.m, *p.k)
+    spread = {d.var: 1 for d in (*p.b, *p.n)}
+    return [Piece(ordered(p.computation, dims), "lmv", spread)]
+
+
+def _outer(p: Product) -> list[Piece]:
+    """Partial products, one for each index of the reduced dimensions, and their sum."""
+    c = p.computation
+    (o,) = c.outputs
+    free = (*p.b, *p.n, *p.m)
+    assert c.reducer is not None
+    partial = Buffer(
+        f"{c.name}_partial", tuple(d.extent for d in (*p.k, *free)), c.reducer.dtypes[0]
+    )
+    index = tuple(d.var for d in (*p.k, *free))
+    products = Computation(
+        f"{c.name}_products",
+        tuple(Dim(d.var, d.extent, CC) for d in (*p.k, *free)),
+        (Output(partial, index, o.value),),
+    )
+    fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in (*p.k, *free)}
+    value = substitute(partial[index], fresh)
+    place = tuple(substitute(i, fresh) for i in o.index)
+    dims = tuple(Dim(_var(fresh, d), d.extent, d.combine) for d in (*free, *p.k))
+    total = Computation(
+        f"{c.name}_sum", dims, (Output(o.tensor, place, value),), reducer("add", partial.dtype)
+    )
+    return [Piece(products, "op", {d.var: 1 for d in p.k}), Piece(total, "sum", joins=True)]
+
+
+def _var(fresh: Mapping[object, object], d: Dim) -> Var:
+    found = fresh[d.var]
+    assert isinstance(found, Var)
+    return found
+
+
+def _tiles(p: Product) -> list[Piece]:
+    dims = (*p.b, *p.n, *p.m, *p.k)
+    spread = {d.var: 1 for d in p.b}
+    for side in (p.n, p.m):
+        widest = max(side, key=lambda d: d.extent, default=None)
+        if widest is not None:
+            spread[widest.var] = _divisor(widest.extent)
+    return [Piece(ordered(p.computation, dims), "tile", spread)]
+
+
+def _divisor(extent: int) -> int:
+    """The extent of a tile: TILES of them, or the next number that leaves none smaller."""
+    count = next(n for n in range(min(TILES, extent), extent + 1) if extent % n == 0)
+    return extent // count
+
+
+def _matmul(scheme: Callable[[Product], list[Piece]], by_rows: bool) -> Expansion:
+    def make(c: Computation) -> Sequence[Piece]:
+        p = _matrix(c)
+        pieces = scheme(p)
+        return pieces if by_rows else _reordered(pieces, p, (*p.b, *p.n, *p.m))
+
+    return make
+
+
+def _conv(scheme: Callable[[Product], list[Piece]], by_pixels: bool) -> Expansion:
+    def make(c: Computation) -> Sequence[Piece]:
+        copy, p = gathered(_matrix(c))
+        pieces = scheme(p)
+        return [
+            Piece(copy, "im2col", stores=True),
+            *(pieces if by_pixels else _reordered(pieces, p, (*p.b, *p.m, *p.n))),
+        ]
+
+    return make
+
+
+def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
+    """The last piece's result, copied by a task in the order of these dimensions."""
+    last = pieces[-1]
+    (o,) = last.computation.outputs
+    kept = Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype)
+    changed = replace(last.computation, outputs=(Output(kept, o.index, o.value),))
+    fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in order}
+    dims = tuple(Dim(_var(fresh, d), d.extent, CC) for d in order)
+    index = tuple(substitute(i, fresh) for i in p.computation.outputs[0].index)
+    copy = Computation(f"{o.tensor.name}_reorder", dims, (Output(o.tensor, index, kept[index]),))
+    return [*pieces[:-1], replace(last, computation=changed), Piece(copy, "reorder")]
+
+
+def _direct(c: Computation) -> Sequence[Piece]:
+    p = _matrix(c)
+    return [Piece(c, "direct", {d.var: 1 for d in (*p.b, *p.n)})]
+
+
+def _winograd(c: Computation) -> Sequence[Piece]:
+    steps = winograd(c)
+    assert steps is not None
+    pieces: list[Piece] = []
+    for step in steps:
+        p = product_of(step)
+        spread = {d.var: 1 for d in p.b} if p is not None else {}
+        pieces.append(Piece(step, step.name.rsplit("_", 1)[-1], spread))
+    return pieces
+
+
+_PLAIN: Final[dict[str, Expansion]] = {"whole": _whole, "loop": _loop}
+
+EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {
+    "conv": {
+        "lmv": _conv(_rows, by_pixels=False),
+        "mv": _conv(_columns, by_pixels=True),
+        "op": _conv(_outer, by_pixels=False),
+        "tiled": _conv(_tiles, by_pixels=False),
+        "direct": _direct,
+        "winograd": _winograd,
+        **_PLAIN,
+    },
+    "matmul": {
+        "lmv": _matmul(_rows, by_rows=True),
+        "mv": _matmul(_columns, by_rows=False),
+        "op": _matmul(_outer, by_rows=True),
+        "tiled": _matmul(_tiles, by_rows=True),
+        **_PLAIN,
+    },
+    "reduce": _PLAIN,
+    "map": _PLAIN,
+    "scan": _PLAIN,
+}

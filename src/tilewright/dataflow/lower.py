@@ -1,0 +1,139 @@
+"""From a network to a task graph: each operator by one of its expansions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.compute.nodes import Computation
+from tilewright.dataflow.assemble import connect, fed, tasks_of
+from tilewright.dataflow.expand import expand, expansions, family
+from tilewright.dataflow.graph import Volume
+from tilewright.dataflow.program import Held, Program, Task
+from tilewright.graph.lower import Lowered, lower
+from tilewright.graph.nodes import Graph
+from tilewright.graph.pipeline import graph_pipeline
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.loops import interp as kernels
+from tilewright.loops.nodes import Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network as Stages, one or more for each operator, before its expansions are chosen."""
+
+    name: str
+    lowered: Lowered
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The Stages, in order."""
+        return [s for s in self.lowered.steps if isinstance(s, Stage)]
+
+    def choices(self) -> dict[str, Sequence[str]]:
+        """The names of the Stages with the expansions of their first Computation with several."""
+        found: dict[str, Sequence[str]] = {}
+        for stage in self.stages:
+            if stage.computations:
+                found[stage.name] = tuple(expansions(_main(stage)))
+        return found
+
+    def family(self, stage: Stage) -> str:
+        """What the Stage does: the family of its main Computation, or `kernel`."""
+        return family(_main(stage)) if stage.computations else "kernel"
+
+
+def network(graph: Graph) -> Network:
+    """The Stages of a graph with static shapes, simplified but not fused.
+
+    Raises UnsupportedError that lists every operator without a native form, and InputError for
+    shapes that are not known.
+    """
+    simple = graph_pipeline("strict", None, byte_products=False).run(graph)
+    lowered = lower(simple, channel_last=False)
+    missing = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+    if missing:
+        names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
+        raise UnsupportedError(
+            f"{len(missing)} operators have no expansion: {names}",
+            where=graph.name,
+            hint="cut the model before them, or give all shapes with --dim",
+        )
+    return Network(graph.name or "network", lowered)
+
+
+def program(
+    net: Network, choices: Mapping[str, str] | None = None, volume: Volume | str = Volume.PART
+) -> Program:
+    """The task graph of a network.
+
+    choices: for a Stage's name, or for a family ("conv", "matmul", "map", ...), the expansion; what
+    is not named gets the first of its family. Raises InputError for one that does not exist.
+    """
+    chosen = dict(choices or {})
+    _check(net, chosen)
+    tasks: list[Task] = []
+    for stage in net.stages:
+        if stage.kernel is not None:
+            tasks.append(_kernel_task(stage.name, stage.kernel))
+            continue
+        choice = chosen.get(stage.name, chosen.get(net.family(stage)))
+        main = _main(stage)
+        for c in stage.computations:
+            for piece in expand(c, choice if c is main else None):
+                tasks += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
+    tasks = _unique(fed(tasks))
+    inputs = [net.lowered.buffers[v] for v in net.lowered.graph.inputs]
+    outputs = {v.name: net.lowered.buffers[v] for v in net.lowered.graph.outputs}
+    graph = connect(net.name, tasks, outputs, volume)
+    free = frozenset(b.name for b in inputs)
+    return Program(graph, tasks, inputs, outputs, net.lowered.data, free)
+
+
+def _main(stage: Stage) -> Computation:
+    """The Computation that most of a Stage's work is in: the first with a reduction, else any."""
+    return next((c for c in stage.computations if not c.is_map), stage.computations[0])
+
+
+def _name(stage: Stage, c: Computation) -> str:
+    return stage.name if len(stage.computations) == 1 else f"{stage.name}.{c.name}"
+
+
+def _check(net: Network, chosen: Mapping[str, str]) -> None:
+    known = {s.name for s in net.stages} | {net.family(s) for s in net.stages}
+    for name in chosen:
+        if name not in known and name not in {"conv", "matmul", "map", "reduce", "scan"}:
+            raise InputError(
+                f"an expansion is chosen for {name}, which is no operator and no family",
+                where=net.name,
+                hint=f"operators: {', '.join(s.name for s in net.stages[:12])}",
+            )
+
+
+def _unique(tasks: Sequence[Task]) -> list[Task]:
+    from dataclasses import replace
+
+    seen: dict[str, int] = {}
+    found = []
+    for t in tasks:
+        seen[t.name] = seen.get(t.name, 0) + 1
+        count = seen[t.name]
+        found.append(t if count == 1 else replace(t, name=f"{t.name}:{count}"))
+    return found
+
+
+def _kernel_task(name: str, kernel: Kernel) -> Task:
+    """An operator that is a loop program of its own, as one task."""
+
+    def run(held: Held) -> None:
+        for b in kernel.outputs:
+            held[b] = np.zeros(b.shape, b.dtype.numpy)
+        kernels.run(kernel, held)
+
+    writes = max(b.size for b in kernel.outputs)
+    reads = max([writes, *(b.size for b in kernel.inputs)])
+    unique = {b: b.size for b in kernel.inputs}
+    return Task(name, name, kernel.inputs, kernel.outputs, reads, writes, unique, run)

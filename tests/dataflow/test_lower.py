@@ -1,0 +1,148 @@
+"""Networks as task graphs: the published table from a convolution in ONNX, what tasks compute."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.dataflow import schedule
+from tilewright.dataflow.lower import network, program
+from tilewright.frontends.onnx import load
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph
+
+RNG = np.random.default_rng(0)
+
+
+def model(body: str, **weights: tuple[int, ...]) -> Graph:
+    """A model in ONNX's text form with random weights of these shapes."""
+    found = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{body}')
+    for name, shape in weights.items():
+        array = RNG.standard_normal(shape).astype(np.float32)
+        found.graph.initializer.append(numpy_helper.from_array(array, name))
+    return load(found)
+
+
+def inputs(graph: Graph) -> dict[str, Any]:
+    return {v.name: RNG.standard_normal(v.extents).astype(np.float32) for v in graph.inputs}
+
+
+def agree(graph: Graph, choices: Mapping[str, str]) -> None:
+    """The tasks of a network compute what the network does."""
+    given = inputs(graph)
+    found = program(network(graph), choices).run(given)
+    for name, want in evaluate(graph, given).items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-4)
+
+
+CONV = """g (float[1,1,28,28] x, float[6,1,5,5] w, float[6] b) => (float[1,6,24,24] y)
+    { y = Conv(x, w, b) }"""
+LENET_FIRST = model(CONV.replace(", float[6,1,5,5] w, float[6] b", ""), w=(6, 1, 5, 5), b=(6,))
+
+
+@pytest.mark.parametrize(
+    ("expansion", "io", "at16", "at128"),
+    [
+        ("mv", 129024, 145728, 35136),
+        ("op", 222486, 194113, 107713),
+        ("lmv", 150486, 35713, 35713),
+    ],
+)
+def test_the_published_table_from_the_general_lowering(
+    expansion: str, io: int, at16: int, at128: int
+) -> None:
+    found = program(network(LENET_FIRST), {"conv": expansion}, "array")
+    assert found.io == io
+    assert [schedule(found.graph, pes).makespan for pes in (16, 128)] == [at16, at128]
+
+
+def least_io(expansion: str, filters: int, pixels: int, depth: int) -> int:
+    """I/O of a convolution with bias in closed form: specs/dataflow.md 5.1."""
+    windows, result = depth * pixels, filters * pixels
+    if expansion == "mv":
+        return windows + (windows + pixels * filters * depth + result) + 3 * result
+    if expansion == "op":
+        partial = depth * result
+        return windows + (windows + filters * depth + partial) + (partial + result) + 5 * result
+    return 3 * windows + (filters * windows + filters * depth + result) + 5 * result
+
+
+@pytest.mark.parametrize("expansion", ["mv", "op", "lmv"])
+@pytest.mark.parametrize(("channels", "size", "filters"), [(1, 9, 4), (2, 7, 5), (3, 6, 8)])
+def test_other_convolutions_have_the_closed_forms_io(
+    expansion: str, channels: int, size: int, filters: int
+) -> None:
+    body = (
+        f"g (float[1,{channels},{size},{size}] x) => (float[1,{filters},{size - 2},{size - 2}] y)"
+    )
+    graph = model(body + " { y = Conv(x, w, b) }", w=(filters, channels, 3, 3), b=(filters,))
+    found = program(network(graph), {"conv": expansion}, "array")
+    assert found.io == least_io(expansion, filters, (size - 2) ** 2, 9 * channels)
+
+
+EXPANSIONS = ["lmv", "mv", "op", "tiled", "direct", "winograd", "whole", "loop"]
+
+
+@pytest.mark.parametrize("expansion", EXPANSIONS)
+@pytest.mark.parametrize(
+    "attributes",
+    ["dilations = [2, 1]", "pads = [1, 1, 1, 1]", "strides = [2, 2], pads = [0, 1, 1, 0]"],
+)
+def test_a_convolution_by_every_expansion(expansion: str, attributes: str) -> None:
+    body = f"g (float[1,3,8,8] x) => (float[1,4,?,?] y) {{ y = Conv <{attributes}> (x, w) }}"
+    graph = model(body.replace("float[1,4,?,?]", "float[n,m,h,v]"), w=(4, 3, 3, 3))
+    if expansion == "winograd" and "pads = [1" not in attributes:
+        with pytest.raises(InputError, match="no expansion 'winograd' of a conv"):
+            agree(graph, {"conv": expansion})
+    else:
+        agree(graph, {"conv": expansion})
+
+
+@pytest.mark.parametrize("expansion", ["lmv", "mv", "op", "tiled", "whole", "loop"])
+@pytest.mark.parametrize("batch", ["", "2,"])
+def test_a_matrix_product_by_every_expansion(expansion: str, batch: str) -> None:
+    body = f"""g (float[{batch}6,5] a, float[{batch}5,4] b) => (float[{batch}6,4] c)
+        {{ c = MatMul(a, b) }}"""
+    agree(model(body), {"matmul": expansion})
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "Softmax <axis = 1> (x)",
+        "LayerNormalization <axis = 2> (x, s)",
+        "MaxPool <kernel_shape = [2], strides = [2]> (x)",
+        "Add(x, x)",
+        "ReduceMean <keepdims = 0> (x)",
+        "CumSum(x, axis)",
+        "Transpose <perm = [0, 2, 1]> (x)",
+    ],
+)
+@pytest.mark.parametrize("expansion", ["whole", "loop"])
+def test_other_operators(operator: str, expansion: str) -> None:
+    result = "float y" if "ReduceMean" in operator else "float[p,q,r] y"
+    axis = "axis = Constant<value_int = 1>()"
+    body = f"g (float[3,4,6] x) => ({result}) {{ {axis} y = {operator} }}"
+    families = ("map", "reduce", "scan")
+    agree(model(body, s=(6,)), dict.fromkeys(families, expansion))
+
+
+def test_an_unknown_expansion_lists_those_there_are() -> None:
+    net = network(LENET_FIRST)
+    with pytest.raises(InputError, match=r"no expansion 'best' of a conv.*known: lmv, mv, op"):
+        program(net, {"conv": "best"})
+    with pytest.raises(InputError, match="chosen for pool1, which is no operator and no family"):
+        program(net, {"pool1": "whole"})
+
+
+def test_operators_without_an_expansion_are_listed_at_once() -> None:
+    graph = model(
+        "g (float[n] x) => (int64[1,m] y, int64[1,k] z) { y = NonZero(x) z = NonZero(y) }"
+    )
+    with pytest.raises(UnsupportedError, match="2 operators have no expansion"):
+        network(graph)
