@@ -73,7 +73,7 @@ def fuse(*expressions: Computation, name: str | None = None) -> Computation:
             raise UnsupportedError(
                 f"{producer.name} does not go into {last.name}",
                 where="fuse",
-                hint="Only a map (cc dimensions alone) that covers its result does",
+                hint="only a map (cc dimensions alone) that covers its result does",
             )
         last = made
     return last if name is None else replace(last, name=name)
@@ -135,7 +135,7 @@ def _interface(expressions: tuple[Computation, ...]) -> tuple[list[Buffer], list
     for b in (*read, *made):
         if seen.setdefault(b.name, b) is not b:
             raise InputError(
-                f"two tensors are called {b.name}", hint="Name one differently", where="mdh"
+                f"two tensors are called {b.name}", hint="name one differently", where="mdh"
             )
     return [b for b in read if b not in made], [b for b in made if b not in read]
 

@@ -148,7 +148,7 @@ def test_text_both_ways() -> None:
 
 
 def test_wrong_sizes_are_named() -> None:
-    with pytest.raises(InputError, match=r"no length is called 'q'.*Lengths: "):
+    with pytest.raises(InputError, match=r"no length is called 'q'.*lengths: "):
         lift.build(layer, sizes={"m": 2, "q": 3})
     f = fun(lambda x: x | Split(8) | Map(Map(relu)) | Join, f32["n"])
     with pytest.raises(InputError, match=r"8 \| n \(Split\(8\)\) does not hold"):

@@ -64,7 +64,7 @@ class Code:
             raise InputError(
                 f"a loop on {kind} is inside another one",
                 code="TW-LIFT-NEST",
-                hint="Use another dimension, or MapSeq",
+                hint="use another dimension, or MapSeq",
                 where=f"loop on {kind}",
             )
         v = Var(fresh(self.names, _LETTERS[min(len(self.kinds), len(_LETTERS) - 1)]), INDEX)

@@ -91,7 +91,7 @@ class Derivation:
         if name not in self.rules:
             raise InputError(
                 f"there is no rule {name!r}",
-                hint=f"Known: {', '.join(self.rules)}",
+                hint=f"known: {', '.join(self.rules)}",
                 where="derivation",
             )
         return self.rules[name]

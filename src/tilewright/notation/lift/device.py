@@ -67,7 +67,7 @@ def operator(name: str, dtype: DType, *sizes: int) -> DeviceOp:
     table = operators(dtype)
     if name not in table:
         raise InputError(
-            f"there is no operator {name!r}", hint=f"Known: {', '.join(table)}", where="device"
+            f"there is no operator {name!r}", hint=f"known: {', '.join(table)}", where="device"
         )
     schema = table[name]
     if len(sizes) != schema.sizes:

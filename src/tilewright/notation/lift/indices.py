@@ -59,7 +59,7 @@ def row(f: IndexFun) -> IndexRow:
         known = ", ".join(INDEX_FUNCTIONS)
         raise InputError(
             f"there is no index function {f.name!r}",
-            hint=f"Known: {known}",
+            hint=f"known: {known}",
             where="Gather, Scatter",
         )
     if len(f.args) != found.arity:

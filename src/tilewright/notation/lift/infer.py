@@ -140,7 +140,7 @@ def _param(p: n.Param, scope: Scope) -> Type:
         raise InputError(
             f"the type of {p.name} is not known",
             code="TW-LIFT-TYPE",
-            hint="Give the parameters of the program their types",
+            hint="give the parameters of the program their types",
             where=f"parameter {p.name}",
         )
     return found

@@ -77,7 +77,7 @@ def evaluate(n: Length, sizes: Sizes) -> int:
         raise InputError(
             f"the length {show(n)} is {total}, not a whole number",
             code="TW-LIFT-LENGTH",
-            hint="Choose sizes that the splits divide",
+            hint="choose sizes that the splits divide",
             where=f"length {show(n)}",
         )
     return int(total)
@@ -90,7 +90,7 @@ def _atom(atom: Expr, n: Length, sizes: Sizes) -> int:
                 f"the length {atom.name} has no size",
                 code="TW-LIFT-SIZE",
                 where=f"length {show(n)}",
-                hint=f"Give sizes={{'{atom.name}': ...}}",
+                hint=f"give sizes={{'{atom.name}': ...}}",
             )
         return sizes[atom]
     value = evaluate(atom, sizes)

@@ -50,7 +50,7 @@ def as_type(t: Any) -> Type:
         return t.type
     if not isinstance(t, Type):
         raise InputError(
-            f"{t!r} is no type of Lift", hint="Types look like f32, f32[m, n]", where="type"
+            f"{t!r} is no type of Lift", hint="types look like f32, f32[m, n]", where="type"
         )
     return t
 

@@ -117,7 +117,7 @@ def arity(f: ScalarFun) -> int:
     if f.name not in BUILTINS:
         known = ", ".join(sorted(BUILTINS))
         raise InputError(
-            f"there is no function {f.name!r}", hint=f"Known: {known}", where="scalar function"
+            f"there is no function {f.name!r}", hint=f"known: {known}", where="scalar function"
         )
     return BUILTINS[f.name].arity
 

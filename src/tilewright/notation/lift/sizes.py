@@ -103,7 +103,7 @@ def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
         if found is None:
             names = ", ".join(known) or "none"
             raise InputError(
-                f"no length is called {key!r}", hint=f"Lengths: {names}", where="sizes"
+                f"no length is called {key!r}", hint=f"lengths: {names}", where="sizes"
             )
         if not isinstance(value, Integral) or value < 0:
             raise InputError(
@@ -138,7 +138,7 @@ def specialised(program: n.Part, sizes: Sizes) -> tuple[Any, Typing]:
                 raise InputError(
                     f"{condition} does not hold",
                     code="TW-LIFT-LENGTH",
-                    hint="Choose other sizes",
+                    hint="choose other sizes",
                     where="sizes",
                 )
     fixed = map_lengths(program, lambda length: const(evaluate(length, sizes)))

@@ -83,7 +83,7 @@ def _assemble(
     for b in (*results, *inputs):
         if seen.setdefault(b.name, b) is not b:
             raise InputError(
-                f"two buffers are called {b.name}", where=where, hint="Name one differently"
+                f"two buffers are called {b.name}", where=where, hint="name one differently"
             )
     for b in inputs:
         if b not in read:
@@ -165,7 +165,7 @@ def _reducer(hom: Hom, names: Sequence[str], values: Sequence[Expr]) -> Reducer 
                 f"dimension {first} combines by {operator}, dimension {name} by {c.operator}",
                 code="TW-OPERATOR",
                 where=f"md_hom {hom.name}",
-                hint="All dimensions but the cc ones share one operator; make two expressions",
+                hint="all dimensions but the cc ones share one operator; make two expressions",
             )
     assert operator is not None
     return operator.reducer([v.dtype for v in values])

@@ -60,7 +60,7 @@ def _expect(part: object, kind: type, name: str) -> None:
     if not isinstance(part, kind):
         raise InputError(
             f"{name}[...](...) is expected here, not a {type(part).__name__}",
-            hint="An expression is out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
+            hint="an expression is out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
             where="@",
         )
 
@@ -102,7 +102,7 @@ def _buffer_view(view: str, given: Any, name: str, accesses: Any) -> BufferView:
         raise InputError(
             "an access is a function from the dimensions to an index",
             where=f"{view}: {name}",
-            hint=f"Write {name}=[lambda i, j: (i, j)]",
+            hint=f"write {name}=[lambda i, j: (i, j)]",
         )
     if isinstance(given, Computation):
         tensors = tuple(dict.fromkeys(o.tensor for o in given.outputs))

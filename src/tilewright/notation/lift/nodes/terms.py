@@ -193,7 +193,7 @@ def as_term(value: Any) -> Term:
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         return literal(value.item(), dtype_of(value.dtype))
     raise InputError(
-        f"{value!r} is no value of Lift", hint="Give a term, a tuple or a number", where="term"
+        f"{value!r} is no value of Lift", hint="give a term, a tuple or a number", where="term"
     )
 
 
@@ -220,7 +220,7 @@ def parameters(f: Any) -> tuple[str, ...]:
     code = getattr(f, "__code__", None)
     if code is None or code.co_flags & 0x0C or code.co_kwonlyargcount:
         raise InputError(
-            f"{f!r} is no function of Lift", hint="Give a pattern or a lambda", where="function"
+            f"{f!r} is no function of Lift", hint="give a pattern or a lambda", where="function"
         )
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     return names
