@@ -476,6 +476,34 @@ def lesson_18_parallel_histogram(m):
 
 
 @program
+def lesson_18_tiled_partial_sums(m):
+    i, u, v = variables(m, "i u v")
+    image = m.Buffer(GRAY)
+    histogram, r = m.Func("histogram"), m.RDom([(0, 48), (0, 36)])
+    histogram[i] = 0
+    histogram[image[r.x, r.y] / 32] += 1
+    rx_outer, rx_inner, ry_outer, ry_inner = (m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi"))
+    histogram.update().tile(r.x, r.y, rx_outer, ry_outer, rx_inner, ry_inner, 16, 12)
+    intermediate = histogram.update().rfactor([(rx_outer, u), (ry_outer, v)])
+    intermediate.compute_root().update().parallel(u)
+    return histogram.realize([8])
+
+
+@program
+def lesson_18_tiles_that_do_not_divide(m):
+    i, u, v = variables(m, "i u v")
+    image = m.Buffer(GRAY)
+    histogram, r = m.Func("histogram"), m.RDom([(0, 48), (0, 36)])
+    histogram[i] = 0
+    histogram[image[r.x, r.y] / 32] += 1
+    rx_outer, rx_inner, ry_outer, ry_inner = (m.RVar(n) for n in ("rxo", "rxi", "ryo", "ryi"))
+    histogram.update().tile(r.x, r.y, rx_outer, ry_outer, rx_inner, ry_inner, 7, 10)
+    intermediate = histogram.update().rfactor([(rx_outer, u), (ry_outer, v)])
+    intermediate.compute_root().update().parallel(u)
+    return histogram.realize([8])
+
+
+@program
 def lesson_19_wrapper(m):
     x, y, xo, yo, xi, yi = variables(m, "x y xo yo xi yi")
     f, g = m.Func("f"), m.Func("g")

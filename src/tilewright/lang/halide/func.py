@@ -14,11 +14,11 @@ from tilewright.lang.halide.absent import Absent
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
 from tilewright.lang.halide.replay import replay
-from tilewright.lang.halide.verbs import Stage, line, plan_of, var_name
+from tilewright.lang.halide.verbs import Plan, Reorder, Split, Stage, plan_of, var_name
 from tilewright.loops.nodes import Kernel
-from tilewright.notation.halide import lower
+from tilewright.notation.halide import factor, lower
 from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.factor import factored
+from tilewright.notation.halide.func import Definition
 from tilewright.notation.halide.image import Buffer
 from tilewright.notation.halide.image import ImageParam as Given
 from tilewright.notation.halide.pipeline import Pipeline as Stages
@@ -216,18 +216,38 @@ class Update(Stage):
         """A Func of partial results, one for each point of some RVars: `rfactor(r.y, v)`.
 
         kept: an RVar and a new Var, or a list of such pairs. The update becomes the combination of
-        the partial results, which can be computed in parallel. Raises InputError where the update
-        is no step of a commutative operator, ScheduleError where it has been scheduled before.
+        the partial results, which can be computed in parallel. RVars may have been split, tiled and
+        reordered before. Raises InputError where the update is no step of a commutative operator,
+        ScheduleError where it has been scheduled in another way before.
         """
         pairs = kept[0] if len(kept) == 1 else [kept]
         plan = self._plan()
-        if plan.directives:
-            raise ScheduleError(
-                "rfactor: the update has been scheduled already",
-                where=f"{plan.title}, {line()}",
-                hint="rfactor before the other verbs",
-            )
         named = [(var_name(r), v) for r, v in pairs]
-        partial = factored(plan.func, plan.stage, named, Func)
+        _reshape(plan)
+        partial = factor.factored(plan.func, plan.stage, named, Func)
         plan.vars[:] = plan_of(plan.func, plan.stage).vars
         return partial
+
+
+def _reshape(plan: Plan) -> None:
+    """What was said of the loops over RVars becomes the RDom of the update."""
+    definition = plan.func.definitions[plan.stage]
+    for directive, said_at in plan.directives:
+        domain = plan.func.definitions[plan.stage].domain
+        known = set() if domain is None else {v.name() for v in domain.vars}
+        match directive:
+            case Split(old, outer, inner, size, _) if old in known:
+                factor.split(plan.func, plan.stage, old, (outer, inner), size)
+            case Reorder(names) if known.issuperset(names) and _commutes(definition):
+                factor.reorder(plan.func, plan.stage, names)
+            case _:
+                raise ScheduleError(
+                    "rfactor: the update has been scheduled already",
+                    where=f"{plan.title}, {said_at}",
+                    hint="rfactor before all verbs but split, tile and reorder of its RVars",
+                )
+    plan.directives.clear()
+
+
+def _commutes(definition: Definition) -> bool:
+    return definition.reducer is not None and definition.reducer.commutative

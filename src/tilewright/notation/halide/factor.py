@@ -51,6 +51,53 @@ def factored(f: Func, n: int, kept: Sequence[tuple[str, Var]], make: type[_F]) -
     return partial
 
 
+def split(f: Func, n: int, old: str, names: tuple[str, str], factor: int) -> None:
+    """The RVar `old` of update n as two, names: (outer, inner), the inner one of `factor`.
+
+    Where the factor does not divide, the RDom leaves the points beyond out.
+    """
+    domain = f.definitions[n].domain
+    assert domain is not None
+    vars: list[RVar] = []
+    for v in domain.vars:
+        if v.name() == old:
+            vars += [RVar(names[1], 0, factor), RVar(names[0], 0, -(-v.extent // factor))]
+        else:
+            vars.append(v)
+    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
+    by_name = {v.name(): v for v in made.vars}
+    env: dict[Any, Any] = {}
+    for v in domain.vars:
+        if v.name() == old:
+            at = by_name[names[0]] * factor + by_name[names[1]]
+            env[v.node] = (at + v.min).node
+            if v.extent % factor:
+                made.where(at < v.extent)
+        else:
+            env[v.node] = by_name[v.name()].node
+    _put(f, n, made, env)
+
+
+def reorder(f: Func, n: int, names: Sequence[str]) -> None:
+    """The RVars of update n in another order, innermost first; its operator must commute."""
+    domain = f.definitions[n].domain
+    assert domain is not None
+    order = iter([next(v for v in domain.vars if v.name() == name) for name in names])
+    vars = [next(order) if v.name() in names else v for v in domain.vars]
+    made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
+    _put(f, n, made, {old.node: new.node for old, new in zip(vars, made.vars, strict=True)})
+
+
+def _put(f: Func, n: int, made: RDom, env: dict[Any, Any]) -> None:
+    """Update n over another RDom, each old variable being what `env` has for it."""
+    d = f.definitions[n]
+    for condition in () if d.domain is None else d.domain.conditions:
+        made.where(Expr(substitute(condition.node, env), condition.dtype))
+    args = tuple(substitute(a, env) for a in d.args)
+    values = tuple(substitute(v, env) for v in d.values)
+    f.definitions[n] = Definition(args, values, made, d.reducer)
+
+
 def _reduction(f: Func, definition: Definition, kept: Sequence[tuple[str, Var]]) -> Any:
     domain, combine = definition.domain, definition.reducer
     have = [] if domain is None else [v.name() for v in domain.vars]
