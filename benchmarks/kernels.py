@@ -20,7 +20,9 @@ SHARE, BAR = 0.03, 0.80
 COUNTS = ("fmas", "vectors", "loads", "stores", "spills")
 
 
-def measure(name: str, directory: Path, peaks: peak.Peaks, repeat: int) -> list[dict[str, Any]]:
+def measure(
+    name: str, directory: Path, peaks: peak.Peaks, repeat: int, mcpu: str = "native"
+) -> list[dict[str, Any]]:
     """The kernels over SHARE of the network's time on one thread, the longest first.
 
     fma: share of the multiply-add peak. stream: share of the bandwidth of the level that holds
@@ -28,7 +30,7 @@ def measure(name: str, directory: Path, peaks: peak.Peaks, repeat: int) -> list[
     """
     import tilewright as tw
 
-    exe = tw.compile(models.build(name, directory), threads=1)
+    exe = tw.compile(models.build(name, directory), threads=1, mcpu=mcpu)
     profile = exe.profile(*models.inputs(name).values(), repeat=repeat)
     rows = sorted(profile.rows, key=lambda row: -row.seconds)
     return [
@@ -51,15 +53,17 @@ def falls_short(row: dict[str, Any]) -> bool:
 @click.argument("names", nargs=-1, required=True, type=click.Choice(list(models.NAMES)))
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Of the model files.")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(min=1))
+@click.option("--mcpu", default="native", show_default=True, help="As of `tilewright compile`.")
 @click.option("--check", is_flag=True, help=f"Exit with 1 where a kernel is under {BAR}.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in place of the table.")
 def main(
-    names: tuple[str, ...], directory: Path | None, repeat: int, check: bool, as_json: bool
-) -> None:
+    names: tuple[str, ...], directory: Path | None, repeat: int, mcpu: str, check: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show the kernels over 3% of the time beside this core's measured peaks (one thread)."""
     peaks = peak.measure()
     directory = directory or models.default_directory()
-    rows = [row for name in names for row in measure(name, directory, peaks, repeat)]
+    rows = [row for name in names for row in measure(name, directory, peaks, repeat, mcpu)]
     if as_json:
         facts = {"machine": harness.machine(), "peaks": asdict(peaks), "rows": rows}
         click.echo(json.dumps(facts))

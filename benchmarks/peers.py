@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -67,6 +68,35 @@ def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = Non
     return run
 
 
+def tilewright_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """Tilewright for a processor with AVX2 and without AVX-512."""
+    from tilewright.driver import compile
+
+    exe = compile(path, threads=threads, dims=dims or None, mcpu="x86-64-v3")
+    return lambda feeds: engines.listed(exe(feeds))
+
+
+# What keeps the vendors' libraries to AVX2, read when they are loaded. ONNX Runtime has no such.
+_AVX2: Final = {
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+}
+
+
+def openvino_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """OpenVINO with its kernels from oneDNN kept to AVX2."""
+    os.environ.update(_AVX2)
+    return engines.openvino(path, threads, dims)
+
+
+def torch_avx2(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """PyTorch, operator by operator, its libraries kept to AVX2."""
+    os.environ.update(_AVX2)
+    return torch_eager(path, threads, dims)
+
+
 def openvino_bf16(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
     """OpenVINO, computing in bfloat16."""
     return engines.openvino(path, threads, dims, precision="bf16")
@@ -98,11 +128,21 @@ PEERS: Final[dict[str, Callable[..., Runner]]] = {
     "torch_eager": torch_eager,
     "torch_compile": torch_compile,
     "openvino_bf16": openvino_bf16,
+    "tilewright_avx2": tilewright_avx2,
+    "openvino_avx2": openvino_avx2,
+    "torch_avx2": torch_avx2,
     "jax": jax,
     "iree": iree,
     "tvm": tvm,
 }
-PACKAGE: Final = {"torch_eager": "torch", "torch_compile": "torch", "openvino_bf16": "openvino"}
+PACKAGE: Final = {
+    "torch_eager": "torch",
+    "torch_compile": "torch",
+    "torch_avx2": "torch",
+    "openvino_bf16": "openvino",
+    "openvino_avx2": "openvino",
+    "tilewright_avx2": "tilewright",
+}
 ENGINES: Final = engines.ENGINES | PEERS
 
 
