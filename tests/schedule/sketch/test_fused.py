@@ -118,6 +118,14 @@ CASES = {
     "blur in tiles": (blur(12, 20), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"}),
     "blur in rows": (blur(12, 20), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.i.o"}),
     "blur in odd tiles": (blur(11, 13), {"fuse.by.i": 4, "fuse.by.j": 8, "at.BX": "by.j.o"}),
+    "blur in two levels": (
+        blur(12, 20),
+        {"fuse.by.i": 6, "fuse.by.j": 8, "fuse.by.i.inner": 2, "at.BX": "by.i.i.o"},
+    ),
+    "blur in a sliding window": (
+        blur(12, 20),
+        {"fuse.by.i": 6, "fuse.by.i.inner": 1, "at.BX": "by.i.o", "slide.BX": "by.i.i.o"},
+    ),
     "two products": (perceptron(12, 6, 8, 8), {"fuse.mm2.i": 4, "at.U": "Y.acc.w0.o"}),
     "odd products": (perceptron(9, 5, 7, 6), {"fuse.mm2.i": 4, "at.U": "Y.acc.w0.o"}),
     "convolution and pooling": (pooled(8, 3, 8), {"fuse.pool.i": 2, "at.T": "Y.acc.w0.o"}),
@@ -139,6 +147,16 @@ def test_the_blur_with_its_first_stage_in_each_tile(golden):
     assert candidates(point, "inline.BX") == (True, False)
     assert candidates(point, "at.BX") == ("root", "by.i.o", "by.j.o")
     golden("fused_blur", str(point.schedule))
+
+
+def test_a_sliding_window_computes_each_row_of_a_block_once():
+    sketch = sketch_of(blur(12, 20), Context(Small()))
+    assert sketch is not None
+    place = {"fuse.by.i": 6, "fuse.by.i.inner": 1, "at.BX": "by.i.o"}
+    point = sketch.at(place | {"slide.BX": "by.i.i.o"})
+    assert candidates(point, "slide.BX") == (None, "by.i.i.o")
+    assert "for bx.i.warm in 2" in str(point.schedule) and "for bx.i in 1" in str(point.schedule)
+    assert "slide.BX" not in sketch.at(place | {"at.BX": "by.i.i.o"}).values
 
 
 def test_a_copy_of_what_a_block_reads(results):

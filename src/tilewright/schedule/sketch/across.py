@@ -239,12 +239,12 @@ def write_across(s: Schedule, out: Load, column: Dim, around: str, machine: Mach
     new = trial.cache_write(out.buffer.name, around, "stack")
     move_last(trial, new, axis, len(out.index))
     nest = existing(trial, [f"{new}.w{n}" for n in range(len(out.index))])
-    *rest, last = (n for n in nest if n != f"{new}.w{axis}")
-    if f"{new}.w{axis}" not in nest or (not rest and len(nest) != 2):
+    rows = [n for n in nest if n != f"{new}.w{axis}"]
+    if f"{new}.w{axis}" not in nest or not rows:
         return s
     try:
-        if rest:
-            trial.reorder(*rest, f"{new}.w{axis}", last)
+        if len(rows) > 1:
+            trial.reorder(*rows[:-1], f"{new}.w{axis}", rows[-1])
         trial.tensorize(f"{new}.w{axis}", name)
     except ScheduleError:
         return s  # its rows are not contiguous in the result either

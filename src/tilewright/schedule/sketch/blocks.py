@@ -49,6 +49,10 @@ class Part:
         first = next((n for n, x in enumerate(self.blocks) if x in self.holds), len(self.blocks))
         return self.blocks[: first + 1]
 
+    def up_to(self, loop: str) -> tuple[str, ...]:
+        """The blocks from the outermost to this one."""
+        return tuple(self.blocks[: self.blocks.index(loop) + 1])
+
     def reads(self, others: Sequence[Part]) -> list[Part]:
         """Those of the others whose results it reads."""
         needed = {b for c in self.computations for b in c.inputs}
@@ -61,42 +65,49 @@ def has_blocks(c: Computation) -> bool:
     return len(c.outputs) == 1 and bool(free_dims(c)) and all(d.combine != PS for d in c.dims)
 
 
-def in_blocks(s: Schedule, part: Part, sizes: Mapping[Dim, int]) -> tuple[Schedule, Part]:
+def in_blocks(
+    s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]
+) -> tuple[Schedule, Part]:
     """Loops over blocks of the part's results, outside of all that makes them; the part then.
 
-    sizes: of a block by dimension. As it was where a primitive refuses: the event `kept-whole` says
-    why.
+    levels: sizes of a block by dimension, outermost level first. As it was where a primitive
+    refuses: the event `kept-whole` says why.
     """
-    if all(size == d.extent for d, size in sizes.items()):
+    if all(size == d.extent for sizes in levels for d, size in sizes.items()):
         return s, part
     trial, new = s.fork(), Part(list(part.computations))
     try:
-        _cut(trial, new, sizes)
+        _cut(trial, new, levels)
     except ScheduleError as error:
         events.emit("kept-whole", kernel=s.kernel.name, part=part.last.name, reason=str(error))
         return s, part
     return trial, new
 
 
-def _cut(s: Schedule, part: Part, sizes: Mapping[Dim, int]) -> None:
+def _cut(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]) -> None:
     if not part.last.is_map:
-        sizes = _copied(s, part, sizes)
-    inner: list[str] = []
-    for d, size in sizes.items():
-        name = f"{part.last.name}.{d.var.name}"
-        inner.append(name)
-        if size < d.extent:
-            block, inner[-1] = s.split(name, size, "overlap")
-            part.blocks.append(block)
-            part.cut[name] = inner[-1]
-    s.reorder(*part.blocks, *inner)
+        levels = _copied(s, part, levels)
+    loops = {d: f"{part.last.name}.{d.var.name}" for d in levels[0]}
+    left = {d: d.extent for d in loops}
+    for sizes in levels:
+        for d, size in sizes.items():
+            if size < left[d]:
+                whole = f"{part.last.name}.{d.var.name}"
+                block, loops[d] = s.split(loops[d], size, "overlap")
+                left[d] = size
+                part.blocks.append(block)
+                part.cut[whole] = loops[d]
+    s.reorder(*part.blocks, *loops.values())
     part.around = tuple(part.blocks)
     for c in reversed(part.computations[:-1]):
         _compute_at(s, c, part.blocks[-1])
 
 
-def _copied(s: Schedule, part: Part, sizes: Mapping[Dim, int]) -> dict[Dim, int]:
-    """The results of a reduction in a buffer of their own, and the copy as the last Computation."""
+def _copied(s: Schedule, part: Part, levels: Sequence[Mapping[Dim, int]]) -> list[dict[Dim, int]]:
+    """The results of a reduction in a buffer of their own, and the copy as the last Computation.
+
+    Returns the sizes of blocks by the dimensions of the copy.
+    """
     r = part.last
     (out,) = r.outputs
     new = s.cache_write(out.tensor.name, None, "global")
@@ -105,13 +116,11 @@ def _copied(s: Schedule, part: Part, sizes: Mapping[Dim, int]) -> dict[Dim, int]
     dims = [Dim(i, m) for i, m in zip(index, made.shape, strict=True) if isinstance(i, Var)]
     copy = Computation(new, tuple(dims), (Output(out.tensor, index, Load(made, index)),))
     part.computations[-1:] = [replace(r, outputs=(replace(out, tensor=made),)), copy]
-    taken = {
-        to: size
-        for i, to in zip(out.index, index, strict=True)
-        for d, size in sizes.items()
-        if d.var is i
-    }
-    return {d: taken.get(d.var, d.extent) for d in dims}
+    of = {to: d for i, to in zip(out.index, index, strict=True) for d in r.dims if d.var is i}
+    return [
+        {d: sizes.get(of[d.var], d.extent) if d.var in of else d.extent for d in dims}
+        for sizes in levels
+    ]
 
 
 def computed_at(s: Schedule, part: Part, loop: str) -> Schedule | None:

@@ -34,9 +34,11 @@ def fused(
 ) -> tuple[Schedule, list[Part]]:
     """Place each group of Computations; the parts that they are then, in order.
 
-    parameters: `fuse.<computation>.<dimension>`, results of a block along a dimension;
+    parameters: `fuse.<computation>.<dimension>`, results of a block along a dimension, and
+    `fuse.<computation>.<dimension>.inner`, of a block inside of it;
     `at.<buffer>`, the loop over blocks in which an intermediate result is computed, or root;
-    `stage.<buffer>.<loop>`, whether what a block reads of an input is copied first.
+    `slide.<buffer>`, the loop over blocks along which a map is computed only where earlier blocks
+    have not; `stage.<buffer>.<loop>`, whether what a block reads of an input is copied first.
     """
     parts = [Part(list(g)) for g in groups]
     owners: dict[str, Part] = {}
@@ -45,12 +47,7 @@ def fused(
         s = _at_a_loop(s, part, owners, at.machine, choose)
         read = part.reads(parts[:n])
         if not part.around and read and has_blocks(part.last):
-            good = _good_sizes(s, part, read, at.machine)
-            sizes = {
-                d: choose(f"fuse.{part.last.name}.{d.var.name}", _sizes(d.extent), size)
-                for d, size in good.items()
-            }
-            s, parts[n] = in_blocks(s, part, sizes)
+            s, parts[n] = in_blocks(s, part, _levels(s, part, read, at.machine, choose))
             owners |= dict.fromkeys(parts[n].blocks, parts[n])
     for loop, owner in owners.items():
         inside = [p for p in parts if loop in p.around]
@@ -73,8 +70,49 @@ def _at_a_loop(
         return s
     owner = owners[loop]
     owner.holds.add(loop)
-    part.around = tuple(owner.blocks[: owner.blocks.index(loop) + 1])
-    return placed[loop]
+    part.around = owner.up_to(loop)
+    return _slide(placed[loop], part, owner, machine, choose)
+
+
+def _slide(s: Schedule, part: Part, owner: Part, machine: Machine, choose: Choices) -> Schedule:
+    """Only what earlier blocks have not computed, along a loop over blocks further in."""
+    (out, *others), name = part.last.outputs, part.last.outputs[0].tensor.name
+    if len(part.computations) > 1 or others or not part.last.is_map:
+        return s
+    trials: dict[str, tuple[Schedule, list[str]]] = {}
+    for loop in owner.blocks[len(part.around) :]:
+        trial = s.fork()
+        try:
+            first = trial.slide(name, loop)
+        except ScheduleError:
+            continue
+        trials[loop] = trial, existing(trial, first)
+    taken = choose(f"slide.{name}", [None, *trials], None) if trials else None
+    if taken is None:
+        return s
+    owner.holds.add(taken)
+    part.around = owner.up_to(taken)
+    s, first_rows = trials[taken]
+    if first_rows:
+        vectorize_inner(s, first_rows[-1], machine.lanes(out.tensor.dtype))
+    return s
+
+
+def _levels(
+    s: Schedule, part: Part, read: Sequence[Part], machine: Machine, choose: Choices
+) -> list[dict[Dim, int]]:
+    """Sizes of the blocks, and of blocks inside of them, which divide them; by default whole."""
+    name = f"fuse.{part.last.name}"
+    good = _good_sizes(s, part, read, machine)
+    outer = {d: choose(f"{name}.{d.var.name}", _sizes(d.extent), size) for d, size in good.items()}
+    if all(size == d.extent for d, size in outer.items()):
+        return [outer]
+    inner = dict(outer)
+    for d, size in outer.items():
+        if size > 1:
+            fitting = [n for n in _sizes(size) if size % n == 0]
+            inner[d] = choose(f"{name}.{d.var.name}.inner", fitting, size)
+    return [outer, inner]
 
 
 def _good_sizes(s: Schedule, part: Part, read: Sequence[Part], machine: Machine) -> dict[Dim, int]:
@@ -105,7 +143,7 @@ def _together(
     s: Schedule, part: Part, read: Sequence[Part], sizes: Mapping[Dim, int]
 ) -> Schedule | None:
     """The part in blocks with all that it reads of others in the innermost of them."""
-    after, cut = in_blocks(s, part, sizes)
+    after, cut = in_blocks(s, part, [sizes])
     for p in reversed(read):
         inside = computed_at(after, p, cut.blocks[-1]) if cut.blocks else None
         if inside is None:
