@@ -61,7 +61,7 @@ def test_lanes_wrap_around(operation, expected):
     """acc[0] = op(acc[0], acc[1]), all 32 bits of it seen through four stores."""
     ends = [INT32.min, INT32.max, -1, 0, 1, 31, -31, 32, -32, 40, -40, 7, 8, 9, 10, 11]
     rng = np.random.default_rng(1)
-    x = np.array([*rng.choice(ends, 8), *rng.integers(INT32.min, INT32.max, 8)], np.int64)
+    x = np.array([*rng.choice(ends, 8), *1 | rng.integers(INT32.min, INT32.max, 8)], np.int64)
     y = np.array([*ends], np.int64)
     dram = _lanes(x) + _lanes(y) + uops((0, 1, 0), (0, 0, 0))
     shows = "".join(
@@ -191,12 +191,13 @@ def test_one_step_sees_what_the_one_before_has_written(operation, data):
     index = st.integers(0, 5)
     pairs = data.draw(st.lists(st.tuples(index, index), min_size=1, max_size=12))
     imm = data.draw(st.sampled_from(["", " imm=3", " imm=-2"]))
+    turns = data.draw(st.integers(1, 2))
     values = data.draw(st.lists(st.integers(-40, 40), min_size=6, max_size=6))
     dram = _lanes(np.array(values).repeat(16)) + uops(*((d, s, 0) for d, s in pairs))
     program = (
         "LOAD ACC[0-5] y=1 x=6 stride=6\n"
         f"LOAD UOP[0-{len(pairs) - 1}] dram=96 y=1 x={len(pairs)}\n"
-        f"ALU.{operation} UOP[0-{len(pairs) - 1}] iter=2,2 dst=0,1 src=1,0{imm}\n"
+        f"ALU.{operation} UOP[0-{len(pairs) - 1}] iter={turns},2 dst=0,1 src=1,0{imm}\n"
         "STORE OUT[0-6] dram=64 y=1 x=7 stride=7\nFINISH"
     )
     expected = bytearray(dram) + bytearray((1 << 12) - len(dram))

@@ -132,6 +132,16 @@ def test_a_stream_cut_off(cut):
         FunctionalSimulator().run(stream, bytearray())
 
 
+@pytest.mark.parametrize("size", [64, 63], ids=str)
+def test_an_element_lies_in_dram_as_a_whole(size):
+    stream = assemble("LOAD ACC[0-0] y=1 x=1\nFINISH")
+    if size == 64:
+        FunctionalSimulator().run(stream, bytearray(size))
+        return
+    with pytest.raises(VTAError, match="bytes 0x0 to 0x3f of DRAM are accessed, which has 0x3f"):
+        FunctionalSimulator().run(stream, bytearray(size))
+
+
 def test_an_unknown_opcode():
     with pytest.raises(VTAError, match="instruction 1: unknown opcode 7 in 07"):
         FunctionalSimulator().run(assemble("FINISH") + b"\x07" + bytes(15), bytearray())

@@ -105,13 +105,7 @@ def store(i: Store, sram: Sram, dram: Bytes, config: VTAConfig) -> None:
     element = config.spaces[Memory.OUT].dram_bytes
     tiles = sram.acc[i.sram_base : i.sram_base + i.elements].astype(np.uint8)
     rows = tiles.reshape(i.y_size, i.x_size, element)
-    to = _elements(dram, element)
-    if i.x_stride >= i.x_size or i.y_size == 1:
-        to[addresses(i)] = rows
-        return
-    for y, row in enumerate(rows):  # rows overlap: the later one stays
-        at = i.dram_base + y * i.x_stride
-        to[at : at + i.x_size] = row
+    _elements(dram, element)[addresses(i)] = rows  # where rows overlap, the last one stays
 
 
 def _elements(dram: NDArray[T], size: int) -> NDArray[T]:
