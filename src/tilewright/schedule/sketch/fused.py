@@ -116,27 +116,44 @@ def _levels(
 
 
 def _good_sizes(s: Schedule, part: Part, read: Sequence[Part], machine: Machine) -> dict[Dim, int]:
-    """The largest blocks in which all that is read of other parts stays in the cache, if any pay.
+    """Large blocks in which all that is read of other parts stays in the cache, if any pay.
 
-    They are whole along the inner dimensions, so that vectors and register tiles find room.
+    They are whole along the inner dimensions, so that vectors and register tiles find room. Of the
+    largest that fit and others down to half of them, those that keep all cores busy.
     """
     whole = {d: d.extent for d in free_dims(part.last)}
     if not _leaves_cache(s, read, machine):
         return whole
     single: dict[Dim, int] = {}
     for d, extent in whole.items():
+        fitting: list[dict[Dim, int]] = []
         for size in reversed(_sizes(extent)):
             sizes = whole | single | {d: size}
-            blocks = math.prod(-(-n.extent // size) for n, size in sizes.items())
-            if blocks < BLOCKS_PER_CORE * machine.cores:
+            if _blocks(sizes) < BLOCKS_PER_CORE * machine.cores:
                 continue
+            if fitting and 2 * size < fitting[0][d]:
+                break
             after = _together(s, part, read, sizes)
             if after is None:
                 return whole
-            if _held(after, read) <= machine.l2 // CACHE_SHARE:
-                return sizes if _pays(s, after, read, machine) else whole
+            if _pays(s, after, read, machine):
+                fitting.append(sizes)
+            elif _held(after, read) <= machine.l2 // CACHE_SHARE:
+                break
+        if fitting:
+            return min(fitting, key=lambda sizes: _uneven(sizes, machine.cores))
         single[d] = 1
     return whole
+
+
+def _blocks(sizes: Mapping[Dim, int]) -> int:
+    return math.prod(-(-d.extent // size) for d, size in sizes.items())
+
+
+def _uneven(sizes: Mapping[Dim, int], cores: int) -> float:
+    """Points that the slowest core computes, for each that it would of equal shares."""
+    rounds = -(-_blocks(sizes) // cores)
+    return math.prod(size / d.extent for d, size in sizes.items()) * rounds * cores
 
 
 def _together(
