@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Network:
 
     name: str
     lowered: Lowered
+    _tasks: dict[tuple[Stage, str | None], list[Task]] = field(default_factory=dict, repr=False)
 
     @property
     def stages(self) -> Sequence[Stage]:
@@ -40,6 +41,12 @@ class Network:
             if stage.computations:
                 found[stage.name] = tuple(expansions(_main(stage)))
         return found
+
+    def tasks(self, stage: Stage, choice: str | None) -> list[Task]:
+        """The tasks of one Stage by an expansion, made once."""
+        if (stage, choice) not in self._tasks:
+            self._tasks[stage, choice] = _stage_tasks(stage, choice)
+        return self._tasks[stage, choice]
 
     def family(self, stage: Stage) -> str:
         """What the Stage does: the family of its main Computation, or `kernel`."""
@@ -77,20 +84,25 @@ def program(
     _check(net, chosen)
     tasks: list[Task] = []
     for stage in net.stages:
-        if stage.kernel is not None:
-            tasks.append(_kernel_task(stage.name, stage.kernel))
-            continue
-        choice = chosen.get(stage.name, chosen.get(net.family(stage)))
-        main = _main(stage)
-        for c in stage.computations:
-            for piece in expand(c, choice if c is main else None):
-                tasks += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
+        tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.family(stage))))
     tasks = _unique(fed(tasks))
     inputs = [net.lowered.buffers[v] for v in net.lowered.graph.inputs]
     outputs = {v.name: net.lowered.buffers[v] for v in net.lowered.graph.outputs}
     graph = connect(net.name, tasks, outputs, volume)
     free = frozenset(b.name for b in inputs)
     return Program(graph, tasks, inputs, outputs, net.lowered.data, free)
+
+
+def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
+    if stage.kernel is not None:
+        return [_kernel_task(stage.name, stage.kernel)]
+    main = _main(stage)
+    return [
+        task
+        for c in stage.computations
+        for piece in expand(c, choice if c is main else None)
+        for task in tasks_of(_name(stage, c), ",".join(stage.sources), piece)
+    ]
 
 
 def _main(stage: Stage) -> Computation:
@@ -114,8 +126,6 @@ def _check(net: Network, chosen: Mapping[str, str]) -> None:
 
 
 def _unique(tasks: Sequence[Task]) -> list[Task]:
-    from dataclasses import replace
-
     seen: dict[str, int] = {}
     found = []
     for t in tasks:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
 from tilewright.ir.node import postorder, substitute
 
 Cuts = Mapping[Var, tuple[int, int]]
@@ -73,6 +73,9 @@ def _distinct(dims: Sequence[Dim], load: Load) -> int:
     used = [_variables(i) & extents.keys() for i in load.index]
     total = 1
     for axes in _linked(used):
+        if len(axes) == 1 and isinstance(load.index[axes[0]], Var | Const):
+            total *= math.prod(extents[v] for v in used[axes[0]])
+            continue
         space = set().union(*(used[a] for a in axes))
         size = math.prod(load.buffer.shape[a] for a in axes)
         exact = not any(_reads(load.index[a]) for a in axes)
