@@ -102,7 +102,7 @@ def meeting_point(kernel: Kernel, loop: For | str, buffer: Buffer) -> Verdict | 
 
 
 def _is_below(a: Access, stmts: set[object]) -> bool:
-    return a.place.stmt in stmts or any(s in stmts for s in a.place.path)
+    return a.place.stmt in stmts or any(s in stmts for s in a.place.above)
 
 
 def _any_pair(a: Access, b: Access) -> bool:
@@ -142,9 +142,9 @@ def conflicting(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
 def _meetings(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
     inside: dict[object, list[Access]] = {}
     for at in places(kernel.body):
-        if loop not in at.path:
+        if loop not in at.above:
             continue
-        private = {s.buffer for s in at.path[at.path.index(loop) :] if isinstance(s, Alloc)}
+        private = {s.buffer for s in at.above[at.above.index(loop) :] if isinstance(s, Alloc)}
         for access in accesses(at):
             if access.buffer not in private:
                 inside.setdefault(access.buffer, []).append(access)

@@ -10,27 +10,20 @@ from tilewright.compute.reducer import Reducer
 from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.nodes import Buffer, Expr, Lt
 from tilewright.expr.reads import Guard, reads
-from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Unit, Update, While
+from tilewright.loops import walk
+from tilewright.loops.nodes import For, If, Stmt, Store, Update, While
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Place:
-    """A statement and its surroundings.
+class Place(walk.Place):
+    """A statement, those around it, and what holds there.
 
-    path: the statements around it, outermost first. guards: conditions that hold (or not) here.
-    ranges: the environment for `bounds` that loops and guards give. order: its rank in the text.
+    guards: conditions that hold (or not). ranges: the environment for `bounds` that loops and
+    guards give.
     """
 
-    stmt: Stmt
-    path: tuple[Stmt, ...]
     guards: tuple[Guard, ...]
     ranges: dict[Any, Interval]
-    order: tuple[int, ...]
-
-    @property
-    def loops(self) -> tuple[For, ...]:
-        """The loops around the statement, outermost first."""
-        return tuple(s for s in self.path if isinstance(s, For))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,29 +46,27 @@ class Access:
 
 def places(root: Stmt) -> Iterator[Place]:
     """Every statement below `root` in the order of the text, `root` first."""
-    yield from _walk(Place(root, (), (), {}, ()))
+    yield from _walk(Place(root, (), (), {}))
 
 
 def _walk(at: Place) -> Iterator[Place]:
     yield at
-    for n, (child, guards, ranges) in enumerate(_inner(at)):
-        yield from _walk(Place(child, (*at.path, at.stmt), guards, ranges, (*at.order, n)))
+    for child, guards, ranges in _inner(at):
+        yield from _walk(Place(child, (*at.above, at.stmt), guards, ranges))
 
 
 def _inner(at: Place) -> Iterator[tuple[Stmt, tuple[Guard, ...], dict[Any, Interval]]]:
     s = at.stmt
-    if isinstance(s, Block):
-        for inner in s.stmts:
-            yield inner, at.guards, at.ranges
-    elif isinstance(s, For):
+    if isinstance(s, For):
         yield s.body, at.guards, loop_ranges(s, at.ranges)
     elif isinstance(s, If):
         for arm, holds in ((s.then, True), (s.otherwise, False)):
             if arm is not None:
                 guards = (*at.guards, (s.condition, holds))
                 yield arm, guards, lasting(refine(at.ranges, s.condition, holds))
-    elif isinstance(s, Alloc | While | Unit):
-        yield s.body, at.guards, at.ranges
+    else:
+        for inner in walk.below(s):
+            yield inner, at.guards, at.ranges
 
 
 def loop_ranges(s: For, ranges: dict[Any, Interval]) -> dict[Any, Interval]:

@@ -28,6 +28,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.operands import Mismatch
 from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
+from tilewright.loops.walk import loops_of
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ def _params_differ(scope: _Scope) -> Iterator[str]:
 
 def _notes_of_loops(scope: _Scope) -> Iterator[str]:
     if scope.kernel.notes:
-        loops = {p.stmt.var.name for p in places(scope.kernel.body) if isinstance(p.stmt, For)}
+        loops = {f.var.name for f in loops_of(scope.kernel.body)}
         yield from (
             f"there is no loop {n}, which is noted" for n in scope.kernel.notes if n not in loops
         )
@@ -107,7 +108,7 @@ def _bound(scope: _Scope, at: Place) -> Iterator[str]:
 
 
 def _buffers(scope: _Scope, at: Place) -> Iterator[str]:
-    around = {s.buffer for s in at.path if isinstance(s, Alloc)} | set(scope.kernel.params)
+    around = {s.buffer for s in at.above if isinstance(s, Alloc)} | set(scope.kernel.params)
     if isinstance(at.stmt, Alloc):
         if at.stmt.buffer in around:
             yield f"{at.stmt.buffer.name} is allocated inside its own scope"

@@ -6,7 +6,6 @@ particular kernel: the statement and its ancestors from the root on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -19,32 +18,20 @@ from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import (
     Alloc,
-    Block,
     For,
-    If,
     Kernel,
     Stmt,
     Store,
     Unit,
     Update,
-    While,
 )
+from tilewright.loops.walk import Place as Place
+from tilewright.loops.walk import below as below
+from tilewright.loops.walk import loops_of as loops_of
+from tilewright.loops.walk import walk as walk
 
 Env = dict[Any, tuple[int, int]]
 Index = tuple[Expr, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Place:
-    """A statement and the statements around it, outermost first."""
-
-    stmt: Stmt
-    above: tuple[Stmt, ...]
-
-    @property
-    def loops(self) -> tuple[For, ...]:
-        """The loops around the statement, outermost first."""
-        return tuple(s for s in self.above if isinstance(s, For))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +59,6 @@ class Access:
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(repr, self.index))}]"
-
-
-_BELOW: Mapping[type[Stmt], Callable[[Any], tuple[Stmt, ...]]] = {
-    For: lambda s: (s.body,),
-    Block: lambda s: s.stmts,
-    If: lambda s: (s.then,) if s.otherwise is None else (s.then, s.otherwise),
-    While: lambda s: (s.body,),
-    Alloc: lambda s: (s.body,),
-    Unit: lambda s: (s.body,),
-    Store: lambda s: (),
-    Update: lambda s: (),
-}
-
-
-def below(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly inside `stmt`, in order."""
-    return _BELOW[type(stmt)](stmt)
-
-
-def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
-    """Every statement of `root` in program order, itself first, with its ancestors."""
-    stack = [(root, above)]
-    while stack:
-        stmt, path = stack.pop()
-        yield Place(stmt, path)
-        inner = below(stmt)
-        if inner:
-            path = (*path, stmt)
-            stack.extend((s, path) for s in reversed(inner))
-
-
-def loops_of(root: Stmt) -> list[For]:
-    """The loops of `root` in program order."""
-    return [p.stmt for p in walk(root) if isinstance(p.stmt, For)]
 
 
 def environment(root: Stmt) -> Env:

@@ -68,7 +68,7 @@ def _check_guards(kernel: Kernel, f: For) -> None:
     env = tree.environment(kernel.body)
     for x in tree.loops_of(f.body):
         tree.trips(x, "pad")
-    inside = (at for at in places(kernel.body) if f in at.path)
+    inside = (at for at in places(kernel.body) if f in at.above)
     for a in (a for at in inside for a in accesses(at)):
         guarded = any(f.var in tree.variables(condition) for condition, _ in a.guards)
         safe = within(a.index, a.buffer, env) is None

@@ -199,7 +199,7 @@ def _reason(
 
 
 def _accesses(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> list[Access]:
-    inside = (at for at in places(kernel.body) if at.stmt is stmt or stmt in at.path)
+    inside = (at for at in places(kernel.body) if at.stmt is stmt or stmt in at.above)
     return [a for at in inside for a in accesses(at) if a.buffer is buffer]
 
 
