@@ -153,12 +153,13 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
     for extent, factor in zip(rows, tile.rows, strict=True):
         useful *= _useful(extent, factor)
     work = m * v
-    # Two multiply-adds issue per cycle, and each takes four, so fewer than eight accumulators wait
-    # for one another. A column vector comes from L2, a broadcast from L1 where its row stays there;
+    # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than eight
+    # accumulators wait for one another. A column vector comes from L2, a broadcast from L1 where its row stays there;
     # loads share the cycles with the arithmetic, but not perfectly; the loop costs about a cycle.
     row = STREAMED if data.streams else 0.1 if m <= data.resident else 0.5
     loads = row * data.loads(tile.rows, v) + 0.5 * v
-    cycles = max(work / 2, 4.0) + loads + 1.0 + data.crossing * work
+    issued = (data.loads(tile.rows, v) + v) / 2
+    cycles = max(work / 2, issued, 4.0) + loads + 1.0 + data.crossing * work
     return useful * (work / 2) / cycles
 
 
