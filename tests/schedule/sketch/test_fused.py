@@ -212,6 +212,19 @@ def test_by_default_little_is_computed_twice():
     assert places(sketch.default()) == []
 
 
+def test_by_default_no_guard_is_in_the_way_of_tiles():
+    """The first block of a padded pooling needs a row that does not exist."""
+    x, w = Buffer("X", (224, 224, 3), f32), Buffer("W", (3, 32), f32)
+    t, y = Buffer("T", (224, 224, 32), f32), Buffer("Y", (112, 224, 32), f32)
+    computations = [
+        reduce_("t", t, (3,), "add", lambda i, j, c, k: x[i, j, k] * w[k, c]),
+        reduce_("y", y, (3,), "max", lambda i, j, c, k: padded(t, (2 * i + k - 1, j, c), 0.0)),
+    ]
+    sketch = sketch_of(computations, Context(V3))
+    assert sketch is not None
+    assert places(sketch.default()) == []
+
+
 def test_a_rule_that_is_refused_leaves_the_other_parts_alone(results):
     """A block at the border needs rows that do not exist: the guard is in the way of tiles."""
     x, t, y = Buffer("X", (7, 4), f32), Buffer("T", (7, 8), f32), Buffer("Y", (4, 8), f32)

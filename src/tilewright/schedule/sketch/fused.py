@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.loops.nodes import Kernel, Store, Update
+from tilewright.loops.nodes import If, Kernel, Store, Update
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.sketch.blocks import Part, buffers, computed_at, has_blocks, in_blocks
 from tilewright.schedule.sketch.choices import Choices
@@ -170,10 +170,14 @@ def _together(
 
 
 def _pays(before: Schedule, after: Schedule, moved: Sequence[Part], machine: Machine) -> bool:
-    """Whether results that left the cache now stay in it, for little computed more than once."""
+    """Whether results that left the cache now stay in it, for little computed more than once.
+
+    Not where a guard is left, at a border that blocks overlap: it is in the way of tiles.
+    """
     fits = _held(after, moved) <= machine.l2 // CACHE_SHARE
     more = _points(after.kernel) <= MORE_WORK * _points(before.kernel)
-    return _leaves_cache(before, moved, machine) and fits and more
+    guarded = _guards(after.kernel) > _guards(before.kernel)
+    return _leaves_cache(before, moved, machine) and fits and more and not guarded
 
 
 def _leaves_cache(s: Schedule, parts: Sequence[Part], machine: Machine) -> bool:
@@ -191,6 +195,10 @@ def _points(kernel: Kernel) -> int:
     """How often all statements run, guarded ones included."""
     leaves = (p for p in walk(kernel.body) if isinstance(p.stmt, Store | Update))
     return sum(math.prod(f.trips or 1 for f in p.loops) for p in leaves)
+
+
+def _guards(kernel: Kernel) -> int:
+    return sum(isinstance(p.stmt, If) for p in walk(kernel.body))
 
 
 def _sizes(extent: int) -> list[int]:
