@@ -42,6 +42,8 @@ KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
 
 # By the name of a loop: what was said about it (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
+# Noted at a vector loop: how many bytes behind what it loads memory should come into the cache.
+PREFETCH = "prefetch"
 
 
 class Stmt(Node, intern=False):

@@ -11,8 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
+from tilewright.ir.node import postorder
 from tilewright.loops.access import reads, writes
-from tilewright.loops.nodes import Alloc, Block, Kernel, Stmt, block
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Notes, Stmt, block
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,7 +37,7 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
         body = block(*nests)
         inputs = tuple(sorted(reads(body) - {buffer}, key=lambda b: b.name))
         name = f"{kernel.name}.prepare{len(prepare)}"
-        prepare.append(Kernel(name, (*inputs, buffer), (buffer,), body))
+        prepare.append(Kernel(name, (*inputs, buffer), (buffer,), body, _notes(kernel, body)))
         known.add(buffer)
     made = [k.outputs[0] for k in prepare]
     rest = block(*stmts)
@@ -44,8 +45,15 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
         rest = Alloc(buffer, rest)
     used = reads(rest) | writes(rest)
     inputs = tuple(b for b in (*kernel.inputs, *made) if b in used)
-    slim = Kernel(kernel.name, (*inputs, *kernel.outputs), kernel.outputs, rest)
+    params = (*inputs, *kernel.outputs)
+    slim = Kernel(kernel.name, params, kernel.outputs, rest, _notes(kernel, rest))
     return Hoisted(slim, tuple(prepare))
+
+
+def _notes(kernel: Kernel, body: Stmt) -> Notes:
+    """What the kernel notes at the loops of a part of it."""
+    loops = {s.var.name for s in postorder(body) if isinstance(s, For)}
+    return {name: said for name, said in kernel.notes.items() if name in loops}
 
 
 def _peel(body: Stmt) -> tuple[list[Buffer], list[Stmt]]:

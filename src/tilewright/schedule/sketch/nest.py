@@ -33,15 +33,18 @@ def existing(s: Schedule, names: Sequence[str]) -> list[str]:
     return [n for n in names if found.get(n, 1) > 1]
 
 
-def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> None:
-    """Vectors of `lanes` along a loop that may repeat iterations; `unrolled` of them at a time."""
+def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> str | None:
+    """Vectors of `lanes` along a loop that may repeat iterations; `unrolled` of them at a time.
+
+    The vector loop's name; None where the loop is too short.
+    """
     extent = extents(s.kernel).get(name, 1)
     if extent < 2:
-        return
+        return None
     if extent < lanes or (extent <= MAX_VECTOR and extent % lanes and extent < 2 * lanes):
         if extent <= lanes:
             s.vectorize(name)
-            return
+            return name
     unrolled = max(1, min(unrolled, extent // lanes))
     inner = name
     if extent > lanes * unrolled:
@@ -52,6 +55,7 @@ def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> No
         s.unroll(block)
     elif extents(s.kernel)[inner] == lanes:
         s.vectorize(inner)
+    return inner
 
 
 def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def plain(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     return s
 
 
-def _attempt(s: Schedule, step: Callable[[Schedule], None]) -> Schedule:
+def _attempt(s: Schedule, step: Callable[[Schedule], object]) -> Schedule:
     trial = s.fork()
     try:
         step(trial)

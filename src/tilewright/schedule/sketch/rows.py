@@ -10,11 +10,20 @@ import math
 from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Buffer, Load
+from tilewright.expr.nodes import Buffer, Call, Load
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import PREFETCH
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch.choices import Choices
-from tilewright.schedule.sketch.classify import Kind, free_dims, reduction_dims, uses
-from tilewright.schedule.sketch.context import Context
+from tilewright.schedule.sketch.classify import (
+    Kind,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
+from tilewright.schedule.sketch.context import Context, Machine
 from tilewright.schedule.sketch.nest import (
     UNROLLED_VECTORS,
     VECTORS,
@@ -28,6 +37,8 @@ from tilewright.schedule.tree import find_buffer
 
 PARALLEL_POINTS = 32_768
 PARALLEL_TOTAL = 131_072  # points of one sum that take about 10 us
+LARGE = 4  # times the second cache, and rows of
+LONG = 4  # parts of the first cache, from which on the next row is fetched ahead
 STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
 
 
@@ -80,17 +91,54 @@ def in_rows(
                 if o.tensor not in s.kernel.params:
                     s.compute_at(o.tensor.name, outer[-1])
                     place(s, o.tensor.name)
+    fetch = _fetches(computations, len(row_dims), at.machine)
     for c in computations:
-        lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
-        if not c.is_map:
-            loop = f"{c.name}.{reduction_dims(c)[-1].var.name}"
-            _partial_vectors(s, c.name, loop, lanes, choose)
-            continue
-        inner = [d for d in free_dims(c) if c is not last or d not in row_dims]
-        if inner:
-            vectors = choose(f"{c.name}.vectors", VECTORS, 1)
-            vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes, vectors)
+        vector = _vectors(s, c, row_dims if c is last else (), at, choose)
+        if vector is not None and c in fetch:
+            s.annotate(vector, PREFETCH, fetch[c])
     return outer
+
+
+def _vectors(
+    s: Schedule, c: Computation, outer: Sequence[Dim], at: Context, choose: Choices
+) -> str | None:
+    """One Computation of a row in vectors; the name of the vector loop."""
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    if not c.is_map:
+        loop = f"{c.name}.{reduction_dims(c)[-1].var.name}"
+        return _partial_vectors(s, c.name, loop, lanes, choose)
+    inner = [d for d in free_dims(c) if d not in outer]
+    if not inner:
+        return None
+    vectors = choose(f"{c.name}.vectors", VECTORS, 1)
+    return vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes, vectors)
+
+
+def _fetches(
+    computations: Sequence[Computation], rows: int, machine: Machine
+) -> dict[Computation, int]:
+    """Who computes functions of long rows of large data, read before: bytes to the next row.
+
+    Memory can bring it meanwhile, which no prefetcher asks for while a row comes from the cache.
+    """
+    seen: set[Buffer] = set()
+    found: dict[Computation, int] = {}
+    for c in computations:
+        dims = free_dims(c)[:rows]
+        for a in _arguments(c):
+            itemsize = a.dtype.itemsize
+            pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
+            large = a.buffer.size * itemsize >= LARGE * machine.l2
+            if a.buffer in seen and large and pitch * LONG >= machine.l1:
+                found[c] = pitch
+        seen |= set(c.inputs)
+    return found
+
+
+def _arguments(c: Computation) -> set[Load]:
+    """What functions (exp, tanh) are called of."""
+    calls = [n for o in c.outputs for n in postorder(o.value) if isinstance(n, Call)]
+    return {n for call in calls for n in postorder(call) if isinstance(n, Load)}
 
 
 def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
@@ -128,11 +176,11 @@ def place(s: Schedule, name: str) -> None:
     s.set_scope(name, scope)
 
 
-def _partial_vectors(s: Schedule, c: str, name: str, lanes: int, choose: Choices) -> None:
-    """A reduction loop as vectors of partial results, combined at the end."""
+def _partial_vectors(s: Schedule, c: str, name: str, lanes: int, choose: Choices) -> str | None:
+    """A reduction loop as vectors of partial results, combined at the end; the vector loop."""
     extent = extents(s.kernel).get(name, 1)
     if extent < 2 * lanes:
-        return
+        return None
     good = UNROLLED_VECTORS if extent >= 2 * UNROLLED_VECTORS * lanes else 1
     count = choose(f"{c}.vectors", [v for v in VECTORS if extent >= v * lanes], good)
     tail = "exact" if extent % (count * lanes) == 0 else "cut"
@@ -146,3 +194,4 @@ def _partial_vectors(s: Schedule, c: str, name: str, lanes: int, choose: Choices
         else:
             s.vectorize(loop)
     s.vectorize(f"{inner}.combine")
+    return vector if count > 1 else inner

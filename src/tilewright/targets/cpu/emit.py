@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.nodes import Alloc, For, Kernel
+from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
 from tilewright.runtime.abi import CTX_PARALLEL, CTX_THREADS
 from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
@@ -29,6 +29,7 @@ class Module:
     remainders: set[str] = field(default_factory=set)
     uses_tiles: bool = False
     regions: int = 0
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """The whole module."""
@@ -47,6 +48,8 @@ def emit_module(kernel: Kernel, symbol: str, machine: Machine, contract: bool = 
     memory scope that a processor does not have.
     """
     module = Module(symbol, machine, plan_memory(kernel), contract)
+    noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
+    module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
     f = Function(module, kernel.params)
     f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
@@ -69,6 +72,7 @@ class Function(Statements):
     def __init__(self, module: Module, params: Sequence[Buffer], region: bool = False) -> None:
         super().__init__(module.machine, module.contract)
         self.module = module
+        self.ahead = module.ahead
         self.params = tuple(params)
         self.region = region
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,6 +51,8 @@ class Memory(Scopes):
         self.private: dict[Buffer, int] = {}
         self.vector: tuple[Var, int] | None = None
         self.number: int | None = None
+        # By vector loop, how many bytes behind what it loads memory is fetched into the cache.
+        self.ahead: Mapping[str, int] = {}
         self.guard: Expr | None = None
         self.uses_tiles = False
         self._safe: Value | None = None
@@ -165,6 +168,8 @@ class Memory(Scopes):
             if mask is None and (wide := self._masked_width(buffer, lanes)):
                 part = self._masked_load(pointer, type, wide, size, _first_lanes(lanes, wide))
                 return self.shuffle(part, list(range(lanes)))
+            if buffer.scope == "global" and lanes > 1:
+                self._prefetch(pointer)
             full = vector_type(type, lanes)
             return self.ins(f"load {full}, {pointer.typed}, align {size}", type, lanes)
         if mask is None and place.offsets is None and place.stride in (-1, 2, 3, 4):
@@ -175,6 +180,13 @@ class Memory(Scopes):
         full = vector_type(type, place.lanes)
         args = f"{_aligned(pointers, size)}, {chosen.typed}, {full} zeroinitializer"
         return self.ins(f"call {full} @{name}({args})", type, place.lanes)
+
+    def _prefetch(self, pointer: Value) -> None:
+        """What the vector loop is noted to fetch ahead, relative to what it loads."""
+        ahead = self.ahead.get(self.vector[0].name) if self.vector is not None else None
+        if ahead is not None:
+            there = self.ins(f"getelementptr i8, {pointer.typed}, i64 {ahead}", "ptr")
+            self.line(f"call void @llvm.prefetch.p0({there.typed}, i32 0, i32 3, i32 1)")
 
     def _masked_width(self, buffer: Buffer, lanes: int) -> int:
         """Lanes of a whole vector, where one with a mask is better than the parts of a vector of
