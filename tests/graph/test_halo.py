@@ -62,3 +62,36 @@ def test_a_tensor_that_leaves_the_model_has_no_halo() -> None:
     with events.record() as log:
         tw.compile(model, cache=False)
     assert not [e for e in log if e.kind == "padded"]
+
+
+def test_bytes_have_a_halo_of_their_zero_point() -> None:
+    x = rng.standard_normal((1, 8, 9, 7)).astype(np.float32)
+    weights = rng.integers(-128, 128, (20, 8, 3, 3)).astype(np.int8)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("ConvInteger", ["q", "w", "z"], ["y"], pads=[1, 1, 2, 1]),
+        helper.make_node("MaxPool", ["q"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    ]
+    given = {"s": np.float32(1 / 32), "z": np.uint8(99), "w": weights}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [
+            helper.make_tensor_value_info("y", TensorProto.INT32, None),
+            helper.make_tensor_value_info("p", TensorProto.UINT8, None),
+        ],
+        [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in given.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    with events.record() as log:
+        exe = tw.compile(model, cache=False)
+    assert [e.fields["pads"] for e in log if e.kind == "padded"]
+    q = np.clip(np.rint(x * 32) + 99, 0, 255).astype(np.uint8)
+    wide = np.pad(q.astype(np.int32) - 99, ((0, 0), (0, 0), (1, 2), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))
+    want = np.einsum("nchwij,mcij->nmhw", windows, weights.astype(np.int32))
+    around = np.pad(q, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    most = np.lib.stride_tricks.sliding_window_view(around, (3, 3), (2, 3)).max((4, 5))
+    for got, expected in zip(exe(x), (want, most), strict=True):
+        np.testing.assert_array_equal(got, expected)

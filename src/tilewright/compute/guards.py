@@ -1,4 +1,4 @@
-"""Guarded reads: `Select(inside, tensor[index], 0)`, zero where the index leaves the tensor."""
+"""Guarded reads: `Select(inside, tensor[index], c)`, a constant where the index leaves the tensor."""
 
 from __future__ import annotations
 
@@ -34,11 +34,20 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
     """The read in `e`, if `e` is `guarded` of it; None for any other expression."""
     if isinstance(e, Load):
         return e if not inside(e, ranges) else None
+    outside = read_or_constant(e, ranges)
+    if outside is None or outside.value != 0:
+        return None
+    assert isinstance(e, Select) and isinstance(e.then, Load)
+    return e.then
+
+
+def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
+    """What a read guarded by all that keeps it inside of its tensor, and no more, gives outside."""
     if not isinstance(e, Select) or not isinstance(e.then, Load):
         return None
-    zero = isinstance(e.otherwise, Const) and e.otherwise.value == 0
     given = {simplify(part, ranges) for part in conjuncts(e.condition)}
-    return e.then if zero and given == set(inside(e.then, ranges)) else None
+    exact = isinstance(e.otherwise, Const) and given == set(inside(e.then, ranges))
+    return e.otherwise if exact else None  # type: ignore[return-value]
 
 
 def conjuncts(condition: Expr) -> list[Expr]:

@@ -1,8 +1,8 @@
 """Padding without a copy: a feature map is stored with the border that its convolutions read.
 
-A convolution reads outside of its input and gets zeros there. Where an intermediate tensor is read
-so, it gets a halo of zeros in memory: its producers write the inside, a small Stage fills the
-border, and every guarded read becomes a plain one.
+A convolution reads outside of its input and gets zeros there, or the zero point of bytes. Where an
+intermediate tensor is read so, it gets a halo of that constant in memory: its producers write the
+inside, a small Stage fills the border, and every guarded read becomes a plain one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 from tilewright.base import events
 from tilewright.compute.build import map_
-from tilewright.compute.guards import read_or_zero
+from tilewright.compute.guards import read_or_constant
 from tilewright.compute.nodes import CC, Computation, Output
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
     INDEX,
     Buffer,
+    Const,
     Expr,
     Load,
     Select,
@@ -38,17 +39,19 @@ def add_halos(
 ) -> list[Stage | HostCall]:
     """The Stages with halos where they pay; buffers in `keep` stay as they are."""
     flow = Flow(steps)
-    found: dict[Buffer, Pads] = {}
+    found: dict[Buffer, _Halo] = {}
     for tensor, writers in flow.writers.items():
         readers = flow.readers.get(tensor, [])
         if tensor in keep or not readers or any(s.kernel for s in (*writers, *readers)):
             continue
-        pads = _wanted(tensor, [c for s in readers for c in s.computations])
-        if pads is not None:
-            found[tensor] = pads
+        halo = _wanted(tensor, [c for s in readers for c in s.computations])
+        if halo is not None:
+            found[tensor] = halo
     padded = {
-        t: Buffer(t.name, tuple(n + a + b for n, (a, b) in zip(t.shape, p, strict=True)), t.dtype)
-        for t, p in found.items()
+        t: Buffer(
+            t.name, tuple(n + a + b for n, (a, b) in zip(t.shape, h.pads, strict=True)), t.dtype
+        )
+        for t, h in found.items()
     }
     out: list[Stage | HostCall] = []
     filled: set[Buffer] = set()
@@ -60,42 +63,60 @@ def add_halos(
             if t in found and t not in filled:
                 filled.add(t)
                 out.append(_border(t, padded[t], found[t]))
-                events.emit("padded", tensor=t.name, pads=found[t])
+                events.emit("padded", tensor=t.name, pads=found[t].pads)
         moved = tuple(_moved(c, found, padded) for c in step.computations)
         out.append(replace(step, computations=moved))
     return out
 
 
-def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> Pads | None:
-    """The border that the guarded reads of the readers reach into; None if it does not pay."""
+@dataclass(frozen=True, slots=True)
+class _Halo:
+    """How far it goes before and after each axis, and what it holds."""
+
+    pads: Pads
+    constant: Const
+
+
+def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
+    """The border that guarded reads of the readers reach into; None if it does not pay.
+
+    It holds what those have outside that it pays for; reads with another constant stay guarded.
+    """
+    guarded = [(c, g) for c in readers for g in _guarded_reads(c, tensor)]
+    paying = {g.otherwise for c, g in guarded if is_contraction(c) or _is_wide_map(c)}
+    if len(paying) != 1:
+        return None
+    (constant,) = paying
+    assert isinstance(constant, Const)
     pads = [(0, 0)] * len(tensor.shape)
-    pays = False
-    for c in readers:
+    for c, g in guarded:
+        if g.otherwise is not constant:
+            continue
         env = _environment(c)
-        for guarded in _guarded_reads(c, tensor):
-            pays = pays or is_contraction(c) or (c.is_map and len(c.outputs) > 1)
-            for n, i in enumerate(guarded.then.index):  # type: ignore[attr-defined]
-                low, high = bounds(i, env)
-                if low is None or high is None:
-                    return None
-                before, after = pads[n]
-                pads[n] = (max(before, -low), max(after, high - tensor.shape[n] + 1))
+        for n, i in enumerate(g.then.index):  # type: ignore[attr-defined]
+            low, high = bounds(i, env)
+            if low is None or high is None:
+                return None
+            before, after = pads[n]
+            pads[n] = (max(before, -low), max(after, high - tensor.shape[n] + 1))
     size = 1
     for extent, (a, b) in zip(tensor.shape, pads, strict=True):
         size *= extent + a + b
-    if not pays or size > GROWTH * tensor.size:
-        return None
-    return tuple(pads)
+    return None if size > GROWTH * tensor.size else _Halo(tuple(pads), constant)
+
+
+def _is_wide_map(c: Computation) -> bool:
+    return c.is_map and len(c.outputs) > 1
 
 
 def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
-    """Reads that are zero outside of the tensor: `Select(inside, tensor[index], 0)`."""
+    """Reads that are a constant outside of the tensor: `Select(inside, tensor[index], c)`."""
     env = _environment(c)
     for o in c.outputs:
         for node in postorder(o.value):
             if not isinstance(node, Select) or not isinstance(node.then, Load):
                 continue
-            if node.then.buffer is tensor and read_or_zero(node, env) is not None:
+            if node.then.buffer is tensor and read_or_constant(node, env) is not None:
                 yield node
 
 
@@ -115,17 +136,23 @@ class _Shift:
 
 
 def _moved(
-    c: Computation, found: Mapping[Buffer, Pads], padded: Mapping[Buffer, Buffer]
+    c: Computation, found: Mapping[Buffer, _Halo], padded: Mapping[Buffer, Buffer]
 ) -> Computation:
     env = _environment(c)
-    guards = {g for t in c.inputs if t in found for g in _guarded_reads(c, t)}
+    guards = {
+        g
+        for t in c.inputs
+        if t in found
+        for g in _guarded_reads(c, t)
+        if g.otherwise is found[t].constant
+    }
 
     def rewrite(root: Expr) -> Expr:
         done: dict[Node, Any] = {}
         for node in postorder(root):
             new: Any = node.map(done.__getitem__)
             if isinstance(new, Load) and new.buffer in found:
-                new = Load(padded[new.buffer], _Shift(found[new.buffer])(new.index))
+                new = Load(padded[new.buffer], _Shift(found[new.buffer].pads)(new.index))
             elif node in guards:
                 new = new.then
             done[node] = new
@@ -136,16 +163,16 @@ def _moved(
     for o in c.outputs:
         index = o.index
         if o.tensor in found:
-            index = _Shift(found[o.tensor])(index)
+            index = _Shift(found[o.tensor].pads)(index)
         tensor = padded.get(o.tensor, o.tensor)
         outputs.append(Output(tensor, index, rewrite(o.value)))
     return replace(c, outputs=tuple(outputs))
 
 
-def _border(tensor: Buffer, padded: Buffer, pads: Pads) -> Stage:
-    """The Stage that writes zeros around the tensor: two slabs per padded axis, disjoint."""
+def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> Stage:
+    """The Stage that writes around the tensor: two slabs per padded axis, disjoint."""
     parts: list[Computation] = []
-    zero = const(0, tensor.dtype)
+    pads = halo.pads
     for axis, (before, after) in enumerate(pads):
         for size, start in ((before, 0), (after, before + tensor.shape[axis])):
             if not size:
@@ -156,7 +183,7 @@ def _border(tensor: Buffer, padded: Buffer, pads: Pads) -> Stage:
                 map_(
                     f"border{len(parts)}",
                     padded,
-                    lambda *i: zero,
+                    lambda *i: halo.constant,
                     extents=extents,
                     index=lambda *i, at=tuple(starts): tuple(
                         v + const(s, INDEX) if s else v for v, s in zip(i, at, strict=True)
