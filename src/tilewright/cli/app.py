@@ -22,6 +22,7 @@ VERBS: Final[dict[str, str]] = {
     "bench": "bench",
     "verify": "verify",
     "check": "check",
+    "explore": "explore",
     "doctor": "doctor",
     "cache": "cache",
 }

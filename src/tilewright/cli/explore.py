@@ -1,0 +1,225 @@
+"""`tilewright explore`: which expansion of each operator suits how many processing elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tilewright.base.errors import InputError
+from tilewright.cli.options import EXTENT, OUT, json_option
+from tilewright.cli.output import dump, note, progress, say, table, write_whole
+
+if TYPE_CHECKING:
+    from tilewright.dataflow.explore import Exploration, Point
+    from tilewright.graph.nodes import Graph
+
+_READINGS: Final = {
+    "part": "volume=part: an edge carries the elements that its tasks themselves move",
+    "array": "volume=array: an edge carries the whole array that its tasks share",
+}
+_OPERATOR: Final = re.compile(r"(conv2d|matmul)(?::([0-9x,]+))?")
+_LINES: Final = 24  # combinations that are all shown
+
+
+def _counts(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _expansions(text: str) -> tuple[str, list[str]]:
+    name, sign, names = text.partition("=")
+    if not (name and sign and names):
+        raise ValueError(text)
+    return name, names.split(",")
+
+
+def _typed(parse: Any, expected: str) -> Any:
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError:
+            raise click.BadParameter(f"{text!r}: expected {expected}") from None
+
+    convert.__name__ = expected.split(",")[0]
+    return convert
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--pes",
+    type=_typed(_counts, "N,N,..., such as 16,128"),
+    default="16,32,64,128,256",
+    show_default=True,
+    help="Numbers of processing elements.",
+)
+@click.option(
+    "--expand",
+    multiple=True,
+    type=_typed(_expansions, "NAME=EXPANSION,..., such as conv=lmv,op"),
+    help="What to try for a family (conv, matmul, map, reduce, scan) or an operator.",
+)
+@click.option("--volume", type=click.Choice(list(_READINGS)), default="part", show_default=True)
+@click.option("--heuristic", type=click.Choice(["lts", "rlx", "both"]), default="both")
+@click.option(
+    "--limit", type=click.IntRange(1), default=2000, show_default=True, help="Most evaluations."
+)
+@click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
+@click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
+@json_option
+def command(
+    model: str,
+    pes: list[int],
+    expand: Sequence[tuple[str, list[str]]],
+    volume: str,
+    heuristic: str,
+    limit: int,
+    dim: Sequence[tuple[str, int]],
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Schedule MODEL on N processing elements, operator by operator in several expansions.
+
+    MODEL is an .onnx file, or an operator: conv2d:1x28x28,6x5x5 (input, filters) or
+    matmul:64x256x128 (N, K, M).
+
+    \b
+    Example:
+      tilewright explore model.onnx --pes 16,32,64,128,256 --report explore.html
+      tilewright explore conv2d:1x28x28,6x5x5 --pes 16,128 --expand conv=mv,op,lmv --volume array
+    """
+    from tilewright.dataflow.blocks import Heuristic
+    from tilewright.dataflow.explore import explore
+    from tilewright.dataflow.lower import network
+
+    graph = _graph(model, dict(dim))
+    tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
+    with progress(f"exploring {graph.name}"):
+        found = explore(
+            network(graph), pes, dict(expand), volume=volume, heuristics=tried, limit=limit
+        )
+    if report is not None:
+        from tilewright.report.exploration import page
+
+        write_whole(report, lambda file: file.write(page(found.to_json()).encode()))
+    if as_json:
+        dump(found.to_json())
+        return
+    _show(found)
+    if report is not None:
+        note(f"wrote {report}")
+
+
+def _graph(model: str, dims: dict[str, int]) -> Graph:
+    operator = _OPERATOR.fullmatch(model)
+    if operator is not None and not Path(model).exists():
+        return _operator(operator[1], operator[2])
+    from tilewright.frontends.onnx.load import load
+    from tilewright.frontends.onnx.reference import OnnxFallback
+    from tilewright.graph.infer import specialise
+
+    graph = load(Path(model))
+    return specialise(graph, dims, fallback=OnnxFallback())
+
+
+def _operator(name: str, sizes: str | None) -> Graph:
+    """A model of one operator with zero weights: what it computes does not matter here."""
+    import numpy as np
+
+    from tilewright.base.dtypes import float32
+    from tilewright.graph.nodes import Graph, Operation, Value
+
+    text = sizes or {"conv2d": "1x28x28,6x5x5", "matmul": "64x64x64"}[name]
+    try:
+        parts = [[int(n) for n in part.split("x")] for part in text.split(",")]
+        if name == "conv2d":
+            (channels, height, width), (filters, *kernel) = parts
+            shapes = [[1, channels, height, width], [filters, channels, *kernel], [filters]]
+            result = [1, filters, height - kernel[0] + 1, width - kernel[1] + 1]
+        else:
+            ((n, k, m),) = parts
+            shapes, result = [[n, k], [k, m]], [n, m]
+        if min(n for shape in (*shapes, result) for n in shape) < 1:
+            raise ValueError(text)
+    except (ValueError, IndexError):
+        raise InputError(
+            f"no sizes of a {name}: {text}",
+            where=f"{name}:{text}",
+            hint="conv2d:1x28x28,6x5x5 (input, filters) or matmul:64x256x128 (N, K, M)",
+        ) from None
+    x, *fixed = (
+        Value(label, float32, tuple(shape)) for label, shape in zip("xwb", shapes, strict=False)
+    )
+    y = Value("y", float32, tuple(result))
+    kind = "Conv" if name == "conv2d" else "MatMul"
+    operation = Operation(kind, (x, *fixed), (y,), {}, "", 21, name)
+    weights = {v: np.zeros(v.extents, np.float32) for v in fixed}
+    return Graph(name, (x,), (y,), (operation,), weights)
+
+
+def _show(found: Exploration) -> None:
+    say(f"{found.network}: {_READINGS[found.volume]}; cycles, elements")
+    choices = list(dict.fromkeys(p.choice for p in found.points))
+    say()
+    if found.exact and len(choices) <= _LINES:
+        say(_all(found, choices))
+    else:
+        say(_best(found))
+    say()
+    if found.exact:
+        say(f"exact: all {len(choices)} combinations were scheduled")
+    else:
+        widest = max(found.gap(pes) for pes in found.bounds)
+        say(
+            f"searched: {len(choices)} combinations were scheduled; the best one there is "
+            f"may be up to {widest / (1 + widest):.0%} shorter (--limit allows more)"
+        )
+
+
+def _all(found: Exploration, choices: Sequence[tuple[str, ...]]) -> str:
+    """A line for each combination, a column for each number of elements."""
+    rows = []
+    for choice in choices:
+        points = {p.pes: p for p in found.points if p.choice == choice}
+        first = next(iter(points.values()))
+        cells = [f"{points[pes].makespan:,}" for pes in found.bounds]
+        rows.append([_label(found, first), f"{first.tasks:,}", f"{first.io:,}", *cells])
+    heading = ["expansion", "tasks", "I/O", *(f"{pes} PEs" for pes in found.bounds)]
+    return table(heading, rows, "<" + ">" * (len(heading) - 1))
+
+
+def _best(found: Exploration) -> str:
+    """A line for each number of elements: the best combination."""
+    rows = []
+    for pes in found.bounds:
+        p = found.best(pes)
+        rows.append(
+            [
+                str(pes),
+                f"{p.makespan:,}",
+                f"{p.speedup:.1f}",
+                f"{p.utilisation:.0%}",
+                f"{p.io:,}",
+                f"{p.buffers:,}",
+                p.heuristic,
+                _label(found, p),
+            ]
+        )
+    heading = ["PEs", "makespan", "speedup", "used", "I/O", "buffers", "blocks by", "expansions"]
+    return table(heading, rows, ">>>>>><<")
+
+
+def _label(found: Exploration, p: Point) -> str:
+    """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first."""
+    chosen = [
+        (g, name) for g, name in zip(found.groups, p.choice, strict=True) if len(g.options) > 1
+    ]
+    if len(chosen) == 1:
+        return chosen[0][1]
+    named = (
+        g.stages[0] + (f"(+{len(g.stages) - 1})" if len(g.stages) > 1 else "") for g, _ in chosen
+    )
+    return " ".join(f"{label}={name}" for label, (_, name) in zip(named, chosen, strict=True))
