@@ -1,0 +1,225 @@
+"""What threads cost: a region inside a run, waking them, and two models at once.
+
+python -m benchmarks.fork_join --threads 2
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+
+# Seconds in the median; the share of their speed that two models at once keep together.
+FORK_JOIN, COLD_WAKE, TOGETHER = 1e-6, 100e-6, 0.9
+REGIONS = 2000
+PAUSE = 2e-3  # longer than workers spin
+
+# A region of `n` steps of work per share, called `count` times; and one in which share 0 waits,
+# for a bounded time, until another share has begun.
+REGION = """
+define internal void @work(ptr %closure, i64 %share, i64 %shares) {
+entry:
+  %n = load i64, ptr %closure
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %done
+body:
+  fence seq_cst
+  %next = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+define void @regions(ptr %ctx, ptr %closure, i64 %count) {
+entry:
+  %parallel = load ptr, ptr %ctx
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void %parallel(ptr %ctx, ptr @work, ptr %closure)
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+define internal void @meeting(ptr %closure, i64 %share, i64 %shares) {
+entry:
+  %first = icmp eq i64 %share, 0
+  br i1 %first, label %wait, label %come
+come:
+  store atomic i64 1, ptr %closure release, align 8
+  ret void
+wait:
+  %i = phi i64 [ 0, %entry ], [ %next, %wait ]
+  %there = load atomic i64, ptr %closure acquire, align 8
+  %next = add i64 %i, 1
+  %missing = icmp eq i64 %there, 0
+  %patient = icmp slt i64 %i, 50000000
+  %again = and i1 %missing, %patient
+  br i1 %again, label %wait, label %done
+done:
+  ret void
+}
+define void @meet(ptr %ctx, ptr %closure) {
+  %parallel = load ptr, ptr %ctx
+  call void %parallel(ptr %ctx, ptr @meeting, ptr %closure)
+  ret void
+}
+"""
+
+
+class Regions:
+    """The regions above on the process-wide pool with so many shares."""
+
+    def __init__(self, threads: int) -> None:
+        from tilewright.runtime import abi, pool
+        from tilewright.runtime.loader import link
+        from tilewright.targets.cpu.compile import compile_text
+        from tilewright.targets.cpu.machine import host
+        from tilewright.targets.cpu.pool import pool_object
+
+        self._image = link([compile_text(REGION, host(), "regions")])
+        self._pool = pool.shared(pool_object(platform.machine()))
+        self._pool.ensure(threads)
+        self._context = (ctypes.c_uint64 * abi.CTX_SLOTS)()
+        self._context[abi.CTX_PARALLEL] = self._pool.parallel
+        self._context[abi.CTX_POOL] = self._pool.state
+        self._context[abi.CTX_THREADS] = threads
+        self._closure = (ctypes.c_int64 * 1)()
+        pointers = ctypes.c_void_p, ctypes.c_void_p
+        self._many = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(
+            self._image.address("regions")
+        )
+        self._meet = ctypes.CFUNCTYPE(None, *pointers)(self._image.address("meet"))
+
+    def seconds(self, steps: int) -> float:
+        """Of one of many regions in a row, with `steps` of work for each share."""
+        self._closure[0] = steps
+        start = time.perf_counter()
+        self._many(ctypes.addressof(self._context), ctypes.addressof(self._closure), REGIONS)
+        return (time.perf_counter() - start) / REGIONS
+
+    def wake(self) -> float:
+        """Seconds until a worker that slept has joined the first region."""
+        time.sleep(PAUSE)
+        self._closure[0] = 0
+        start = time.perf_counter()
+        self._meet(ctypes.addressof(self._context), ctypes.addressof(self._closure))
+        return time.perf_counter() - start
+
+
+def costs(threads: int, repeats: int) -> dict[str, float]:
+    """Medians: an empty region, what a region adds to the work of a share, and a cold wake."""
+    alone, team = Regions(1), Regions(threads)
+    empty, added, wakes = [], [], []
+    for _ in range(repeats):
+        empty.append(team.seconds(0))
+        added.append(team.seconds(400) - alone.seconds(400))
+        wakes.append(team.wake())
+    return {
+        "empty_seconds": statistics.median(empty),
+        "empty_least": min(empty),
+        "fork_join_seconds": statistics.median(added),
+        "fork_join_least": min(added),
+        "wake_seconds": statistics.median(wakes),
+        "wake_least": min(wakes),
+    }
+
+
+def _calls(run: Callable[[], object], until: float) -> int:
+    count = 0
+    while time.perf_counter() < until:
+        run()
+        count += 1
+    return count
+
+
+def together(threads: int, seconds: float, rounds: int) -> float:
+    """Calls per second of two models at once, all together, over those of one alone: the median.
+
+    Each model is a product on `threads` threads; the two are called by threads of their own.
+    """
+    import tilewright as tw
+    from tilewright.frontends.onnx.author import Author
+
+    author = Author("product")
+    x = author.input("x", tw.dtype_of("float32"), (256, 256))
+    weight = author.weight("w", np.full((256, 256), 0.5, np.float32))
+    node = author.node("MatMul", [x, weight], "y")
+    author.output(node, tw.dtype_of("float32"), (256, 256))
+    model = author.model()
+    exes = [tw.compile(model, threads=threads) for _ in range(2)]
+    data = np.full((256, 256), 0.25, np.float32)
+    outs = [np.empty((256, 256), np.float32) for _ in exes]
+    runs = [lambda e=e, o=o: e(data, out=o) for e, o in zip(exes, outs)]
+    ratios = []
+    for _ in range(rounds):
+        one = _calls(runs[0], time.perf_counter() + seconds)
+        until = time.perf_counter() + seconds
+        counts = [0, 0]
+
+        def call(n: int, until: float = until, counts: list[int] = counts) -> None:
+            counts[n] = _calls(runs[n], until)
+
+        users = [threading.Thread(target=call, args=(n,)) for n in (0, 1)]
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+        ratios.append(sum(counts) / max(1, one))
+    return statistics.median(ratios)
+
+
+def measure(threads: int, repeats: int) -> dict[str, Any]:
+    """All of it on so many threads."""
+    return {"threads": threads, **costs(threads, repeats), "together": together(threads, 0.2, 5)}
+
+
+def missed(row: dict[str, Any]) -> list[str]:
+    """What is missed of the bars, one sentence each."""
+    result = []
+    for key, bar in (("fork_join_seconds", FORK_JOIN), ("wake_seconds", COLD_WAKE)):
+        if row[key] > bar:
+            result.append(f"{key} {row[key] * 1e6:.2f} us, bar {bar * 1e6:.0f} us")
+    if row["together"] < TOGETHER:
+        result.append(f"two at once do {row['together']:.2f} of one alone, bar {TOGETHER}")
+    return result
+
+
+@click.command(epilog="Example: python -m benchmarks.fork_join --threads 2 --check")
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(min=2))
+@click.option("--repeats", default=101, show_default=True, type=click.IntRange(min=1))
+@click.option("--check", is_flag=True, help="Exit with 1 where a bar is missed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(threads: int, repeats: int, check: bool, as_json: bool) -> None:
+    """Measure what a parallel region, a cold wake and a second model cost."""
+    row = measure(threads, repeats)
+    if as_json:
+        click.echo(json.dumps(row))
+    else:
+        us = {key: f"{value * 1e6:.2f} us" for key, value in row.items() if key != "threads"}
+        click.echo(f"an empty region: {us['empty_seconds']} (least {us['empty_least']})")
+        click.echo(f"a region with work adds: {us['fork_join_seconds']} "
+                   f"(least {us['fork_join_least']})")  # fmt: skip
+        click.echo(f"a cold wake: {us['wake_seconds']} (least {us['wake_least']})")
+        click.echo(f"two models at once: {row['together']:.2f} of the calls of one alone")
+    problems = missed(row)
+    for problem in problems:
+        click.echo(f"missed: {problem}", err=True)
+    sys.exit(1 if check and problems else 0)
+
+
+if __name__ == "__main__":
+    main()
