@@ -214,8 +214,8 @@ def test_by_default_little_is_computed_twice():
 
 def test_by_default_no_guard_is_in_the_way_of_tiles():
     """The first block of a padded pooling needs a row that does not exist."""
-    x, w = Buffer("X", (224, 224, 3), f32), Buffer("W", (3, 32), f32)
-    t, y = Buffer("T", (224, 224, 32), f32), Buffer("Y", (112, 224, 32), f32)
+    x, w = Buffer("X", (224, 32, 3), f32), Buffer("W", (3, 32), f32)
+    t, y = Buffer("T", (224, 32, 32), f32), Buffer("Y", (112, 32, 32), f32)
     computations = [
         reduce_("t", t, (3,), "add", lambda i, j, c, k: x[i, j, k] * w[k, c]),
         reduce_("y", y, (3,), "max", lambda i, j, c, k: padded(t, (2 * i + k - 1, j, c), 0.0)),

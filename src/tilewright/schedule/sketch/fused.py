@@ -126,22 +126,23 @@ def _good_sizes(s: Schedule, part: Part, read: Sequence[Part], machine: Machine)
         return whole
     single: dict[Dim, int] = {}
     for d, extent in whole.items():
-        fitting: list[dict[Dim, int]] = []
+        largest, good = 0, list[dict[Dim, int]]()
         for size in reversed(_sizes(extent)):
             sizes = whole | single | {d: size}
             if _blocks(sizes) < BLOCKS_PER_CORE * machine.cores:
                 continue
-            if fitting and 2 * size < fitting[0][d]:
+            if 2 * size < largest:
                 break
-            after = _together(s, part, read, sizes)
+            apart, cut = in_blocks(s, part, [sizes])
+            after = _together(apart, cut, read)
             if after is None:
                 return whole
-            if _pays(s, after, read, machine):
-                fitting.append(sizes)
-            elif _held(after, read) <= machine.l2 // CACHE_SHARE:
-                break
-        if fitting:
-            return min(fitting, key=lambda sizes: _uneven(sizes, machine.cores))
+            if _held(after, read) <= machine.l2 // CACHE_SHARE:
+                largest = largest or size
+            if _pays(apart, after, read, machine):
+                good.append(sizes)
+        if good:
+            return min(good, key=lambda sizes: _uneven(sizes, machine.cores))
         single[d] = 1
     return whole
 
@@ -156,16 +157,11 @@ def _uneven(sizes: Mapping[Dim, int], cores: int) -> float:
     return math.prod(size / d.extent for d, size in sizes.items()) * rounds * cores
 
 
-def _together(
-    s: Schedule, part: Part, read: Sequence[Part], sizes: Mapping[Dim, int]
-) -> Schedule | None:
-    """The part in blocks with all that it reads of others in the innermost of them."""
-    after, cut = in_blocks(s, part, [sizes])
+def _together(s: Schedule, part: Part, read: Sequence[Part]) -> Schedule | None:
+    """All that a part in blocks reads of others in the innermost of them."""
+    after: Schedule | None = s
     for p in reversed(read):
-        inside = computed_at(after, p, cut.blocks[-1]) if cut.blocks else None
-        if inside is None:
-            return None
-        after = inside
+        after = computed_at(after, p, part.blocks[-1]) if after and part.blocks else None
     return after
 
 
