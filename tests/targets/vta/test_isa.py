@@ -180,6 +180,12 @@ def test_assembly_of_anything_is_bytes_or_an_error(text):
         pass
 
 
+@pytest.mark.parametrize("value", [1.5, "4", None], ids=repr)
+def test_a_field_holds_whole_numbers(value):
+    with pytest.raises(VTAError, match=r"x_size is .*, expected a whole number"):
+        Load(memory_type=2, x_size=value).encode()
+
+
 def test_another_configuration_moves_the_fields():
     config = VTAConfig(LOG_BATCH=1, LOG_INP_BUFF_SIZE=16, LOG_ACC_BUFF_SIZE=18)
     assert (config.LOG_INP_DEPTH, config.LOG_ACC_DEPTH, config.LOG_WGT_DEPTH) == (11, 11, 10)
@@ -218,8 +224,11 @@ def test_impossible_configurations(change, message):
         ("GEMM UOP[0-3] imm=1", "'imm=1' is no part of GEMM"),
         ("ALU UOP[0-3]", "an operation is given for ALU"),
         ("ALU.DIV UOP[0-3]", "'DIV' is unknown. known: MIN, MAX"),
+        ("LOAD INP[" + 5000 * "9" + "-]", "LOAD is followed by a range"),
+        ("LOAD INP[0-] y=0x" + 5000 * "f", "is no part of LOAD"),
         ("LOAD INP[0-] y=one", "'one' is no number"),
     ],
+    ids=lambda v: v[:30],
 )
 def test_what_the_assembler_refuses(text, message):
     with pytest.raises(VTAError, match=message):

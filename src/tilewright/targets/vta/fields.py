@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from operator import index
+from typing import SupportsIndex
 
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
@@ -51,13 +53,17 @@ class Field:
         value = word >> self.offset & (1 << self.width) - 1
         return value - (1 << self.width) if self.signed and value >> self.width - 1 else value
 
-    def insert(self, value: int) -> int:
-        """The field's bits in place. Raises VTAError for a value that does not fit."""
+    def insert(self, value: SupportsIndex) -> int:
+        """The field's bits in place. Raises VTAError for what is no number or does not fit."""
+        try:
+            number = index(value)
+        except TypeError:
+            raise VTAError(f"{self.name} is {value!r}, expected a whole number") from None
         low = -(1 << self.width - 1) if self.signed else 0
-        if not low <= value < low + (1 << self.width):
+        if not low <= number < low + (1 << self.width):
             high = low + (1 << self.width) - 1
-            raise VTAError(f"{self.name} is {value}, expected {low} to {high}")
-        return (value & (1 << self.width) - 1) << self.offset
+            raise VTAError(f"{self.name} is {number}, expected {low} to {high}")
+        return (number & (1 << self.width) - 1) << self.offset
 
 
 DEFAULT = VTAConfig()

@@ -13,6 +13,7 @@ from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.gemm import gemm
 from tilewright.targets.vta.isa import Alu, Gemm, Instruction, Load, Micro, Store, Transfer
 from tilewright.targets.vta.nest import Index, indices
+from tilewright.targets.vta.order import order
 from tilewright.targets.vta.program import Program
 from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
 from tilewright.targets.vta.strict import Watcher
@@ -82,7 +83,7 @@ class FunctionalSimulator:
         image = _image(dram)
         run = _Run(self.config, image, self.step_limit)
         watcher = Watcher(program, self.config, len(image)) if self.strict else None
-        for index in program.order():
+        for index in order(program):
             try:
                 run.instruction(program.instructions[index], watcher, index)
             except VTAError as e:

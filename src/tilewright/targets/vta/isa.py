@@ -51,7 +51,7 @@ class Instruction:
         """The 16 bytes of the instruction. Raises VTAError for a value that fits no field."""
         word = OPCODE.insert(self.opcode)
         for f in layout(config)[self.opcode]:
-            word |= f.insert(int(getattr(self, f.name)))
+            word |= f.insert(getattr(self, f.name))
         return word.to_bytes(INSTRUCTION_BYTES, "little")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.targets.vta.config import Memory, VTAConfig
-from tilewright.targets.vta.errors import DeadlockError, VTAError
+from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.isa import (
     Alu,
@@ -19,7 +18,7 @@ from tilewright.targets.vta.isa import (
     Transfer,
     decode_stream,
 )
-from tilewright.targets.vta.stages import GIVERS, POPS, PUSHES, QUEUES, Stage, pops, pushes, stage
+from tilewright.targets.vta.stages import POPS, PUSHES, Stage, pops, pushes, stage
 from tilewright.targets.vta.text import show
 
 
@@ -65,86 +64,6 @@ class Program:
     def pushes(self) -> Sequence[tuple[str, ...]]:
         """The queues that every instruction gives a token to."""
         return [pushes(i) for i in self.instructions]
-
-    def queues(self) -> dict[Stage, deque[int]]:
-        """The instructions' indices as they are dealt out to the stages."""
-        dealt: dict[Stage, deque[int]] = {s: deque() for s in Stage}
-        for index, s in enumerate(self.stages):
-            dealt[s].append(index)
-        return dealt
-
-    def order(self) -> Iterator[int]:
-        """The instructions in an order that the tokens allow, up to FINISH.
-
-        Always the first in the stream that can start; so a program that is right when executed one
-        instruction after another does that. Raises DeadlockError when none can start, and VTAError
-        when something is left behind FINISH.
-        """
-        waiting = self.queues()
-        tokens = dict.fromkeys(QUEUES, 0)
-        while True:
-            ready = [
-                q[0] for q in waiting.values() if q and all(tokens[t] for t in self.pops[q[0]])
-            ]
-            if not ready:
-                raise self.deadlock(waiting, tokens)
-            index = min(ready)
-            waiting[self.stages[index]].popleft()
-            for name in self.pops[index]:
-                tokens[name] -= 1
-            yield index
-            for name in self.pushes[index]:
-                tokens[name] += 1
-            if isinstance(self.instructions[index], Finish):
-                self._check_nothing_left(index, waiting, tokens)
-                return
-
-    def _check_nothing_left(
-        self, finish: int, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
-    ) -> None:
-        left = sorted(i for q in waiting.values() for i in q)
-        if not left:
-            return
-        heads = [q[0] for q in waiting.values() if q]
-        if not any(all(tokens[t] for t in self.pops[h]) for h in heads):
-            raise self.deadlock(waiting, tokens)
-        raise VTAError(
-            f"{len(left)} instructions are left when FINISH (instruction {finish}) has executed, "
-            "this is the first",
-            where=self.where(left[0]),
-            hint="put FINISH last, and let it wait for all that comes before",
-        )
-
-    def deadlock(
-        self, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
-    ) -> DeadlockError:
-        """The error for stages that all wait: which instruction waits for which queue, and why."""
-        heads = [q[0] for q in waiting.values() if q]
-        why = [self._waits(h, waiting, tokens) for h in heads]
-        return DeadlockError(
-            f"tokens never come: {'; '.join(why)}",
-            where=self.where(min(heads)),
-            hint="every pop needs a push before it on the other side",
-        )
-
-    def _waits(
-        self, index: int, waiting: Mapping[Stage, deque[int]], tokens: Mapping[str, int]
-    ) -> str:
-        name = self.stages[index].name
-        reasons = []
-        for queue in (q for q in self.pops[index] if not tokens[q]):
-            giver = GIVERS[queue]
-            coming = [i for i in waiting[giver] if queue in self.pushes[i]]
-            then = (
-                f"the next is pushed by instruction {coming[0]}, which comes behind "
-                f"instruction {waiting[giver][0]}"
-                if coming
-                else "none is pushed any more"
-            )
-            if coming and coming[0] == waiting[giver][0]:
-                then = f"the next is pushed by instruction {coming[0]}, which waits itself"
-            reasons.append(f"for {queue} from {giver.name} ({then})")
-        return f"{name} waits at instruction {index} {' and '.join(reasons)}"
 
 
 def illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:

@@ -136,9 +136,9 @@ def _dependences(i: Instruction) -> Iterator[str]:
 
 
 _HEAD = re.compile(r"([A-Z]+)(?:\.(\w+))?")
-_PLACE = re.compile(r"([A-Z]\w*)\[(\d+)-(\d*)\]")
+_PLACE = re.compile(r"([A-Z]\w*)\[(\d{1,9})-(\d{0,9})\]")
 _DEPENDENCE = re.compile(r"(pop|push)\((\w+)\)")
-_PART = re.compile(r"(\w+)=(-?\w+(?:,-?\w+)*)")
+_PART = re.compile(r"(\w+)=(-?\w{1,12}(?:,-?\w{1,12})*)")
 
 
 def _parse(words: list[str]) -> Instruction:

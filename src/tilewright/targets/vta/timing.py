@@ -18,6 +18,7 @@ from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.functional import STEP_LIMIT, Counters, FunctionalSimulator
 from tilewright.targets.vta.isa import Gemm, Micro, Transfer
+from tilewright.targets.vta.order import dealt
 from tilewright.targets.vta.program import Program
 from tilewright.targets.vta.sram import dram_bytes
 from tilewright.targets.vta.stages import QUEUES, Stage
@@ -106,7 +107,7 @@ class _Clock:
         self.program = program
         self.config = config
         self.timing = timing
-        self.waiting: dict[Stage, deque[int]] = program.queues()
+        self.waiting = dealt(program)
         # When tokens came that are not taken yet, by queue.
         self.tokens: dict[str, deque[int]] = {q: deque() for q in QUEUES}
         self.free = dict.fromkeys(Stage, 0)
