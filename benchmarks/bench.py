@@ -114,7 +114,7 @@ def _engines(_context: object, _parameter: object, value: str | None) -> tuple[s
     return names or None
 
 
-OPERATORS = (*models.OPERATORS, *models.QUANTISED)
+OPERATORS = (*models.OPERATORS, *models.QUANTISED, *models.NETWORKS)
 
 
 @click.command(epilog="Example: python -m benchmarks.bench --networks 'lenet*' --threads 1,2")

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import quantised
 from benchmarks.operators import OPERATORS
-from benchmarks.quantised import QUANTISED
+from benchmarks.quantised import NETWORKS, QUANTISED
 
 Array = np.ndarray
 
@@ -92,7 +92,8 @@ INPUTS: dict[str, Callable[[np.random.Generator], dict[str, Array]]] = {
 
 
 # Everything that can be built, networks first.
-NAMES = (*RECIPES, *OPERATORS, *QUANTISED)
+NAMES = (*RECIPES, *OPERATORS, *QUANTISED, *NETWORKS)
+CALIBRATION = 4  # inputs that a network is quantised by
 
 
 def default_directory() -> Path:
@@ -113,6 +114,7 @@ def shapes(name: str) -> tuple[tuple[int, ...], ...]:
 
 def inputs(name: str, seed: int = 0) -> dict[str, Array]:
     """Seeded inputs of a network or an operator: normal float32, or what INPUTS makes."""
+    name = NETWORKS.get(name, name)
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
     if name in INPUTS:
         return INPUTS[name](rng)
@@ -132,6 +134,8 @@ def _makers(name: str) -> tuple[str, ...]:
         return "onnx", "light_nets.py"
     if name in QUANTISED:
         return "onnx", "quantised.py"
+    if name in NETWORKS:
+        return "onnxruntime", "quantised.py", *_makers(NETWORKS[name])[1:]
     nets = ("conv_nets.py", "sequence_nets.py") if how else ("operators.py", "sequence_nets.py")
     return "torch", "torch_nets.py", *nets
 
@@ -166,7 +170,11 @@ def build(name: str, directory: Path) -> Path:
 
 def _write(name: str, path: Path) -> None:
     how = RECIPES.get(name, Recipe("torch", None))
-    if name in QUANTISED:
+    if name in NETWORKS:
+        source = build(NETWORKS[name], path.parent)
+        samples = (inputs(name, seed) for seed in range(1, CALIBRATION + 1))
+        quantised.write_network(source, samples, path)
+    elif name in QUANTISED:
         import onnx
 
         onnx.save(quantised.build(name), path)

@@ -1,8 +1,10 @@
-"""Int8 products and convolutions in ONNX's QDQ form, with drawn weights."""
+"""Int8 products, convolutions and networks in ONNX's QDQ form, with drawn weights."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,31 @@ QUANTISED: dict[str, Quantised] = {
     ),
     "int8_conv1x1_256x56_64": Quantised("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
 }
+
+# Quantised networks, and the float ones that they are made of.
+NETWORKS = {"int8_resnet18": "resnet18", "int8_mobilenet_v2": "mobilenet_v2"}
+
+
+def write_network(source: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> None:
+    """Writes a float network quantised by ONNX Runtime: weights per channel, activations uint8.
+
+    samples: inputs whose ranges are the activations' ranges.
+    """
+    from onnxruntime import quantization
+
+    class Samples(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = iter(samples)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.left, None)
+
+    plain = path.with_suffix(".plain.onnx")
+    try:
+        quantization.quant_pre_process(source, plain, skip_symbolic_shape=True)
+        quantization.quantize_static(plain, path, Samples(), per_channel=True)
+    finally:
+        plain.unlink(missing_ok=True)
 
 
 def build(name: str) -> onnx.ModelProto:

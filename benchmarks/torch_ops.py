@@ -148,6 +148,15 @@ def _lstm(i: list[Any], a: Attributes) -> Tensor:
     return torch.stack(states)
 
 
+def _dequantize(i: list[Any], a: Attributes) -> Tensor:
+    """Per tensor, or per index of an axis."""
+    shape = [1] * i[0].dim()
+    if i[1].numel() > 1:
+        shape[a.get("axis", 1)] = -1
+    scale, zero = (x.reshape(shape) for x in i[1:3])
+    return (i[0].double() - zero.double()) * scale
+
+
 def _quantize(i: list[Any], _: Attributes) -> Tensor:
     """Per tensor; the levels stay in double."""
     limits = torch.iinfo(i[2].dtype)
@@ -163,7 +172,7 @@ OPERATORS: dict[str, Operator] = {
     "Concat": lambda i, a: torch.cat(i, a["axis"]),
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "DequantizeLinear": lambda i, a: (i[0].double() - i[2].double()) * i[1],
+    "DequantizeLinear": _dequantize,
     "Div": lambda i, a: i[0] / i[1],
     "Dropout": lambda i, a: i[0],
     "Erf": lambda i, a: torch.erf(i[0]),

@@ -90,6 +90,23 @@ def test_exported_network_has_drawn_weights(tmp_path: Path):
         assert 0.2 < archive["out.output"].std() < 5
 
 
+@pytest.mark.slow
+def test_a_quantised_network_is_the_float_one_within_its_steps(tmp_path: Path):
+    pytest.importorskip("onnxruntime")
+    from benchmarks import reference, score
+    from tilewright.cli.rounds import difference
+
+    path = models.build("int8_resnet18", tmp_path)
+    kinds = {n.op_type for n in onnx.load(path).graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= kinds and "Relu" not in kinds
+    expected = reference.outputs("int8_resnet18", path)
+    with np.load(models.write_outputs("int8_resnet18", path)) as archive:
+        got = [archive["out.output"]]
+    assert difference(got, expected) <= score.BARS["int8"].error
+    real = reference.outputs("resnet18", models.build("resnet18", tmp_path))
+    assert 0 < difference(got, real) < 0.2
+
+
 def test_unknown_network_is_named():
     with pytest.raises(KeyError, match="no network or operator 'alexnet'; there are lenet"):
         models.build("alexnet", Path("nowhere"))
