@@ -70,6 +70,20 @@ def test_no_choice_where_other_operands_lie_along_the_rows():
             sketch.at({"conv.vector": "m"})
 
 
+class Large(Small):
+    """Holds in its second cache what `Small` does not."""
+
+    l2 = 1 << 20
+
+
+def test_columns_from_behind_the_cache_are_read_by_fewer_tiles():
+    computations, w = convolution(48, (6, 8), 16)
+    kernel = plain(computations)
+    for machine, chosen in ((Small(), "m"), (Large(), "v")):
+        sketch = sketches(kernel, computations, Context(machine, {w}))[0]
+        assert sketch.default().values["conv.vector"] == chosen
+
+
 def depthwise(channels: int, size: tuple[int, int], taps: int, stride: int) -> list[Computation]:
     """Channels first, with padding that keeps the size."""
     pad = taps // 2

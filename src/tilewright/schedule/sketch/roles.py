@@ -28,6 +28,7 @@ from tilewright.schedule.sketch.tiles import RowData, Tile, Window, choose_tile,
 MOST_ORDERED = 4  # loops over a reduction whose order is free
 CROSSED = 7.0  # cycles per vector of results that leaves its tile transposed
 MOST_TAPS = 8  # of a window that is written out
+FAR = 0.9  # of the speed is left where columns come from behind the second cache
 BETTER = 1.05  # what results that are transposed must gain
 
 
@@ -133,8 +134,14 @@ def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
     roles, lanes = _roles(r, v), _lanes(r, at)
     depth = math.prod(d.extent for d in reduction_dims(r))
     data = _data(r, roles, at, CROSSED / depth if crossed else 0.0)
-    used = min(lanes, v.extent) / lanes
-    return used * gain([d.extent for d in roles.rows], v.extent, lanes, at.machine.registers, data)
+    part = min(lanes, v.extent) / lanes
+    if any(a.buffer not in at.constants and _bytes(a) > at.machine.l2 for a in roles.columns):
+        part *= FAR
+    return part * gain([d.extent for d in roles.rows], v.extent, lanes, at.machine.registers, data)
+
+
+def _bytes(a: Load) -> int:
+    return a.buffer.size * a.dtype.itemsize
 
 
 def _lanes(r: Computation, at: Context) -> int:
