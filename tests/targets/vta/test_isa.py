@@ -138,18 +138,20 @@ def test_the_table_of_fields_is_the_published_one(opcode):
 
 
 @given(any_instruction())
+@settings(deadline=None)
 def test_bytes_there_and_back(instruction):
     assert Instruction.decode(instruction.encode()) == instruction
 
 
 @given(st.lists(any_instruction(), max_size=6))
+@settings(deadline=None)
 def test_text_there_and_back(program):
     data = encode_stream(program)
     assert assemble(disassemble(data)) == data
 
 
 @given(st.binary(min_size=16, max_size=16))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_any_bytes_are_an_instruction_or_an_error(data):
     if data[0] & 7 > 4:
         with pytest.raises(VTAError, match="unknown opcode"):
@@ -164,6 +166,7 @@ def test_any_bytes_are_an_instruction_or_an_error(data):
 
 
 @given(st.binary(max_size=60))
+@settings(deadline=None)
 def test_disassembly_of_anything_is_text_or_an_error(data):
     try:
         text = disassemble(data)
@@ -173,6 +176,7 @@ def test_disassembly_of_anything_is_text_or_an_error(data):
 
 
 @given(st.text(alphabet="LOADSTREGMINP UXC.[]()=-,0123456789xyadpoush\n/", max_size=60))
+@settings(deadline=None)
 def test_assembly_of_anything_is_bytes_or_an_error(text):
     try:
         assemble(text)

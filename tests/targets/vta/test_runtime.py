@@ -275,7 +275,7 @@ def nests(draw):
 
 
 @given(nests(), st.tuples(*(st.integers(0, 3) for _ in range(3))))
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_a_nest_has_the_steps_of_its_kernels(loops, first):
     expected = [first]
     for loop in loops:

@@ -136,7 +136,7 @@ def _dependences(i: Instruction) -> Iterator[str]:
 
 
 _HEAD = re.compile(r"([A-Z]+)(?:\.(\w+))?")
-_PLACE = re.compile(r"([A-Z]\w*)\[(\d{1,9})-(\d{0,9})\]")
+_PLACE = re.compile(r"([A-Z]\w*)\[(\d{1,12})-(\d{0,12})\]")
 _DEPENDENCE = re.compile(r"(pop|push)\((\w+)\)")
 _PART = re.compile(r"(\w+)=(-?\w{1,12}(?:,-?\w{1,12})*)")
 
