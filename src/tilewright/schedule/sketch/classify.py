@@ -6,6 +6,7 @@
 * `rows`: reductions along the contiguous dimension of their input (softmax, layer normalisation,
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
+* `scan`: a scan along one dimension.
 * `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
 * `plain`: anything else.
 """
@@ -76,7 +77,7 @@ def classify(computations: Sequence[Computation]) -> Kind:
     """The kind of kernel these Computations make, in the order given."""
     group = tuple(computations)
     if any(d.combine == PS for c in computations for d in c.dims):
-        return Kind("plain", group)
+        return Kind("scan" if len(group) == 1 and _is_scan(group[0]) else "plain", group)
     if all(c.is_map for c in computations):
         return Kind("map" if len(computations) == 1 else "plain", group)
     reductions = [c for c in computations if not c.is_map]
@@ -93,6 +94,11 @@ def classify(computations: Sequence[Computation]) -> Kind:
     if alike and all(_row_reduction(c) for c in reductions):
         return Kind("rows", group)
     return Kind("plain", group)
+
+
+def _is_scan(c: Computation) -> bool:
+    """One running result, along one dimension."""
+    return len(c.outputs) == 1 and [d.combine for d in reduction_dims(c)] == [PS]
 
 
 def _tiled(r: Computation, group: tuple[Computation, ...]) -> Kind | None:

@@ -28,6 +28,7 @@ from tilewright.schedule.sketch.maps import maps
 from tilewright.schedule.sketch.nest import spread
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
+from tilewright.schedule.sketch.scans import scans
 from tilewright.schedule.sketch.tiled import PARALLEL_WORK, tiled
 from tilewright.schedule.sketch.winograd import pays, winograd
 
@@ -61,6 +62,7 @@ RULES: Mapping[str, Rule] = {
         regroups=True,
         pays=lambda kind, at: not at.exact and block_rows(kind, at.machine) > 0,
     ),
+    "scan": Rule(scans),
     "winograd": Rule(
         winograd, regroups=True, pays=lambda kind, at: not at.exact and pays(kind, at.machine)
     ),
