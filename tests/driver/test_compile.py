@@ -169,3 +169,12 @@ def test_passes_are_named_and_timed() -> None:
         tw.compile(perceptron(2), cache=False)
     names = [e.fields["name"] for e in log if e.kind == "pass" and "name" in e.fields]
     assert names[:2] == ["integer-products", "fold-constants"] and "fold-batchnorm" in names
+
+
+def test_native_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MCPU", "x86-64-v3")
+    assert "zmm" not in text(perceptron(7), "asm")
+    assert text(perceptron(7), "asm") == text(perceptron(7), "asm", mcpu="x86-64-v3")
+    monkeypatch.setenv("TILEWRIGHT_MCPU", "z80")
+    with pytest.raises(UnsupportedError, match="unknown processor 'z80'"):
+        text(perceptron(7), "asm")

@@ -136,6 +136,13 @@ CACHE_SIZE: Final = Flag(
     _SIZE_EXPECTED,
     "Bytes that the cache may hold; the least recently used entries go first.",
 )
+MCPU: Final = Flag(
+    "TILEWRIGHT_MCPU",
+    str,
+    "native",
+    "the name of a processor",
+    "Processor to compile for where native is asked for: x86-64-v3 is AVX2 without AVX-512.",
+)
 STRICT: Final = Flag(
     "TILEWRIGHT_STRICT",
     parse_switch,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.memory import memory_limit
 from tilewright.base.store import Store, default_store
@@ -27,6 +28,8 @@ class Options:
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
+        if self.mcpu == "native":
+            object.__setattr__(self, "mcpu", flags.MCPU.get())
         if self.math not in MATH:
             raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
         for name in ("threads", "memory_limit"):
