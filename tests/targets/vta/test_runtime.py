@@ -149,7 +149,7 @@ def test_programs_that_the_run_time_records_do_what_the_reference_does():
 
 def recorded(actions) -> str:
     c = Commands(Dram())
-    actions(c, c.dram.allocate(1))
+    actions(c, c.dram.allocate(16))
     return disassemble(c.finish())
 
 
@@ -330,6 +330,14 @@ REFUSED = {
     ),
     "micro-ops": (lambda: uop_loads(_kernel(8193)), "8193 micro-ops, and 8192 fit"),
     "buffer": (lambda: Dram().allocate(0), "a buffer of 0 bytes"),
+    "element": (
+        lambda: recorded(lambda c, buffer: c.load(Memory.INP, 0, buffer, 0, (2, 1), 0x10000)),
+        "elements 0 to 65536 of INP, in a buffer of 1",
+    ),
+    "before": (
+        lambda: recorded(lambda c, buffer: c.store(0, buffer, -1, (1, 1))),
+        "elements -1 to -1 of OUT, in a buffer of 1",
+    ),
     "full": (lambda: Dram(limit=1 << 14).allocate(1 << 14), "16384 bytes do not fit"),
 }
 
@@ -362,10 +370,10 @@ def test_a_buffer_gives_back_what_was_written():
     values = np.arange(20, dtype=np.int32).reshape(4, 5)
     buffer.write(values)
     np.testing.assert_array_equal(buffer.read((4, 5), np.int32), values)
-    assert buffer.base(Memory.ACC) == 0x1000 // 64
-    with pytest.raises(VTAError, match="8192 bytes, in a buffer of 4096"):
+    assert buffer.element(Memory.ACC) == 0x1000 // 64
+    with pytest.raises(VTAError, match="8192 bytes, in a buffer of 100"):
         buffer.write(np.zeros(8192, np.int8))
-    with pytest.raises(VTAError, match="in a buffer of 4096"):
+    with pytest.raises(VTAError, match="5000 bytes, in a buffer of 100"):
         buffer.read((5000,), np.int8)
 
 

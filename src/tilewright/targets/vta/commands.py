@@ -76,13 +76,13 @@ class Commands:
         """Load `shape` = (rows, columns) elements, from element `offset` of a buffer on.
 
         stride: elements from one row to the next, the columns if not given. pads: elements of
-        zeros ((above, below), (left, right)).
+        zeros ((above, below), (left, right)). Raises VTAError if the rectangle leaves the buffer.
         """
         (above, below), (left, right) = pads
         self._add(
             Load(
                 memory_type=memory,
-                **self._rectangle(sram_base, source.base(memory) + offset, shape, stride),
+                **_rectangle(memory, sram_base, source, offset, shape, stride),
                 y_pad_0=above,
                 y_pad_1=below,
                 x_pad_0=left,
@@ -98,21 +98,12 @@ class Commands:
         shape: tuple[int, int],
         stride: int | None = None,
     ) -> None:
-        """Store `shape` = (rows, columns) accumulators from `sram_base` on as bytes."""
-        place = target.base(Memory.OUT) + offset
-        self._add(Store(memory_type=Memory.OUT, **self._rectangle(sram_base, place, shape, stride)))
+        """Store `shape` = (rows, columns) accumulators from `sram_base` on as bytes.
 
-    def _rectangle(
-        self, sram_base: int, dram_base: int, shape: tuple[int, int], stride: int | None
-    ) -> dict[str, Any]:
-        rows, columns = shape
-        return {
-            "sram_base": sram_base,
-            "dram_base": dram_base,
-            "y_size": rows,
-            "x_size": columns,
-            "x_stride": columns if stride is None else stride,
-        }
+        Raises VTAError if the rectangle leaves the buffer.
+        """
+        place = _rectangle(Memory.OUT, sram_base, target, offset, shape, stride)
+        self._add(Store(memory_type=Memory.OUT, **place))
 
     def launch(self, kernels: Iterable[Kernel]) -> None:
         """Execute micro-kernels; their micro-ops are loaded unless they are on the chip."""
@@ -211,3 +202,23 @@ def _nothing(of: Stage) -> Instruction:
     if of is Stage.STORE:
         return Store(memory_type=Memory.OUT)
     return Load(memory_type=Memory.INP if of is Stage.LOAD else Memory.UOP)
+
+
+def _rectangle(
+    memory: Memory,
+    sram_base: int,
+    buffer: Buffer,
+    offset: int,
+    shape: tuple[int, int],
+    stride: int | None,
+) -> dict[str, Any]:
+    rows, columns = shape
+    step = columns if stride is None else stride
+    last = offset + max(0, rows - 1) * step + max(1, columns) - 1
+    return {
+        "sram_base": sram_base,
+        "dram_base": buffer.element(memory, offset, last) if rows else 0,
+        "y_size": rows,
+        "x_size": columns,
+        "x_stride": step,
+    }

@@ -20,11 +20,12 @@ LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A part of a DRAM, which starts at a page."""
+    """A part of a DRAM, which starts at a page; `pages` is the size of the block it lies in."""
 
     dram: Dram
     address: int
     nbytes: int
+    pages: int
 
     def write(self, array: NDArray[Any]) -> None:
         """Copy an array's bytes to the buffer's start. Raises VTAError if it does not fit."""
@@ -39,9 +40,18 @@ class Buffer:
         data = bytes(self.dram.image[self.address : self.address + size])
         return np.frombuffer(data, dtype).reshape(shape).copy()
 
-    def base(self, memory: Memory) -> int:
-        """The buffer's address in elements of a memory, as instructions say it."""
-        return self.address // self.dram.config.spaces[memory].dram_bytes
+    def element(self, memory: Memory, first: int = 0, last: int | None = None) -> int:
+        """The address of the buffer's element `first`, in elements of a memory.
+
+        Raises VTAError if that or `last` is none of the buffer's elements.
+        """
+        size = self.dram.config.spaces[memory].dram_bytes
+        end = first if last is None else last
+        if not 0 <= first <= end or (end + 1) * size > self.nbytes:
+            count = self.nbytes // size
+            name = memory.name
+            raise VTAError(f"elements {first} to {end} of {name}, in a buffer of {count}")
+        return self.address // size + first
 
     def _check(self, size: int) -> None:
         if size > self.nbytes:
@@ -72,14 +82,14 @@ class Dram:
         for block in sorted(self._free):
             if block[0] >= size:
                 self._free.remove(block)
-                return Buffer(self, block[1], block[0])
+                return Buffer(self, block[1], nbytes, block[0])
         address = len(self.image)
         if address + size > self.limit:
             raise VTAError(
                 f"{nbytes} bytes do not fit: {address} of {self.limit} are in use", where="DRAM"
             )
         self.image.extend(bytes(size))
-        return Buffer(self, address, size)
+        return Buffer(self, address, nbytes, size)
 
     def upload(self, array: NDArray[Any]) -> Buffer:
         """A buffer with an array's bytes. Raises VTAError if it does not fit."""
@@ -89,7 +99,7 @@ class Dram:
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back. Raises VTAError for one that is no buffer of this DRAM or free."""
-        block = buffer.nbytes, buffer.address
+        block = buffer.pages, buffer.address
         if buffer.dram is not self or block in self._free:
             raise VTAError(f"the buffer at {buffer.address:#x} is not allocated", where="DRAM")
         self._free.append(block)

@@ -68,5 +68,5 @@ class UopCache:
     def _address(self, words: bytes) -> int:
         if words not in self._sent:
             buffer = self._dram.upload(np.frombuffer(words, np.uint8))
-            self._sent[words] = buffer.base(Memory.UOP)
+            self._sent[words] = buffer.element(Memory.UOP)
         return self._sent[words]
