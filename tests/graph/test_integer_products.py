@@ -7,6 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 import tilewright as tw
+from tilewright.base import events
 from tilewright.driver.compile import text
 
 RNG = np.random.default_rng(3)
@@ -133,6 +134,32 @@ def test_quantised_linear_layers_are_exact(transposed, biased):
     want = requantised(total, xs * ws / ys, 7, np.uint8)
     assert "vpdpbusd(" in text(model, "kernel", mcpu=DOTS)
     np.testing.assert_array_equal(tw.compile(model, threads=1, cache=False)(x), want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "whole"),
+    [((4, 4), 1, True), ((4, 4), 0, False), ((1, 4), 1, True), ((4, 1), 0, False), ((1,), 0, True)],
+    ids=str,
+)
+def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(shape, axis, whole):
+    x, w = drawn(np.uint8, 4, 8), drawn(np.int8, 8, 4)
+    ws = np.linspace(0.01, 0.02, 4, dtype=np.float32) if shape != (1,) else np.full(4, 0.01, "f")
+    bs = np.float32(0.1) * ws[: shape[axis]]
+    constants = {"w": w, "ws": ws, "wz": np.zeros(4, np.int8), "xs": np.float32(0.1),
+                 "xz": np.uint8(99), "ys": np.float32(0.5), "yz": np.uint8(7), "bs": bs,
+                 "b": RNG.integers(-3000, 3000, shape).astype(np.int32)}  # fmt: skip
+    nodes = DQ.format(axis="<axis = 1>") + f" br = DequantizeLinear<axis = {axis}>(b, bs)"
+    nodes += " r = Gemm(xr, wr, br) y = QuantizeLinear(r, ys, yz)"
+    model = model_of(nodes, "uint8[4, 8] x) => (uint8[4, 4] y", **constants)
+    with events.record() as log:
+        text(model, "graph", mcpu=DOTS)
+    (idiom,) = (e.fields["name"] for e in log if e.kind == "idiom")
+    assert idiom.startswith("QuantizeLinear on bytes" if whole else "Gemm on bytes")
+    fast, exact = (
+        tw.compile(model, threads=1, cache=False, math=m)(x).astype(int)
+        for m in ("strict", "exact")
+    )
+    assert np.abs(fast - exact).max() <= 1
 
 
 def quantised_twice(middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"):

@@ -1,4 +1,4 @@
-"""Guarded reads: `Select(inside, tensor[index], c)`, a constant where the index leaves the tensor."""
+"""Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor."""
 
 from __future__ import annotations
 

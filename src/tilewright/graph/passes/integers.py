@@ -162,12 +162,15 @@ def _zero(f: Fragment, x: _Real, dtype: DType | None) -> Value:
 def _whole_bias(graph: Graph, p: _Product) -> Value | None:
     """The int32 bias that was dequantised by the product's own scale."""
     found = _real(graph, p.bias, (int32,))
-    if found is None or (found.zero is not None and not _is_known(graph, found.zero, 0)):
+    if found is None or found.axis not in (None, len(found.whole.extents) - 1):
         return None
     scales = found.scale, p.left.scale, p.right.scale
-    if any(v not in graph.constants for v in scales):
+    known = all(v in graph.constants for v in scales)
+    if not known or (found.zero is not None and not _is_known(graph, found.zero, 0)):
         return None
     own, left, right = (graph.constants[v].reshape(-1) for v in scales)
+    if 1 not in (own.size, right.size) and own.size != right.size:
+        return None
     return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
 
 
