@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import strategies as st
 
 from tilewright.targets.vta import Alu, AluOp, Finish, Gemm, Instruction, Load, Memory, Store
+from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.fields import Field, Opcode, layout
 from tilewright.targets.vta.isa import encode_stream
-from tilewright.targets.vta.stages import POPS, PUSHES, stage
+from tilewright.targets.vta.stages import POPS, PUSHES, Stage, stage
 from tilewright.targets.vta.uops import pack_uops
 
 UOPS = 64  # at the beginning of DRAM
@@ -83,7 +87,7 @@ LEGAL: dict[str, st.SearchStrategy[Instruction]] = {
         Store,
         memory_type=st.just(Memory.OUT),
         sram_base=small(20),
-        dram_base=st.integers(16, 3000),
+        dram_base=st.integers(17, 3000),
         **_SIZES,
     ),
 }
@@ -129,14 +133,57 @@ def show_all() -> list[Instruction]:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """A stream that runs to its end, and a DRAM image for it."""
+def images(draw: st.DrawFn) -> bytes:
+    """A DRAM image that begins with micro-ops, and with one of zeros behind them."""
     rng = np.random.default_rng(draw(small(1 << 30)))
     dram = rng.integers(0, 256, DRAM, np.uint8)
     indices = rng.integers(0, 12, (3, UOPS))
     uops = pack_uops(*indices, VTAConfig()).tobytes() + bytes(4)
     dram[: len(uops)] = np.frombuffer(uops, np.uint8)
-    first = Load(memory_type=Memory.UOP, dram_base=0, y_size=1, x_size=32, x_stride=32)
+    return dram.tobytes()
+
+
+FIRST = Load(memory_type=Memory.UOP, dram_base=0, y_size=1, x_size=32, x_stride=32)
+
+
+@st.composite
+def partly_ordered(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """A program in which some stages wait for the one before, and the end for everything."""
+    c, before = Commands(Dram()), Stage.COMPUTE
+    body = draw(st.lists(st.one_of(*LEGAL.values()), min_size=1, max_size=8))
+    for memory in (Memory.INP, Memory.WGT, Memory.ACC):  # so that nothing is read unwritten
+        c.record(Load(memory_type=memory, y_size=1, x_size=SHOWN))
+    c.record(FIRST)
+    order(c, Stage.LOAD, Stage.COMPUTE)
+    for i in body:
+        now = stage(i)
+        if now is not before and draw(st.booleans()):
+            order(c, before, now)
+        before = now
+        c.record(i)
+    order(c, before, Stage.COMPUTE)
+    order(c, Stage.LOAD, Stage.COMPUTE)
+    order(c, Stage.STORE, Stage.COMPUTE)
+    for i in show_all():
+        c.record(i)
+        other = Stage.COMPUTE if stage(i) is Stage.STORE else Stage.STORE
+        order(c, stage(i), other)
+    return c.finish(), draw(images())
+
+
+def order(c: Commands, before: Stage, now: Stage) -> None:
+    """What comes in one stage waits for what was recorded in the other."""
+    apart = {before, now} == {Stage.LOAD, Stage.STORE}
+    path = [before, Stage.COMPUTE, now] if apart else [before, now]
+    for giver, taker in pairwise(path):
+        if giver is not taker:
+            c.push(giver, taker)
+            c.pop(giver, taker)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """A stream that runs to its end, and a DRAM image for it."""
     body = draw(st.lists(st.one_of(*LEGAL.values()), min_size=1, max_size=12))
-    program = draw(tokens([first, *body]))
-    return encode_stream([*program, *show_all(), Finish()]), dram.tobytes()
+    program = draw(tokens([FIRST, *body]))
+    return encode_stream([*program, *show_all(), Finish()]), draw(images())

@@ -55,14 +55,15 @@ class Machine:
         self.acc = [[0] * 16 for _ in range(DEPTH[ACC])]
         self.tokens = dict.fromkeys(("l2g", "g2l", "g2s", "s2g"), 0)
 
-    def run(self, stream: bytes) -> None:
-        """The first instruction that can start, again and again, up to FINISH."""
+    def run(self, stream: bytes, last: bool = False) -> None:
+        """The first (or last) instruction that can start, again and again, up to FINISH."""
         left = [fields(stream[at : at + 16]) for at in range(0, len(stream), 16)]
         while True:
             heads = {}
             for i in left:
                 heads.setdefault(self.module(i), i)
-            i = next(i for i in left if heads[self.module(i)] is i and self.ready(i))
+            able = [i for i in left if heads[self.module(i)] is i and self.ready(i)]
+            i = able[-1 if last else 0]
             left = [other for other in left if other is not i]
             for queue in self.queues(i, "pop"):
                 self.tokens[queue] -= 1

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given, settings
 
+from tests.targets.vta.programs import partly_ordered
+from tests.targets.vta.reference import Machine
 from tilewright.targets.vta import FunctionalSimulator, TimingSimulator, VTAError, assemble
 
 TILE = "y=1 x=1 stride=1"
@@ -107,6 +110,21 @@ def test_what_no_token_orders(name):
     FunctionalSimulator().run(assemble(program), bytearray(1 << 12))  # it happens to work
     with pytest.raises(VTAError, match=message):
         strict(program)
+
+
+@given(partly_ordered())
+@settings(max_examples=100, deadline=None)
+def test_what_is_not_refused_does_not_depend_on_the_order(case):
+    stream, dram = case
+    found = bytearray(dram)
+    try:
+        FunctionalSimulator(strict=True).run(stream, found)
+    except VTAError as e:
+        assert e.code == "TW-VTA-RACE"
+        assume(False)
+    other = bytearray(dram)
+    Machine(other).run(stream, last=True)
+    assert found == other
 
 
 def test_a_shift_that_c_does_not_define():

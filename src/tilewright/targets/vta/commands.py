@@ -79,7 +79,7 @@ class Commands:
         zeros ((above, below), (left, right)). Raises VTAError if the rectangle leaves the buffer.
         """
         (above, below), (left, right) = pads
-        self._add(
+        self.record(
             Load(
                 memory_type=memory,
                 **_rectangle(memory, sram_base, source, offset, shape, stride),
@@ -103,7 +103,7 @@ class Commands:
         Raises VTAError if the rectangle leaves the buffer.
         """
         place = _rectangle(Memory.OUT, sram_base, target, offset, shape, stride)
-        self._add(Store(memory_type=Memory.OUT, **place))
+        self.record(Store(memory_type=Memory.OUT, **place))
 
     def launch(self, kernels: Iterable[Kernel]) -> None:
         """Execute micro-kernels; their micro-ops are loaded unless they are on the chip."""
@@ -112,7 +112,7 @@ class Commands:
             if place.load is not None:
                 # It waits for no token: only the compute stage touches micro-ops.
                 self._append(place.load)
-            self._add(kernel.instruction(place.begin))
+            self.record(kernel.instruction(place.begin))
 
     def launch_once(self, key: Hashable, generate: Callable[[], Sequence[Kernel]]) -> None:
         """`launch` what `generate` gives; it is called the first time that `key` is seen."""
@@ -126,10 +126,10 @@ class Commands:
         """`giver` gives a token when all that was recorded for it has ended."""
         flag = f"push_{_side(giver, taker)}"
         if self._pops[giver] or giver not in self._last:
-            self._add(_nothing(giver))
+            self.record(_nothing(giver))
         at = self._last[giver]
         if getattr(self.instructions[at], flag):
-            self._add(_nothing(giver))
+            self.record(_nothing(giver))
             at = self._last[giver]
         self.instructions[at] = replace(self.instructions[at], **{flag: True})
 
@@ -137,10 +137,10 @@ class Commands:
         """The next instruction of `taker` waits for a token of `giver`."""
         flag = f"pop_{_side(taker, giver)}"
         if flag in self._pops[taker]:
-            self._add(_nothing(taker))
+            self.record(_nothing(taker))
         self._pops[taker].add(flag)
 
-    def _add(self, instruction: Instruction) -> None:
+    def record(self, instruction: Instruction) -> None:
         """Record an instruction, which takes the tokens that its stage is to wait for."""
         at = stage(instruction)
         flags: dict[str, Any] = dict.fromkeys(self._pops[at], True)
@@ -175,7 +175,7 @@ class Commands:
             if giver in self._last or self._pops[giver]:
                 self.push(giver, Stage.COMPUTE)
                 self.pop(giver, Stage.COMPUTE)
-        self._add(Finish())
+        self.record(Finish())
 
     def synchronize(self, simulator: Simulator[Result]) -> Result:
         """Execute what was recorded, and begin anew; what the simulator says of it.
