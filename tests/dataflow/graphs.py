@@ -77,9 +77,17 @@ WHOLE = [r for r in ANY if r.numerator == 1 or r.denominator == 1]
 
 
 def random_graph(
-    seed: int, rates: Sequence[Fraction], *, chain: bool = False, buffers: bool = True
+    seed: int,
+    rates: Sequence[Fraction],
+    *,
+    chain: bool = False,
+    buffers: bool = True,
+    counts: Sequence[int] = (1,),
 ) -> TaskGraph:
-    """Up to 25 nodes whose rates are of `rates` as far as volumes stay whole and below 400."""
+    """Up to 25 nodes whose rates are of `rates` as far as volumes stay whole and below 400.
+
+    counts: how many tasks a node may stand for.
+    """
     rng = random.Random(seed)
     b = Builder(f"random{seed}")
     b.source("s")
@@ -95,7 +103,7 @@ def random_graph(
         if buffers and preds and rng.random() < 0.15:
             b.buffer(name)
         else:
-            b.add(name)
+            b.add(name, count=rng.choice(counts) if len(counts) > 1 else counts[0])
         for source, _ in preds or [("s", reads)]:
             b.connect(source, name, reads)
             used.add(source)

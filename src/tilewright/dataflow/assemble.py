@@ -9,70 +9,104 @@ feeder that sends it to all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.dataflow.builder import Builder
 from tilewright.dataflow.graph import TaskGraph, Volume
-from tilewright.dataflow.parts import (
-    points,
-    reads_in_order,
-    restrict,
-    results,
-    touched,
-    writes_in_order,
-)
+from tilewright.dataflow.parts import Cuts, points, reads_in_order, restrict, results, touched
 from tilewright.dataflow.pieces import Piece
-from tilewright.dataflow.program import Task, computing
+from tilewright.dataflow.program import Task
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.ir.node import postorder, substitute
 
 
 def tasks_of(name: str, origin: str, piece: Piece) -> list[Task]:
-    """The tasks of a piece; `name` goes before their labels."""
+    """The tasks of a piece, equal ones as one Task; `name` goes before their labels."""
+    c = piece.computation
     stem = f"{name}.{piece.label}" if piece.label else name
-    found = []
-    for n, cuts in enumerate(piece.parts()):
-        label = f"{stem}{n}" if piece.tasks > 1 else stem
-        c = restrict(piece.computation, cuts, label)
-        loops = "/".join(v.name for v in piece.spread)
-        reads = results(c) if piece.joins else points(c)
-        found.append(
-            Task(
-                label,
-                f"{origin}/{loops}" if loops else origin,
-                c.inputs,
-                tuple(dict.fromkeys(o.tensor for o in c.outputs)),
-                reads,
-                results(c),
-                {b: min(reads, touched(c, b)) if piece.holds else reads for b in c.inputs},
-                computing(c),
-                c,
-                piece.joins,
-                piece.stores,
-            )
+    loops = "/".join(v.name for v in piece.spread)
+    return [
+        Task(
+            stem,
+            f"{origin}/{loops}" if loops else origin,
+            c,
+            shape.reads,
+            shape.writes,
+            dict(zip(c.inputs, shape.unique, strict=True)),
+            cuts,
+            piece.joins,
+            piece.stores,
         )
+        for shape, cuts in _equal_parts(piece).items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What makes tasks equal. ordered: whether each input is read element after element."""
+
+    reads: int
+    writes: int
+    unique: tuple[int, ...]
+    ordered: tuple[bool, ...]
+
+
+def _equal_parts(piece: Piece) -> dict[_Shape, list[Cuts]]:
+    """The parts of a piece by what their tasks move.
+
+    Parts of one size that differ only in variables that index a tensor directly are equal; the
+    others are looked at one by one.
+    """
+    c = piece.computation
+    plain = {i for load in c.accesses for i in load.index if isinstance(i, Var)}
+    mixed = {
+        v
+        for load in c.accesses
+        for i in load.index
+        if i not in plain
+        for v in postorder(i)
+        if v in piece.spread
+    }
+    alike: dict[tuple[tuple[int, int], ...], list[Cuts]] = {}
+    for cuts in piece.parts():
+        key = tuple((cuts[v][1] - cuts[v][0], cuts[v][0] * (v in mixed)) for v in piece.spread)
+        alike.setdefault(key, []).append(cuts)
+    found: dict[_Shape, list[Cuts]] = {}
+    for cuts_of in alike.values():
+        found.setdefault(_shape(piece, restrict(c, cuts_of[0], c.name)), []).extend(cuts_of)
     return found
+
+
+def _shape(piece: Piece, part: Computation) -> _Shape:
+    reads = results(part) if piece.joins else points(part)
+    inputs = piece.computation.inputs
+    unique = (min(reads, touched(part, b)) if piece.holds else reads for b in inputs)
+    ordered = (reads_in_order(part, b) for b in inputs)
+    return _Shape(reads, results(part), tuple(unique), tuple(ordered))
 
 
 def fed(tasks: Sequence[Task]) -> list[Task]:
     """The tasks with a feeder before every tensor that several of them read whole and in order."""
     writers: dict[Buffer, list[Task]] = {}
+    readers: dict[Buffer, list[Task]] = {}
     for t in tasks:
         for b in t.outputs:
             writers.setdefault(b, []).append(t)
-    result = list(tasks)
-    for b in dict.fromkeys(b for t in tasks for b in t.inputs if b in writers):
-        readers = [t for t in result if b in t.inputs]
-        if len(readers) < 2 or _flows_from(writers[b]):
+        for b in t.inputs:
+            readers.setdefault(b, []).append(t)
+    changed = {t: t for t in tasks}
+    feeders: dict[Task, list[Task]] = {}
+    for b, users in readers.items():
+        if b not in writers or sum(t.count for t in users) < 2 or _flows_from(writers[b]):
             continue
-        if all(_flows_into(t, b) for t in readers):
+        if all(t.flows_into(b) for t in users):
             feeder = _feeder(b)
-            first = result.index(readers[0])
-            result = [_reading(t, b, feeder.outputs[0]) if t in readers else t for t in result]
-            result.insert(first, feeder)
-    return result
+            feeders.setdefault(users[0], []).append(feeder)
+            for t in users:
+                changed[t] = _reading(changed[t], b, feeder.outputs[0])
+    return [t for old in tasks for t in (*feeders.get(old, ()), changed[old])]
 
 
 def _feeder(b: Buffer) -> Task:
@@ -86,8 +120,8 @@ def _feeder(b: Buffer) -> Task:
 
 def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
     """The task with one tensor read in place of another."""
-    c = task.part
-    assert c is not None
+    c = task.work
+    assert isinstance(c, Computation)
     swap: dict[object, object] = {
         n: new[n.index]
         for o in c.outputs
@@ -95,19 +129,12 @@ def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
         if isinstance(n, Load) and n.buffer is old
     }
     outputs = tuple(Output(o.tensor, o.index, substitute(o.value, swap)) for o in c.outputs)
-    part = Computation(c.name, c.dims, outputs, c.reducer)
     unique = {new if b is old else b: count for b, count in task.unique.items()}
-    return replace(task, inputs=part.inputs, unique=unique, run=computing(part), part=part)
-
-
-def _flows_into(task: Task, b: Buffer) -> bool:
-    return task.part is not None and not task.joins and reads_in_order(task.part, b)
+    return replace(task, work=Computation(c.name, c.dims, outputs, c.reducer), unique=unique)
 
 
 def _flows_from(writers: Sequence[Task]) -> bool:
-    if len(writers) != 1 or writers[0].stores or writers[0].part is None:
-        return False
-    return writes_in_order(writers[0].part)
+    return len(writers) == 1 and writers[0].flows_out
 
 
 def connect(
@@ -126,7 +153,7 @@ def connect(
         if tensor not in writers:
             b.source(tensor.name)
     for t in tasks:
-        b.add(t.name, origin=t.origin)
+        b.add(t.name, origin=t.origin, count=t.count)
     for tensor, users in readers.items():
         _edges(b, tensor, writers.get(tensor, ()), users)
     for label, tensor in outputs.items():
@@ -143,7 +170,7 @@ def _edges(b: Builder, tensor: Buffer, writers: Sequence[Task], readers: Sequenc
             b.connect(tensor.name, r.name, r.reads, unique=r.unique[tensor])
         return
     flows = _flows_from(writers)
-    direct = [r for r in readers if r.joins or (flows and _flows_into(r, tensor))]
+    direct = [r for r in readers if r.joins or (flows and r.flows_into(tensor))]
     for r in direct:
         for w in writers:
             b.connect(w.name, r.name, w.writes, array=tensor.size)

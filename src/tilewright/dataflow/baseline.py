@@ -23,15 +23,18 @@ def upward_rank(graph: TaskGraph) -> list[int]:
 def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     """Cycles of the whole graph on `pes` processing elements; InputError for fewer than one.
 
-    Whenever an element is free the ready task of the highest rank starts on it.
+    Once all that ends in a cycle has ended, the ready tasks of the highest rank start on the
+    elements that are free.
     """
     if pes < 1:
         raise InputError(f"{pes} processing elements", hint="give a whole number from 1")
     rank = upward_rank(graph)
     missing = [len(edges) for edges in graph.ins]
     ready: list[tuple[int, int]] = []
-    running: list[tuple[int, int]] = []
-    now = 0
+    running: list[tuple[int, int, int]] = []
+    left = [node.count for node in graph.nodes]
+    ended = [0] * len(graph.nodes)
+    now, idle = 0, pes
 
     def release(node: int) -> None:
         """The node and all memory behind it are done: what waited for them only is ready."""
@@ -50,9 +53,19 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
         if not edges:
             release(n)
     while ready or running:
-        while ready and len(running) < pes:
-            _, n = heapq.heappop(ready)
-            heapq.heappush(running, (now + graph.work[n], n))
-        now, n = heapq.heappop(running)
-        release(n)
+        while ready and idle:
+            _, n = ready[0]
+            count = min(idle, left[n])
+            idle -= count
+            left[n] -= count
+            heapq.heappush(running, (now + graph.work[n], n, count))
+            if not left[n]:
+                heapq.heappop(ready)
+        now = running[0][0]
+        while running and running[0][0] == now:
+            _, n, count = heapq.heappop(running)
+            idle += count
+            ended[n] += count
+            if ended[n] == graph.nodes[n].count:
+                release(n)
     return now

@@ -2,12 +2,14 @@
 
 A greedy walk over the ready nodes, in the order of the graph. A block grows from its sources; a
 node that descends from one joins if its work is at most the source's. HPDC 2023 (see `graph`).
+The tasks of a node of several go one after the other; where they fill whole blocks by themselves
+these are taken at once.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tilewright.dataflow.graph import Role, TaskGraph
@@ -23,14 +25,26 @@ class Heuristic(StrEnum):
     RLX = "rlx"
 
 
-def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[int]:
-    """The block of each node, blocks numbered in the order they run; -1 for sources and sinks.
+@dataclass(slots=True)
+class Share:
+    """Some of the tasks of a node: `count` in block `block`, and, where it has that block for
+    itself, as many in each of the `turns` - 1 blocks that follow."""
 
-    A block has at most `pes` tasks; buffers ride along. Takes O((n + e) log n).
+    node: int
+    block: int
+    count: int
+    turns: int = 1
+
+
+def spatial_blocks(graph: TaskGraph, pes: int, heuristic: Heuristic) -> list[Share]:
+    """The blocks that tasks and buffers belong to, numbered in the order they run.
+
+    A block has at most `pes` tasks; buffers ride along. Takes O((n + e + b) log n) for b blocks of
+    tasks of several nodes.
     """
     walk = _Walk(graph, pes, heuristic)
     walk.run()
-    return walk.block
+    return walk.shares
 
 
 class _Walk:
@@ -38,17 +52,19 @@ class _Walk:
 
     free: descend from no source of the block, so each may become one (by position).
     fits, heavy: descend from one and may join it, or have too much work to (by work).
+    left: tasks of each node that have no block yet.
     """
 
     def __init__(self, graph: TaskGraph, pes: int, heuristic: Heuristic) -> None:
         self.graph = graph
         self.pes = pes
         self.heuristic = heuristic
-        self.block = [-1] * len(graph.nodes)
+        self.shares: list[Share] = []
         self.current = 0
         self.tasks = 0
         self.sources: list[int] = []
         self.lead: dict[int, int] = {}
+        self.left = [node.count for node in graph.nodes]
         self.missing = [len(edges) for edges in graph.ins]
         self.free: list[int] = []
         self.fits: list[tuple[int, int]] = []
@@ -62,33 +78,72 @@ class _Walk:
             self._step()
 
     def _step(self) -> None:
+        """Give the next node its place; what of it is left stays where it was."""
         if self.free:
-            self._lead(heapq.heappop(self.free))
+            n = self.free[0]
+            if not self._alone(n):
+                self._lead(n, self._room(n))
+            if not self.left[n]:
+                heapq.heappop(self.free)
+                self._release(n)
         elif self.fits:
-            self._place(-heapq.heappop(self.fits)[1])
+            n = -self.fits[0][1]
+            self._place(n, self._room(n))
+            if not self.left[n]:
+                heapq.heappop(self.fits)
+                self._release(n)
         elif self.heuristic is Heuristic.RLX:
-            self._place(heapq.heappop(self.heavy)[1])
+            n = self.heavy[0][1]
+            self._place(n, self._room(n))
+            if not self.left[n]:
+                heapq.heappop(self.heavy)
+                self._release(n)
         else:
-            _, n = heapq.heappop(self.heavy)
+            _, n = self.heavy[0]
             self._open()
-            self._lead(n)
+            self._lead(n, 1)
+            if not self.left[n]:
+                self.free.remove(n)
+                heapq.heapify(self.free)
+                self._release(n)
         if self.tasks >= self.pes:
             self._open()
 
-    def _lead(self, n: int) -> None:
-        """`n` becomes a source of the block."""
-        self.lead[n] = len(self.sources)
-        self.sources.append(n)
-        self._place(n)
+    def _room(self, n: int) -> int:
+        """How many of a node's tasks the block still takes."""
+        if self.graph.nodes[n].role is not Role.COMPUTE:
+            return 1
+        return min(self.left[n], self.pes - self.tasks)
 
-    def _place(self, n: int) -> None:
-        """`n` joins the block; what it was the last to hold back becomes ready."""
-        self.block[n] = self.current
-        self.tasks += self.graph.nodes[n].role is Role.COMPUTE
-        self._release(n)
+    def _alone(self, n: int) -> bool:
+        """Whether the first of the free nodes got whole blocks for itself."""
+        turns = self.left[n] // self.pes if self.graph.nodes[n].role is Role.COMPUTE else 0
+        if turns < 2 or self.tasks or self.fits or self.heavy:
+            return False
+        self.shares.append(Share(n, self.current, self.pes, turns))
+        self.left[n] -= self.pes * turns
+        self.tasks = self.pes
+        self.current += turns - 1
+        return True
+
+    def _lead(self, n: int, count: int) -> None:
+        """`n` becomes a source of the block."""
+        if n not in self.lead:
+            self.lead[n] = len(self.sources)
+            self.sources.append(n)
+        self._place(n, count)
+
+    def _place(self, n: int, count: int) -> None:
+        """`count` tasks of `n` join the block."""
+        self.left[n] -= count
+        self.shares.append(Share(n, self.current, count))
+        if self.graph.nodes[n].role is Role.COMPUTE:
+            self.tasks += count
 
     def _release(self, n: int) -> None:
-        for target in self.graph.successors(n):
+        """All of `n` has its place: what it was the last to hold back becomes ready."""
+        for e in self.graph.outs[n]:
+            target = self.graph.edges[e].target
             self.missing[target] -= 1
             if self.missing[target] == 0:
                 self._ready(target)
@@ -122,12 +177,3 @@ class _Walk:
         for _, n in self.fits:
             heapq.heappush(self.free, -n)
         self.heavy, self.fits = [], []
-
-
-def members(block: Sequence[int], order: Sequence[int]) -> list[list[int]]:
-    """The nodes of each block, in topological order, empty blocks left out."""
-    found: dict[int, list[int]] = {}
-    for n in order:
-        if block[n] >= 0:
-            found.setdefault(block[n], []).append(n)
-    return [found[b] for b in sorted(found)]

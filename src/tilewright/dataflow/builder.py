@@ -15,12 +15,15 @@ class Builder:
         self._edges: list[Edge] = []
         self._index: dict[str, int] = {}
 
-    def add(self, name: str, role: Role = Role.COMPUTE, origin: str = "") -> str:
-        """A node; gives its name, to be used in `connect`. A name twice is an InputError."""
+    def add(self, name: str, role: Role = Role.COMPUTE, origin: str = "", *, count: int = 1) -> str:
+        """A node of `count` equal tasks; gives its name, to be used in `connect`.
+
+        A name twice is an InputError.
+        """
         if name in self._index:
             raise InputError(f"two nodes are called {name}", where=f"task graph {self.name}")
         self._index[name] = len(self._nodes)
-        self._nodes.append(Node(name, role, origin))
+        self._nodes.append(Node(name, role, origin, count))
         return name
 
     def fresh(self, name: str) -> str:

@@ -65,11 +65,16 @@ _KINDS: Final = {role: kind for kind, role in _ROLES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task or a place of memory; `origin` names the operator and loop that it came from."""
+    """A task or a place of memory; `origin` names the operator and loop that it came from.
+
+    count: how many equal tasks it stands for. Each has all edges of the node, so that an edge
+    between nodes of a and b tasks is a * b edges; `copies.expanded` gives the graph without counts.
+    """
 
     name: str
     role: Role = Role.COMPUTE
     origin: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +171,18 @@ class TaskGraph:
 
     @cached_property
     def tasks(self) -> int:
-        """Nodes that occupy a processing element."""
-        return sum(n.role is Role.COMPUTE for n in self.nodes)
+        """How many tasks there are: each occupies a processing element."""
+        return sum(n.count for n in self.nodes if n.role is Role.COMPUTE)
+
+    @cached_property
+    def streams(self) -> int:
+        """How many edges there are between single tasks."""
+        return sum(self.nodes[e.source].count * self.nodes[e.target].count for e in self.edges)
+
+    @cached_property
+    def total_work(self) -> int:
+        """Cycles that all tasks need, one after the other."""
+        return sum(w * n.count for w, n in zip(self.work, self.nodes, strict=True))
 
     def io(self, free: Container[str] = ()) -> int:
         """Elements that all tasks read and write: true ones, each once, whatever the reading.
@@ -178,13 +193,18 @@ class TaskGraph:
         for n, node in enumerate(self.nodes):
             if node.role is Role.COMPUTE:
                 read = (self.edges[e] for e in self.ins[n])
-                total += sum(e.unique for e in read if self.nodes[e.source].name not in free)
-                total += max(self.edges[e].unique for e in self.outs[n])
+                moved = sum(
+                    e.unique * self.nodes[e.source].count
+                    for e in read
+                    if self.nodes[e.source].name not in free
+                )
+                moved += max(self.edges[e].unique for e in self.outs[n])
+                total += moved * node.count
         return total
 
     def __repr__(self) -> str:
         return (
-            f"TaskGraph({self.name}: {self.tasks} tasks, {len(self.edges)} edges, "
+            f"TaskGraph({self.name}: {self.tasks} tasks, {self.streams} edges, "
             f"volume={self.volume})"
         )
 
@@ -204,6 +224,11 @@ class TaskGraph:
             if node.name in seen:
                 raise self._error(f"two nodes are called {node.name}", "names must be unique")
             seen.add(node.name)
+            if node.count < 1 or (node.count > 1 and node.role is not Role.COMPUTE):
+                raise self._error(
+                    f"{node.role} {node.name} has a count of {node.count}",
+                    "a compute node stands for one task or more, memory is there once",
+                )
 
     def _check_edges(self) -> None:
         count = len(self.nodes)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
 from tilewright.dataflow.expand import expand, expansions, family
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.program import Held, Program, Task
+from tilewright.dataflow.program import Program, Task
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
-from tilewright.loops import interp as kernels
 from tilewright.loops.nodes import Kernel
 
 
@@ -137,13 +134,6 @@ def _unique(tasks: Sequence[Task]) -> list[Task]:
 
 def _kernel_task(name: str, kernel: Kernel) -> Task:
     """An operator that is a loop program of its own, as one task."""
-
-    def run(held: Held) -> None:
-        for b in kernel.outputs:
-            held[b] = np.zeros(b.shape, b.dtype.numpy)
-        kernels.run(kernel, held)
-
     writes = max(b.size for b in kernel.outputs)
     reads = max([writes, *(b.size for b in kernel.inputs)])
-    unique = {b: b.size for b in kernel.inputs}
-    return Task(name, name, kernel.inputs, kernel.outputs, reads, writes, unique, run)
+    return Task(name, name, kernel, reads, writes, {b: b.size for b in kernel.inputs})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from tilewright.base.errors import InputError
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.graph import TaskGraph, Volume
-from tilewright.dataflow.parts import places
+from tilewright.dataflow.parts import Cuts, places, reads_in_order, restrict, writes_in_order
 from tilewright.expr.nodes import Buffer
+from tilewright.loops import interp as kernels
+from tilewright.loops.nodes import Kernel
 
 Array = np.ndarray[Any, Any]
 Held = dict[Buffer, Array]
@@ -21,40 +24,84 @@ Held = dict[Buffer, Array]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One task.
+    """Equal tasks: the same work on different parts, of a Computation or of a loop program.
 
-    reads, writes: lengths of the streams on each of its in-edges and out-edges. unique: for each
-    tensor read, how many different elements among them. joins: whether it reads the tensor's
-    writers side by side, an element of each at a time. part: what it computes, where that is a
-    part of a Computation; `run` does it on the tensors held. stores: whether its results are stored
-    whole before they are read. origin: operator and loops.
+    work: what all of them together are a part of. cuts: the part of each, its ranges of the
+    Computation's variables. reads, writes: lengths of the streams on each of a task's in-edges and
+    out-edges. unique: for each tensor read, how many different elements among them. joins: whether
+    it reads the tensor's writers side by side, an element of each at a time. stores: whether its
+    results are stored whole before they are read. origin: operator and loops.
     """
 
     name: str
     origin: str
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
+    work: Computation | Kernel
     reads: int
     writes: int
     unique: Mapping[Buffer, int]
-    run: Callable[[Held], None]
-    part: Computation | None = None
+    cuts: Sequence[Cuts] = ({},)
     joins: bool = False
     stores: bool = False
 
+    @property
+    def count(self) -> int:
+        """How many tasks they are."""
+        return len(self.cuts)
 
-def computing(c: Computation) -> Callable[[Held], None]:
-    """What a task does that computes `c`: the elements that it writes, the others left alone."""
+    @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The tensors read."""
+        return tuple(self.work.inputs)
 
-    def run(held: Held) -> None:
-        for tensor, array in evaluate(c, held).items():
-            whole = held.setdefault(tensor, np.zeros_like(array))
-            for o in c.outputs:
-                if o.tensor is tensor:
-                    where = places(c, o)
-                    whole[where] = array[where]
+    @cached_property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The tensors written."""
+        if isinstance(self.work, Kernel):
+            return tuple(self.work.outputs)
+        return tuple(dict.fromkeys(o.tensor for o in self.work.outputs))
 
-    return run
+    @cached_property
+    def part(self) -> Computation | None:
+        """What the first of them computes; None for a loop program."""
+        if isinstance(self.work, Kernel):
+            return None
+        return restrict(self.work, self.cuts[0], self.name)
+
+    @cached_property
+    def flows_out(self) -> bool:
+        """Whether its result leaves element after element and nobody else writes it."""
+        alone = self.count == 1 and not self.stores
+        return alone and self.part is not None and writes_in_order(self.part)
+
+    def flows_into(self, tensor: Buffer) -> bool:
+        """Whether it reads `tensor` element after element, each once."""
+        if tensor not in self._order:
+            part = None if self.joins else self.part
+            self._order[tensor] = part is not None and reads_in_order(part, tensor)
+        return self._order[tensor]
+
+    @cached_property
+    def _order(self) -> dict[Buffer, bool]:
+        return {}
+
+    def run(self, held: Held) -> None:
+        """Do what they do on the tensors in `held`; other elements of the outputs stay."""
+        if isinstance(self.work, Kernel):
+            for b in self.work.outputs:
+                held[b] = np.zeros(b.shape, b.dtype.numpy)
+            kernels.run(self.work, held)
+            return
+        for cut in self.cuts:
+            _compute(restrict(self.work, cut, self.name), held)
+
+
+def _compute(c: Computation, held: Held) -> None:
+    for tensor, array in evaluate(c, held).items():
+        whole = held.setdefault(tensor, np.zeros_like(array))
+        for o in c.outputs:
+            if o.tensor is tensor:
+                where = places(c, o)
+                whole[where] = array[where]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 from tilewright.base.errors import InputError
-from tilewright.dataflow.blocks import Heuristic, members, spatial_blocks
+from tilewright.dataflow.blocks import Heuristic, spatial_blocks
+from tilewright.dataflow.copies import Division, divided, expanded
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.fifos import fifo_sizes
 from tilewright.dataflow.graph import Role, TaskGraph
@@ -32,8 +33,11 @@ class Discipline(StrEnum):
 class Schedule:
     """Blocks of co-scheduled tasks with their times, streams and FIFOs. Times are in cycles.
 
-    Per node: `block` and `element` (the processing element), -1 for what has none; `blocks` holds
-    the nodes of each block in topological order. Per edge: `fifos`, in elements.
+    graph: what was scheduled, a node of several tasks divided where they are in several blocks.
+    Per node: `block` and `element` (the first processing element), -1 for what has none, and
+    `turns`: for how many blocks in a row its tasks come, as many in each. `blocks` holds the nodes
+    of each block in topological order, those of a node's turns once. Per edge: `fifos`, in
+    elements.
     """
 
     graph: TaskGraph
@@ -41,6 +45,7 @@ class Schedule:
     heuristic: Heuristic
     discipline: Discipline
     block: Sequence[int]
+    turns: Sequence[int]
     blocks: Sequence[Sequence[int]]
     element: Sequence[int]
     steady: Intervals
@@ -55,7 +60,7 @@ class Schedule:
     @property
     def speedup(self) -> float:
         """All work, one task after the other, over the makespan."""
-        return sum(self.graph.work) / self.makespan if self.makespan else 1.0
+        return self.graph.total_work / self.makespan if self.makespan else 1.0
 
     @property
     def utilisation(self) -> float:
@@ -73,18 +78,21 @@ class Schedule:
         return self.makespan / max(1, streaming_depth(self.graph))
 
     @property
-    def buffer_space(self) -> int:
-        """Elements that FIFOs and buffers hold."""
-        held = (e.unique for e in self.graph.edges if self._stores(e.target))
-        return sum(self.fifos) + sum(held)
+    def rounds(self) -> int:
+        """How many blocks run one after the other."""
+        return sum(max(self.turns[n] for n in block) for block in self.blocks)
 
-    def _stores(self, node: int) -> bool:
-        return self.graph.nodes[node].role is Role.BUFFER
+    @property
+    def fifo_space(self) -> int:
+        """Elements that all FIFOs hold."""
+        nodes = self.graph.nodes
+        ends = ((nodes[e.source].count, nodes[e.target].count) for e in self.graph.edges)
+        return sum(size * a * b for size, (a, b) in zip(self.fifos, ends, strict=True))
 
     def __repr__(self) -> str:
         return (
             f"Schedule({self.graph.name} on {self.pes} PEs, {self.heuristic}, {self.discipline}, "
-            f"volume={self.graph.volume}: {self.makespan} cycles, {len(self.blocks)} blocks)"
+            f"volume={self.graph.volume}: {self.makespan} cycles, {self.rounds} blocks)"
         )
 
 
@@ -96,6 +104,7 @@ def schedule(
 ) -> Schedule:
     """Schedule `graph` on `pes` processing elements.
 
+    A list schedule tells all tasks of a node apart: they may start at different times.
     Raises InputError for fewer than one, an unknown heuristic or discipline.
     """
     if pes < 1:
@@ -104,41 +113,60 @@ def schedule(
         )
     how = _choice(Heuristic, heuristic)
     when = _choice(Discipline, discipline)
-    block = spatial_blocks(graph, pes, how)
-    blocks = members(block, graph.order)
-    steady = intervals(graph, streaming(graph, block))
-    times = Times.of(graph)
-    element = _DISCIPLINES[when](graph, pes, blocks, steady, times)
-    _memory(graph, times)
-    fifos = fifo_sizes(graph, blocks, steady, times)
-    return Schedule(graph, pes, how, when, block, blocks, element, steady, times, fifos)
+    apart = expanded(graph) if when is Discipline.LIST else graph
+    parts = divided(apart, spatial_blocks(apart, pes, how))
+    blocks = parts.members()
+    steady = intervals(parts.graph, streaming(parts.graph, parts.block))
+    times = Times.of(parts.graph)
+    element = _DISCIPLINES[when](parts, pes, blocks, steady, times)
+    _memory(parts.graph, times)
+    fifos = fifo_sizes(parts.graph, blocks, steady, times)
+    return Schedule(
+        parts.graph,
+        pes,
+        how,
+        when,
+        parts.block,
+        parts.turns,
+        blocks,
+        element,
+        steady,
+        times,
+        fifos,
+    )
 
 
 def _gang(
-    graph: TaskGraph,
+    parts: Division,
     pes: int,
     blocks: Sequence[Sequence[int]],
     steady: Intervals,
     times: Times,
 ) -> list[int]:
     """The n-th task of a block on the n-th element, the block when the one before has ended."""
+    graph = parts.graph
     element = [-1] * len(graph.nodes)
     now = 0
     for block in blocks:
-        now = time_nodes(graph, steady, block, now, times)
-        for position, n in enumerate(_tasks(graph, block)):
+        begin, now = now, time_nodes(graph, steady, block, now, times)
+        position = 0
+        for n in _tasks(graph, block):
             element[n] = position
+            position += graph.nodes[n].count // parts.turns[n]
+            if parts.turns[n] > 1:
+                now = times.last[n] = begin + (now - begin) * parts.turns[n]
     return element
 
 
 def _list(
-    graph: TaskGraph,
+    parts: Division,
     pes: int,
     blocks: Sequence[Sequence[int]],
     steady: Intervals,
     times: Times,
 ) -> list[int]:
     """Each task of a block on an element of its own, the components on the first that are free."""
+    graph = parts.graph
     element = [-1] * len(graph.nodes)
     free = [0] * pes
     for block in blocks:
@@ -159,7 +187,7 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
 
 
 _E = TypeVar("_E", bound=StrEnum)
-_Run = Callable[[TaskGraph, int, Sequence[Sequence[int]], Intervals, Times], list[int]]
+_Run = Callable[[Division, int, Sequence[Sequence[int]], Intervals, Times], list[int]]
 _DISCIPLINES: Final[dict[Discipline, _Run]] = {Discipline.GANG: _gang, Discipline.LIST: _list}
 
 

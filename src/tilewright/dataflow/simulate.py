@@ -12,6 +12,8 @@ w(j) the cycle at whose beginning its j-th output is there, on all out-edges at 
   goes to memory or into a buffer never waits;
 * no task starts before its block; in a gang schedule a block starts when the one before has ended.
 
+The tasks of a node of several do the same at the same time, so that one of them is simulated, and
+of several turns the first.
 All times follow from these inequalities alone, each the least that satisfies them, so that the
 order in which tasks are advanced does not matter: each runs until it lacks an element or room.
 """
@@ -192,14 +194,18 @@ class _Run:
         task = self.tasks[n]
         if not task.done:
             return False
-        self.start[n], self.last[n] = task.read[0], task.wrote[-1]
+        begin, end = self._opening(n), task.wrote[-1]
+        self.start[n] = task.read[0]
+        self.last[n] = end + (end - begin) * (self.schedule.turns[n] - 1)
         return True
 
     def _release(self, nodes: Sequence[int]) -> None:
         """A block has ended: its elements are free."""
         for n in nodes:
             if self.schedule.element[n] >= 0:
-                self.free[self.schedule.element[n]] = self.last[n]
+                first, count = self.schedule.element[n], self.graph.nodes[n].count
+                side = count // self.schedule.turns[n]
+                self.free[first : first + side] = [self.last[n]] * side
         if self.schedule.discipline is Discipline.GANG:
             self.free = [max(self.free)] * len(self.free)
         self.tasks.clear()

@@ -9,8 +9,9 @@
     scale -> sum: 1024
     sum -> y: 16 of 64
 
-A line is a node, with its type under the graph's reading of volumes and after `#` its origin, or an
-edge with its volume: `of` gives the array it is a part of, `unique` what a replay does not repeat.
+A line is a node, with its type under the graph's reading of volumes, how many equal tasks it stands
+for (`x576`, where not one) and after `#` its origin, or an edge with its volume: `of` gives the
+array it is a part of, `unique` what a replay does not repeat.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.base.errors import InputError
 from tilewright.dataflow.graph import Edge, Kind, Node, Role, TaskGraph
 
 _HEAD: Final = re.compile(r"graph (\S+) volume=(\S+)")
-_NODE: Final = re.compile(rf"({'|'.join(Kind)}) (\S+)(?:\s+#\s*(.*))?")
+_NODE: Final = re.compile(rf"({'|'.join(Kind)}) (\S+)(?: x(\d{{1,9}}))?(?:\s+#\s*(.*))?")
 _EDGE: Final = re.compile(r"(\S+) -> (\S+): (\d{1,19})(?: of (\d{1,19}))?(?: unique (\d{1,19}))?")
 _SHAPES: Final = {
     Role.COMPUTE: "box",
@@ -39,7 +40,8 @@ def show(graph: TaskGraph) -> str:
     lines = [f"graph {graph.name} volume={graph.volume}"]
     for n, node in enumerate(graph.nodes):
         origin = f"  # {node.origin}" if node.origin else ""
-        lines.append(f"{graph.kind(n)} {node.name}{origin}")
+        count = f" x{node.count}" if node.count > 1 else ""
+        lines.append(f"{graph.kind(n)} {node.name}{count}{origin}")
     for e in graph.edges:
         source, target = graph.nodes[e.source].name, graph.nodes[e.target].name
         array = f" of {e.array}" if e.array != e.part else ""
@@ -67,7 +69,7 @@ def parse(text: str) -> TaskGraph:
             kind = Kind(found[1])
             index[found[2]] = len(nodes)
             kinds.append((number, kind))
-            nodes.append(Node(found[2], kind.role, found[3] or ""))
+            nodes.append(Node(found[2], kind.role, found[4] or "", int(found[3] or 1)))
         elif found := _EDGE.fullmatch(line):
             edges.append(_edge(number, found, index))
         else:
@@ -86,9 +88,15 @@ def parse(text: str) -> TaskGraph:
 
 
 def to_json(graph: TaskGraph) -> str:
-    """The graph as JSON: name, volume, nodes (name, type, origin), edges (from, to, volumes)."""
+    """The graph as JSON: its name and volume; nodes (name, type, origin, count); edges (from, to,
+    part, array, unique)."""
     nodes = [
-        {"name": node.name, "type": graph.kind(n), "origin": node.origin}
+        {
+            "name": node.name,
+            "type": graph.kind(n),
+            "origin": node.origin,
+            "count": node.count,
+        }
         for n, node in enumerate(graph.nodes)
     ]
     edges = [
@@ -116,7 +124,7 @@ def from_json(text: str) -> TaskGraph:
         raise InputError(
             f"no task graph: {type(e).__name__} {e}",
             where="JSON",
-            hint="an object with name, volume, nodes (name, type, origin) and edges (from, to, "
+            hint="an object with name, volume, nodes (name, type, origin, count), edges (from, to, "
             "part, array, unique)",
         ) from None
     return parse("\n".join(line.replace("\n", " ") for line in lines))
@@ -143,7 +151,8 @@ def _edge(number: int, found: re.Match[str], index: Mapping[str, int]) -> Edge:
 
 
 def _node_line(node: Mapping[str, Any]) -> str:
-    return f"{node['type']} {node['name']}  # {node.get('origin', '')}"
+    count = f" x{node['count']}" if node.get("count", 1) != 1 else ""
+    return f"{node['type']} {node['name']}{count}  # {node.get('origin', '')}"
 
 
 def _edge_line(edge: Mapping[str, Any]) -> str:
