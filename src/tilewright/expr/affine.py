@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import INDEX, Add, Const, Expr, Mul, Neg, Sub, const
+from tilewright.expr.nodes import INDEX, Add, Const, Expr, FloorDiv, Mod, Mul, Neg, Sub, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,19 @@ def affine(e: Expr) -> Affine:
         if found is None:
             return Affine(((e, 1),), 0)
         form = _cache[e] = found
+    return form
+
+
+def rejoined(form: Affine) -> Affine:
+    """The form with `x` for what is taken apart into `c * (x // c) + x % c`, times any factor."""
+    for whole, factor in form.terms:
+        if not isinstance(whole, FloorDiv) or not isinstance(whole.rhs, Const):
+            continue
+        part = Mod(whole.lhs, whole.rhs)
+        times = form.coefficient(part)
+        if times and times * affine(whole.rhs).const == factor:
+            form = form - Affine(((whole, factor), (part, times)), 0)
+            form = form + affine(whole.lhs).scaled(times)
     return form
 
 

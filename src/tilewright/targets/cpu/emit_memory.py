@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.base import dtypes
-from tilewright.expr.affine import Affine, affine
+from tilewright.expr.affine import Affine, affine, rejoined
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
@@ -74,6 +74,7 @@ class Memory(Scopes):
         form = Affine((), 0)
         for part, stride in zip(index, buffer.strides, strict=True):
             form = form + affine(part).scaled(stride)
+        form = rejoined(form)
         copies = self.private.get(buffer, 1)
         stride = 0
         if copies > 1:
