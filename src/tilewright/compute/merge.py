@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.compute.laws import map_loads
-from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.nodes import PS, Computation, Dim, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
@@ -127,13 +127,15 @@ def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, 
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
-    """Two adjacent cc dimensions that index each tensor side by side everywhere, or nowhere."""
+    """Two adjacent dimensions, both kept or both reduced, that index each tensor side by side
+    everywhere, or nowhere."""
     found: dict[Buffer, list[tuple[Expr, ...]]] = {}
     for t, index in _accesses(group):
         found.setdefault(t, []).append(index)
     for c in group:
-        free = [d for d in c.dims if d.combine == CC]
-        for a, b in pairwise(free):
+        for a, b in pairwise(c.dims):
+            if a.combine != b.combine or a.combine == PS:
+                continue
             fits = all(_fits(t, accesses, a, b) for t, accesses in found.items())
             if fits and not _elsewhere(group, a, b):
                 return a, b
@@ -195,7 +197,7 @@ def _outside_loads(root: Expr) -> list[Expr]:
 def _merge(
     group: tuple[Computation, ...], views: Views, a: Dim, b: Dim
 ) -> tuple[tuple[Computation, ...], Views]:
-    new = Dim(Var(f"{a.var.name}{b.var.name}", INDEX), a.extent * b.extent, CC)
+    new = Dim(Var(f"{a.var.name}{b.var.name}", INDEX), a.extent * b.extent, a.combine)
     at: dict[Buffer, int] = {}
     for t, index in _accesses(group):
         for n, i in enumerate(index):

@@ -120,3 +120,37 @@ def test_vectors_that_rows_of_a_window_read():
     assert Window(3, 2, 1).distinct(4) == 9
     assert Window(3, 1, 2).distinct(4) == 8
     assert Window(2, 3, 1).distinct(2) == 4
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 5])
+@pytest.mark.parametrize("taps", [2, 3])
+def test_pooling_with_channels_first_is_tiled_along_rows(taps, stride, results):
+    pad = taps // 2
+    size = tuple((n + 2 * pad - taps) // stride + 1 for n in (12, 31))
+    x, y = Buffer("X", (9, 12, 31), float32), Buffer("Y", (9, *size), float32)
+
+    def value(c, h, v, i, j):
+        return padded(x, (c, h * stride + i - pad, v * stride + j - pad), float("-inf"))
+
+    computations = [reduce_("pool", y, (taps, taps), "max", value)]
+    kernel = plain(computations)
+    found = sketches(kernel, computations, Context(Small()))[0]
+    assert (found.name == "tiled") == (stride < 5)  # further apart, rows of the window are read
+    after = found.default().schedule.kernel
+    verify(after)
+    assert ("alloc X.pad" in repr(after)) == (stride in (2, 4))  # lanes that lie apart
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_array_equal(b, a)
+
+
+def test_windows_that_do_not_overlap_are_tiled_too(results):
+    x, y = Buffer("X", (4, 12, 3, 13, 3), float32), Buffer("Y", (4, 12, 13), float32)
+    computations = [
+        reduce_("sum", y, (3, 3), "add", lambda c, h, v, i, j: x[c, h, i, v, j]),
+    ]
+    kernel = plain(computations)
+    found = sketches(kernel, computations, Context(Small()))[0]
+    assert found.name == "tiled"
+    for a, b in zip(results(kernel), native(found.default().schedule.kernel), strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

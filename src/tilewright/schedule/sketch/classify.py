@@ -23,6 +23,8 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Mul, Var
 from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 
+CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -110,12 +112,18 @@ def _tiled(r: Computation, group: tuple[Computation, ...]) -> Kind | None:
         return None
     last = r if epilogue is None else epilogue
     place = address(last.outputs[0].tensor[last.outputs[0].index])
-    # Best a dimension that is contiguous in an operand and in the result.
-    good = [d for d in free if stride(place, dims[d].var) == 1 and 1 in _strides(r, d)]
+    # Best a dimension that is contiguous in an operand and in the result, or almost.
+    along = [d for d in free if stride(place, dims[d].var) == 1]
+    good = [d for most in (1, CLOSE) for d in along if _near(r, d, most)]
     for vector in (*good, free[-1]):
         if _contiguous_result(r, vector):
             return Kind("tiled", group, r, epilogue, vector, dims)
     return None
+
+
+def _near(r: Computation, d: Dim, most: int) -> bool:
+    """Whether neighbours along `d` are at most so far apart in some operand."""
+    return any(s is not None and 0 < s <= most for s in _strides(r, d))
 
 
 def _strides(r: Computation, d: Dim) -> list[int | None]:
@@ -193,13 +201,14 @@ def _written(c: Computation) -> set[Buffer]:
 
 
 def _contiguous_result(r: Computation, vector: Dim) -> bool:
-    """Whether vectors along `vector` read contiguous or invariant data, or weights to be packed."""
+    """Whether vectors along `vector` read contiguous, close or invariant data, or weights to be
+    packed."""
     steps = _strides(r, vector)
     if any(s is None for s in steps):
         return False
-    if any(s == 1 for s in steps):
-        return True
     inner = reduction_dims(r)
+    if 1 in steps or (inner and inner[-1].extent <= CLOSE and _near(r, vector, CLOSE)):
+        return True
     return len(steps) >= 2 and bool(inner) and any(s == 0 for s in steps)
 
 
@@ -210,7 +219,7 @@ def streams_rows(kind: Kind, constants: Collection[Buffer]) -> bool:
     """
     r = kind.reduction
     inner = [] if r is None else reduction_dims(r)
-    if r is None or not inner:
+    if r is None or not inner or inner[-1].extent <= CLOSE:
         return False
     dims = [*free_dims(r), *inner]
     return any(

@@ -67,7 +67,7 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     apart = _staged_apart(r, p, at) if d is None else ()
     if d is None and not apart:
-        s = _stage_padding(s, r, None, at, choose)
+        s = _stage_padding(s, r, p, None, at, choose)
     target, names = results(s, kind)
     lanes_last(s, r, p.vector, target)
     outer, inner = _tile(s, p, names, r, at, choose)
@@ -76,7 +76,7 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     scope = "stack" if in_tiles else "register"
     if apart:
         s.compute_at(target, names[apart[-1]])
-        s = _stage_padding(s, r, names[apart[-1]], at, choose)
+        s = _stage_padding(s, r, p, names[apart[-1]], at, choose)
     if outer[len(apart) :]:
         s.compute_at(target, outer[-1], scope=scope)
     else:
@@ -106,30 +106,32 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
 def _staged_apart(r: Computation, p: Plan, at: Context) -> tuple[Dim, ...]:
     """The outermost of the batch each of which has its padded input to itself; none if they are too
     few to share."""
-    reads = _guarded(r)
+    reads = _guarded(r, p)
     alone = takewhile(lambda d: all(axis_of(a, d) is not None for a in reads), p.batch)
     found = tuple(alone) if reads else ()
     enough = math.prod(d.extent for d in found) >= SHARES * at.machine.cores
     return found if enough else ()
 
 
-def _guarded(r: Computation) -> list[Load]:
-    """A contraction's reads that another value takes the place of where they are outside."""
-    if not is_contraction(r):
-        return []
+def _guarded(r: Computation, p: Plan) -> list[Load]:
+    """The guarded reads that are worth a copy with the values outside: those of a contraction, and
+    those whose lanes lie apart, which would be tested and read one by one."""
     values = (n for o in r.outputs for n in postorder(o.value))
-    reads = (n.then for n in values if isinstance(n, Select))
-    return [a for a in reads if isinstance(a, Load) and a.buffer.size > 1]
+    reads = [n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)]
+    found = [a for a in reads if a.buffer.size > 1]
+    if is_contraction(r):
+        return found
+    return [a for a in found if stride(address(a), p.vector.var) not in (0, 1)]
 
 
 def _stage_padding(
-    s: Schedule, r: Computation, anchor: str | None, at: Context, choose: Choices
+    s: Schedule, r: Computation, p: Plan, anchor: str | None, at: Context, choose: Choices
 ) -> Schedule:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it.
 
     anchor: the loop around each part's copy; None for one of the whole.
     """
-    guarded = {a.buffer for a in _guarded(r)}
+    guarded = {a.buffer for a in _guarded(r, p)}
     for buffer in sorted(guarded, key=lambda b: b.name):
         if not choose(f"pad.{buffer.name}", (True, False), True):
             continue
