@@ -67,7 +67,7 @@ def attention(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule
     _into(s, output.target, anchor)
     probabilities = middle.computations[-1].outputs[0].tensor.name
     _into(s, probabilities, anchor)
-    in_rows(s, middle.computations, at, choose)
+    in_rows(s, middle.computations, at, choose, near=True)
     before = kind.computations.index(middle.computations[0])
     for c in reversed(kind.computations[:before]):
         _into(s, c.outputs[0].tensor.name, anchor)

@@ -37,6 +37,10 @@ from tilewright.schedule.tree import find_buffer
 
 PARALLEL_POINTS = 32_768
 PARALLEL_TOTAL = 131_072  # points of one sum that take about 10 us
+ROWS = (1, 2, 4)  # that may be interleaved
+SHORT = 256  # elements of a row whose reductions' ends take as long as the rest,
+MANY = 16  # rows of which are worth the longer code
+INTERLEAVED = 4096  # elements of all rows that are interleaved
 LARGE = 4  # times the second cache, and rows of
 LONG = 4  # parts of the first cache, from which on the next row is fetched ahead
 STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
@@ -52,7 +56,8 @@ def rows(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     points = sum(math.prod(d.extent for d in c.dims) for c in computations)
     if len(computations) == 1 and not free_dims(computations[0]):
         return _total(s, computations[0], points, at, choose)
-    outer = in_rows(s, computations, at, choose)
+    size = sum(b.size * b.dtype.itemsize for b in s.kernel.params)
+    outer = in_rows(s, computations, at, choose, near=size <= at.machine.l2)
     if at.threads(choose, computations[-1].name, points >= PARALLEL_POINTS):
         spread(s, outer)
     return s
@@ -76,11 +81,12 @@ def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choice
 
 
 def in_rows(
-    s: Schedule, computations: Sequence[Computation], at: Context, choose: Choices
+    s: Schedule, computations: Sequence[Computation], at: Context, choose: Choices, near: bool
 ) -> list[str]:
     """Everything of one row together, in vectors; the loops over rows, outermost first.
 
-    parameters: `<computation>.vectors`, in flight at a time.
+    near: whether the rows are in a cache of the core. parameters: `<computation>.vectors`, in
+    flight at a time; `<last>.rows`, interleaved: one row's work fills the latency of another's.
     """
     last = computations[-1]
     row_dims = _row_dims(last, computations)
@@ -96,7 +102,27 @@ def in_rows(
         vector = _vectors(s, c, row_dims if c is last else (), at, choose)
         if vector is not None and c in fetch:
             s.annotate(vector, PREFETCH, fetch[c])
-    return outer
+    widest = max(math.prod(d.extent for d in c.dims) for c in computations)
+    width = max(1, widest // max(1, math.prod(d.extent for d in row_dims)))
+    most = min(INTERLEAVED // width, at.machine.registers // (2 * UNROLLED_VECTORS))
+    if not outer or most < 2:
+        return outer
+    good = most if near and width <= SHORT and extents(s.kernel)[outer[-1]] >= MANY else 1
+    return _interleaved(s, outer, most, f"{last.name}.rows", good, choose)
+
+
+def _interleaved(
+    s: Schedule, outer: list[str], most: int, name: str, good: int, choose: Choices
+) -> list[str]:
+    """At most so many rows at a time, statement by statement; the loops outside of them."""
+    *before, row = outer
+    possible = [n for n in ROWS if n <= min(most, extents(s.kernel)[row])]
+    rows = choose(name, possible, max(n for n in possible if n <= good))
+    if rows == 1:
+        return outer
+    block, inner = s.split(row, rows, "overlap")
+    s.vthread(inner)
+    return [*before, block]
 
 
 def _vectors(
