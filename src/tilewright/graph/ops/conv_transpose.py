@@ -2,7 +2,8 @@
 
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
-one Conv with s times the channels (per axis). Dilation together with a stride has a direct form.
+one Conv with s times the channels (per axis). Under a stride, dilated weights are spread with zeros
+between them first. What a negative padding widens has a direct form.
 """
 
 from __future__ import annotations
@@ -63,21 +64,21 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 def _phased(call: OpCall) -> bool:
     """Whether it is written as a Conv."""
-    rank = call.rank(0) - 2
-    strides = call.attr("strides") or [1] * rank
-    dilations = call.attr("dilations") or [1] * rank
-    plain = all(s == 1 or d == 1 for s, d in zip(strides, dilations, strict=True))
     begin, outputs = _geometry(call)
-    return plain and min(begin, default=0) >= 0 and 0 not in (*call.shape(0), *outputs)
+    return min(begin, default=0) >= 0 and 0 not in (*call.shape(0), *outputs)
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if not _phased(call):
         return None
-    x, w = call.shape(0), call.shape(1)
+    x = call.shape(0)
     rank, group = len(x) - 2, call.attr("group", 1)
     strides = tuple(call.attr("strides") or [1] * rank)
-    dilations = call.attr("dilations") or [1] * rank
+    given = call.attr("dilations") or [1] * rank
+    spread = [d if s > 1 else 1 for s, d in zip(strides, given, strict=True)]
+    dilations = [d // e for d, e in zip(given, spread, strict=True)]
+    weights = _spread(call, f, spread)
+    w = weights.extents
     begin, outputs = _geometry(call)
     taps = [-(-k // s) for k, s in zip(w[2:], strides, strict=True)]
     first = [b // s for b, s in zip(begin, strides, strict=True)]
@@ -93,7 +94,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     y = f.op(
         "Conv",
         call.value(0),
-        _weights(call, f, strides, taps),
+        _weights(weights, group, f, strides, taps),
         bias,
         group=group,
         dilations=dilations,
@@ -113,11 +114,31 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     return [f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), axes)]
 
 
-def _weights(call: OpCall, f: Fragment, strides: Sequence[int], taps: Sequence[int]) -> Value:
+def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
+    """The weights with steps - 1 zeros between neighbours, per axis."""
+    w, shape = call.value(1), list(call.shape(1))
+    for axis, step in enumerate(steps, 2):
+        taps = shape[axis]
+        if step == 1 or taps == 1:
+            continue
+        apart = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+        pads = [0] * 2 * len(apart)
+        pads[len(apart) + axis + 1] = step - 1
+        w = f.op("Pad", f.op("Reshape", w, f.constant(apart, int64)), f.constant(pads, int64))
+        shape[axis] = taps * step
+        w = f.op("Reshape", w, f.constant(shape, int64))
+        shape[axis] -= step - 1
+        ends = [f.constant([n], int64) for n in (0, shape[axis], axis)]
+        w = f.op("Slice", w, *ends)
+    return w
+
+
+def _weights(
+    w: Value, group: int, f: Fragment, strides: Sequence[int], taps: Sequence[int]
+) -> Value:
     """The weights of the Conv: (group, channel, phases) by (input channel, reversed taps)."""
-    shape, group, rank = call.shape(1), call.attr("group", 1), len(strides)
+    shape, rank = w.extents, len(strides)
     missing = [t * s - k for t, s, k in zip(taps, strides, shape[2:], strict=True)]
-    w = call.value(1)
     if any(missing):
         w = f.op("Pad", w, f.constant([0] * (rank + 4) + missing, int64))
     inner = shape[0] // group
