@@ -38,6 +38,8 @@ def test_the_smaller_peer_is_the_bar_of_memory() -> None:
     assert not footprint.missed(row | {"openvino": engine(95)})
     assert footprint.missed(row | {"openvino": engine(80)}) == ["n: peak 90 MB, openvino 80 MB"]
     assert footprint.missed(row | {"openvino": "broken"}) == ["n: openvino: broken"]
+    slow = engine(90) | {"load_seconds": 0.9, "llvm_loaded": 1}
+    assert len(footprint.missed(row | {"openvino": engine(95), "tilewright": slow})) == 2
 
 
 def test_a_network_without_a_bar_of_its_own_has_that_of_the_cache() -> None:

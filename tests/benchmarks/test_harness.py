@@ -14,8 +14,6 @@ pytest.importorskip("torch")
 from benchmarks import (
     accuracy,
     bench,
-    compile_time,
-    footprint,
     harness,
     import_time,
     peers,
@@ -123,18 +121,6 @@ def test_accuracy_of_onnx_runtime_meets_the_bar(folder: Path):
     errors = accuracy.measure("squeezenet", folder, "onnxruntime", 1)
     assert sum(key.startswith("mid.") for key in errors) >= 5
     assert max(errors.values()) < 1e-5
-
-
-def test_footprint_and_compile_bars():
-    good = {"peak_megabytes": 50, "load_seconds": 0.1, "read_seconds": 0.0, "llvm_loaded": False}
-    bad = {"peak_megabytes": 99, "load_seconds": 0.9, "read_seconds": 0.1, "llvm_loaded": True}
-    assert footprint.missed({"network": "n", "tilewright": good, "onnxruntime": bad}) == []
-    assert len(footprint.missed({"network": "n", "tilewright": bad, "onnxruntime": good})) == 3
-    assert footprint.missed({"network": "n", "tilewright": "no", "onnxruntime": good}) == [
-        "n: tilewright: no"]  # fmt: skip
-    fast = {"network": "resnet50", "cold_seconds": 12.0, "cached_seconds": 1.0}
-    assert compile_time.missed(fast) == []
-    assert len(compile_time.missed({**fast, "cold_seconds": 30.0, "cached_seconds": 9.0})) == 3
 
 
 def test_fresh_process_reports_time_and_memory(small):

@@ -56,29 +56,36 @@ def inner_loop(data: bytes) -> Mix | None:
     found = parse(data)
     if found.machine != "x86_64":
         return None
-    loops: list[Sequence[Instruction]] = []
+    mixes: list[Mix] = []
     for section in found.sections:
         if section.flags & SHF_EXECINSTR and section.size:
-            code = list(decode(section.data))
-            loops += _innermost(code) or [code]
-    mixes = [_count(loop) for loop in loops]
-    return max(mixes, key=lambda m: (m.fmas, m.vectors, m.loads + m.stores), default=None)
+            mixes.append(_hottest(list(decode(section.data))))
+    return max(mixes, key=_heat, default=None)
 
 
-def _innermost(code: Sequence[Instruction]) -> list[Sequence[Instruction]]:
-    """The stretches that a jump back encloses and no smaller such stretch lies in."""
+def _heat(mix: Mix) -> tuple[int, int, int]:
+    return mix.fmas, mix.vectors, mix.loads + mix.stores
+
+
+def _hottest(code: Sequence[Instruction]) -> Mix:
+    """The innermost loop that does most; where none multiplies, the smallest stretch that does."""
     starts = {i.start: n for n, i in enumerate(code)}
     spans = {
-        (starts[i.target], n)
+        (starts[i.target], n + 1)
         for n, i in enumerate(code)
         if i.target is not None and i.target <= i.start and i.target in starts
     }
-    leaves = [
+    innermost = [
         (a, b)
         for a, b in spans
         if not any(a <= c and d <= b and (c, d) != (a, b) for c, d in spans)
     ]
-    return [code[a : b + 1] for a, b in sorted(leaves)]
+    best = max((_count(code[a:b]) for a, b in sorted(innermost)), key=_heat, default=None)
+    if best is not None and best.fmas:
+        return best
+    # A reduction of one step has no loop of its own: the next one around it counts, or all.
+    around = sorted({*spans, (0, len(code))}, key=lambda span: span[1] - span[0])
+    return next((m for a, b in around if (m := _count(code[a:b])).fmas), best or _count(code))
 
 
 def _count(loop: Sequence[Instruction]) -> Mix:
