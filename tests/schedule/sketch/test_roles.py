@@ -14,7 +14,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.verify import verify
 from tilewright.schedule.sketch import Context, sketches
-from tilewright.schedule.sketch.tiles import Window
+from tilewright.schedule.sketch.tiles import RowData, Window, best
 from tilewright.testing.random_kernels import plain
 
 
@@ -113,6 +113,12 @@ def test_rows_of_a_depthwise_convolution_share_what_they_read(channels, stride, 
     for a, *both in zip(results(kernel), results(after), native(after), strict=True):
         for b in both:
             np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def test_tiles_of_windows_divide_the_rows_where_they_can():
+    for taps, rows in ((7, 8), (3, 14)):
+        data = RowData(streams=True, window=Window(taps, 1, 1))
+        assert best([56], 56, 16, 32, data).rows == (rows,)
 
 
 def test_vectors_that_rows_of_a_window_read():

@@ -99,15 +99,23 @@ class RowData:
         m = math.prod(rows)
         if not self.streams:
             return m
-        if self.window is None or rows[-1] == 1:
+        shared = self._shared(rows)
+        if shared is None:
             return m * vectors
-        return m // rows[-1] * self.window.distinct(rows[-1]) / self.window.taps * vectors
+        return m // rows[-1] * shared.distinct(rows[-1]) / shared.taps * vectors
 
     def held(self, rows: Sequence[int], vectors: int) -> int:
         """Registers that hold what rows share."""
-        if self.window is None or rows[-1] == 1:
-            return 0
-        return self.window.distinct(rows[-1]) * vectors
+        shared = self._shared(rows)
+        return 0 if shared is None else shared.distinct(rows[-1]) * vectors
+
+    def steps(self, rows: Sequence[int]) -> int:
+        """Steps of the reduction that are written out in its innermost loop."""
+        shared = self._shared(rows)
+        return 1 if shared is None else shared.taps
+
+    def _shared(self, rows: Sequence[int]) -> Window | None:
+        return self.window if rows and rows[-1] > 1 else None
 
 
 def resident_rows(pitch: int, l1: int) -> int:
@@ -153,13 +161,14 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
     for extent, factor in zip(rows, tile.rows, strict=True):
         useful *= _useful(extent, factor)
     work = m * v
-    # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than eight
-    # accumulators wait for one another. A column vector comes from L2, a broadcast from L1 where its row stays there;
-    # loads share the cycles with the arithmetic, but not perfectly; the loop costs about a cycle.
+    # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than
+    # eight accumulators wait for one another. A column vector comes from L2, a broadcast from L1
+    # where its row stays there; loads share the cycles with the arithmetic, but not perfectly; the
+    # loop costs about a cycle.
     row = STREAMED if data.streams else 0.1 if m <= data.resident else 0.5
     loads = row * data.loads(tile.rows, v) + 0.5 * v
     issued = (data.loads(tile.rows, v) + v) / 2
-    cycles = max(work / 2, issued, 4.0) + loads + 1.0 + data.crossing * work
+    cycles = max(work / 2, issued, 4.0) + loads + 1 / data.steps(tile.rows) + data.crossing * work
     return useful * (work / 2) / cycles
 
 
