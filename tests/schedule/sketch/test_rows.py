@@ -62,3 +62,14 @@ def test_short_rows_in_a_cache_are_interleaved(
 def test_long_rows_are_not_offered_together() -> None:
     with pytest.raises(ScheduleError, match=r"div\.rows|no parameter|not possible"):
         best(softmax(64, 4096), Context(host())).at({"div.rows": 4})
+
+
+@pytest.mark.parametrize(
+    ("width", "vectors"), [(768, 4), (1024, 4), (128, 1), (770, 1), (4096, 1)], ids=str
+)
+def test_cheap_maps_of_rows_in_the_first_cache_have_more_on_the_way(
+    width: int, vectors: int
+) -> None:
+    values = best(softmax(64, width), Context(machine("x86-64-v4"))).default().values
+    assert values["div.vectors"] == vectors
+    assert values["e_exp.vectors"] == 1

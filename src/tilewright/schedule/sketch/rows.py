@@ -42,7 +42,7 @@ SHORT = 256  # elements of a row whose reductions' ends take as long as the rest
 MANY = 16  # rows of which are worth the longer code
 INTERLEAVED = 4096  # elements of all rows that are interleaved
 LARGE = 4  # times the second cache, and rows of
-LONG = 4  # parts of the first cache, from which on the next row is fetched ahead
+LONG = 4  # parts of the first cache, from which on a row takes its own time to come from memory
 STACK_BYTES = 16_384  # of one intermediate row; longer ones go to the workspace
 
 
@@ -136,8 +136,17 @@ def _vectors(
     inner = [d for d in free_dims(c) if d not in outer]
     if not inner:
         return None
-    vectors = choose(f"{c.name}.vectors", VECTORS, 1)
+    vectors = choose(f"{c.name}.vectors", VECTORS, _in_flight(c, inner[-1].extent, lanes, at))
     return vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes, vectors)
+
+
+def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
+    """Vectors of a map at a time: several where it is cheap, for then it waits for memory, and its
+    row is in the first cache."""
+    block = UNROLLED_VECTORS * lanes
+    itemsize = c.outputs[0].tensor.dtype.itemsize
+    fits = 4 * block <= extent < at.machine.l1 // itemsize // LONG
+    return UNROLLED_VECTORS if fits and extent % block == 0 and not _arguments(c) else 1
 
 
 def _fetches(
