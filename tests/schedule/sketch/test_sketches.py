@@ -150,7 +150,7 @@ def test_a_sequence_of_no_kind_is_cut_into_parts():
     ]
     found = [s.name for s in sketches(plain(computations), computations, Context(Small()))]
     assert found == ["parts", "plain"]
-    assert [k.name for k in parts(computations)] == ["tiled", "rows", "plain"]
+    assert [k.name for k in parts(computations)] == ["tiled", "rows", "scan"]
 
 
 def test_a_map_that_is_read_once_is_computed_there(results):
