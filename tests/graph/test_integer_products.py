@@ -229,3 +229,20 @@ def test_sums_that_int32_does_not_hold_stay_real():
     nodes = DQ.format(axis="") + " y = MatMul(xr, wr)"
     model = model_of(nodes, f"uint8[{x.shape[0]}, 40000] x) => (float[1, 16] y", **constants)
     assert "matmulinteger(" not in text(model, "computation", mcpu=DOTS)
+
+
+@pytest.mark.parametrize("opset", [13, 18, 21])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_without_dot_products_weights_are_real_numbers_at_compile_time(opset, axis):
+    x, w = drawn(np.uint8, 3, 6), drawn(np.int8, 6, 4)
+    ws, wz = np.linspace(0.1, 0.9, (6, 4)[axis], dtype=np.float32), drawn(np.int8, (6, 4)[axis])
+    constants = {"w": w, "ws": ws, "wz": wz, "xs": np.float32(0.5), "xz": np.uint8(3)}
+    nodes = DQ.format(axis=f"<axis = {axis}>") + " y = MatMul(xr, wr)"
+    model = model_of(nodes, "uint8[3, 6] x) => (float[3, 4] y", **constants)
+    model.opset_import[0].version = opset
+    assert text(model, "graph", mcpu="x86-64-v3").count("DequantizeLinear(") == 1
+    along = (-1, 1)[: 2 - axis]
+    real = (w.astype(np.float32) - wz.astype(np.float32).reshape(along)) * ws.reshape(along)
+    want = (x.astype(np.float32) - 3) * np.float32(0.5) @ real
+    found = tw.compile(model, threads=1, cache=False, mcpu="x86-64-v3")(x)
+    np.testing.assert_allclose(found, want, rtol=1e-5)
