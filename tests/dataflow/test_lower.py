@@ -4,28 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
+from tests.dataflow.models import RNG, model
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow import schedule
 from tilewright.dataflow.lower import network, program
-from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
-
-RNG = np.random.default_rng(0)
-
-
-def model(body: str, **weights: tuple[int, ...]) -> Graph:
-    """A model in ONNX's text form with random weights of these shapes."""
-    found = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{body}')
-    for name, shape in weights.items():
-        array = RNG.standard_normal(shape).astype(np.float32)
-        found.graph.initializer.append(numpy_helper.from_array(array, name))
-    return load(found)
 
 
 def inputs(graph: Graph) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from tilewright.cli.options import EXTENT, OUT, json_option
 from tilewright.cli.output import dump, note, progress, say, table, write_whole
 
 if TYPE_CHECKING:
-    from tilewright.dataflow.explore import Exploration, Point
+    from tilewright.dataflow.explore import Exploration
+    from tilewright.dataflow.results import Point
     from tilewright.graph.nodes import Graph
 
 _READINGS: Final = {

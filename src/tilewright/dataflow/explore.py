@@ -2,15 +2,17 @@
 
 Operators whose Computations are equal up to names are one group and share their expansion. Up to
 `limit` evaluations every combination is scheduled, and the best is exact. Beyond it each number of
-processing elements is searched by descent, group by group from the default, and the result says how
-far it can be from the best: a bound that holds for every combination.
+processing elements is searched by descent, group by group from the best uniform combination, and
+the result says how far it can be from the best: `bound` holds for every combination.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Final
 
@@ -18,15 +20,14 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
 from tilewright.dataflow.blocks import Heuristic
-from tilewright.dataflow.graph import TaskGraph, Volume
-from tilewright.dataflow.lower import Network, program
-from tilewright.dataflow.program import Program, Task
-from tilewright.dataflow.schedule import Schedule, schedule
+from tilewright.dataflow.bound import Bounds
+from tilewright.dataflow.evaluate import Evaluator
+from tilewright.dataflow.graph import Volume
+from tilewright.dataflow.lower import Network
+from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
-
-Choice = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -36,32 +37,6 @@ class Group:
     stages: tuple[str, ...]
     family: str
     options: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One combination on one number of processing elements; cycles, elements.
-
-    choice: an expansion for each group. buffers: elements that FIFOs and buffers hold.
-    """
-
-    choice: Choice
-    pes: int
-    heuristic: str
-    makespan: int
-    io: int
-    buffers: int
-    tasks: int
-    blocks: int
-    speedup: float
-    utilisation: float
-    slr: float
-    sslr: float
-
-    @property
-    def costs(self) -> tuple[int, int, int, int]:
-        """What is to be small."""
-        return self.makespan, self.io, self.buffers, self.pes
 
 
 @dataclass(frozen=True)
@@ -116,11 +91,10 @@ def groups_of(net: Network, wanted: Mapping[str, Sequence[str]]) -> list[Group]:
     products and convolutions all classical ones). Raises InputError for a name nothing has.
     """
     found: dict[str, tuple[list[str], str, tuple[str, ...]]] = {}
-    choices = net.choices()
     _check(net, wanted)
     for stage in net.stages:
-        family = net.family(stage)
-        known = choices.get(stage.name, ("whole",))
+        family = net.families[stage.name]
+        known = net.choices.get(stage.name, ("whole",))
         names = wanted.get(stage.name, wanted.get(family))
         options = tuple(n for n in (names or _usual(family, known)) if n in known)
         if not options:
@@ -144,7 +118,7 @@ def _same(stage: Stage) -> str:
 
 
 def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
-    families = {net.family(s) for s in net.stages}
+    families = set(net.families.values())
     for name in wanted:
         if name not in families and name not in {s.name for s in net.stages}:
             raise InputError(
@@ -155,40 +129,6 @@ def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-@dataclass(eq=False)
-class _Search:
-    """Evaluates combinations, each once."""
-
-    net: Network
-    groups: Sequence[Group]
-    volume: Volume
-    heuristics: Sequence[Heuristic]
-    known: dict[tuple[Choice, int], Point] = field(default_factory=dict)
-    graphs: dict[Choice, tuple[Program, int]] = field(default_factory=dict)
-
-    def point(self, choice: Choice, pes: int) -> Point:
-        """The better of the heuristics."""
-        if (choice, pes) not in self.known:
-            found, held = self._program(choice)
-            runs = [schedule(found.graph, pes, h) for h in self.heuristics]
-            best = min(runs, key=lambda s: s.makespan)
-            self.known[choice, pes] = _measured(choice, best, found.io, held)
-            events.emit("schedule", name=" ".join(choice), pes=pes)
-        return self.known[choice, pes]
-
-    def _program(self, choice: Choice) -> tuple[Program, int]:
-        if choice not in self.graphs:
-            self.graphs.clear()
-            chosen = {
-                stage: name
-                for group, name in zip(self.groups, choice, strict=True)
-                for stage in group.stages
-            }
-            found = program(self.net, chosen, self.volume)
-            self.graphs[choice] = found, _stored(found.graph)
-        return self.graphs[choice]
-
-
 def explore(
     net: Network,
     pes: Sequence[int],
@@ -197,12 +137,16 @@ def explore(
     volume: Volume | str = Volume.PART,
     heuristics: Sequence[Heuristic] = tuple(Heuristic),
     limit: int = LIMIT,
+    seconds: float = math.inf,
+    store: Store | None = None,
 ) -> Exploration:
     """Schedule a network's combinations of expansions on each number of processing elements.
 
     wanted: expansions to try for a family or an operator, see `groups_of`. limit: how many
-    evaluations (a combination on a number of elements) are made at most. Emits an event
-    `schedule` for each. Raises InputError for no or ill numbers of elements, and as `groups_of`.
+    evaluations (a combination on a number of elements) are made at most; seconds: after how long a
+    search ends, where not every combination is evaluated anyhow. store: what is known from before,
+    and gets what is found. Emits an event `schedule` for each evaluation. Raises InputError for no
+    or ill numbers of elements, and as `groups_of`.
     """
     counts = sorted(set(pes))
     if not counts or counts[0] < 1:
@@ -210,37 +154,79 @@ def explore(
             f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
         )
     groups = groups_of(net, wanted or {})
-    search = _Search(net, groups, Volume(volume), heuristics)
+    reading = Volume(volume)
+    known = store or Store()
+    known.open(_subject(net, groups, reading, heuristics))
+    evaluator = Evaluator(net, [g.stages for g in groups], reading, heuristics, known)
     combinations = math.prod(len(g.options) for g in groups)
     exact = combinations * len(counts) <= limit
     events.emit("explore", name=net.name, total=min(combinations * len(counts), limit))
     if exact:
         for choice in product(*(g.options for g in groups)):
             for count in counts:
-                search.point(choice, count)
+                evaluator.point(choice, count)
     else:
-        for count in counts:
-            _descend(search, count, limit // len(counts))
-    points = sorted(search.known.values(), key=lambda p: (p.pes, p.costs))
-    bounds = {count: _bound(net, groups, count, search.volume) for count in counts}
-    return Exploration(net.name, search.volume, groups, points, exact, bounds)
+        _search(evaluator, groups, counts, limit, time.monotonic() + seconds)
+    points = sorted(evaluator.found.values(), key=lambda p: (p.pes, p.costs))
+    bounds = Bounds(net, {name: g.options for g in groups for name in g.stages}, reading)
+    lowest = {count: bounds.makespan(count) for count in counts}
+    return Exploration(net.name, reading, groups, points, exact, lowest)
 
 
-def _descend(search: _Search, pes: int, budget: int) -> None:
+def _subject(
+    net: Network, groups: Sequence[Group], reading: Volume, heuristics: Sequence[Heuristic]
+) -> dict[str, Any]:
+    """What makes results comparable: the operators, how they are grouped, and how scheduled."""
+    text = "\n".join(_same(s) if s.computations else s.name for s in net.stages)
+    return {
+        "network": net.name,
+        "operators": hashlib.sha256(text.encode()).hexdigest(),
+        "groups": [list(g.stages) for g in groups],
+        "volume": str(reading),
+        "heuristics": [str(h) for h in heuristics],
+    }
+
+
+def _search(
+    evaluator: Evaluator, groups: Sequence[Group], counts: Sequence[int], limit: int, end: float
+) -> None:
+    """Descend on each number of elements, with an equal share of what is left of both limits.
+
+    One evaluation is made on each, however short the time.
+    """
+    for n, count in enumerate(counts):
+        shares = len(counts) - n
+        now = time.monotonic()
+        budget = max(1, (limit - evaluator.made) // shares)
+        _descend(evaluator, groups, count, budget, now + (end - now) / shares)
+
+
+def _descend(
+    evaluator: Evaluator, groups: Sequence[Group], pes: int, budget: int, end: float
+) -> None:
     """From the best uniform combination, change one group at a time while it gets better."""
-    left = iter(range(budget))
-    starts = list(_uniform(search.groups))
-    best = min((search.point(c, pes) for c, _ in zip(starts, left, strict=False)), key=_order)
+    stop = evaluator.made + budget
+
+    def spent() -> bool:
+        return evaluator.made >= stop or time.monotonic() >= end
+
+    first, *others = _uniform(groups)
+    best = evaluator.point(first, pes)
+    for choice in others:
+        if spent():
+            return
+        best = min(best, evaluator.point(choice, pes), key=_order)
     improved = True
     while improved:
         improved = False
-        for choice in _neighbours(search.groups, best.choice):
-            if next(left, None) is None:
-                return
-            found = search.point(choice, pes)
-            if _order(found) < _order(best):
-                best, improved = found, True
-                break
+        for n, group in enumerate(groups):
+            for name in group.options:
+                choice = (*best.choice[:n], name, *best.choice[n + 1 :])
+                if spent():
+                    return
+                found = evaluator.point(choice, pes)
+                if _order(found) < _order(best):
+                    best, improved = found, True
 
 
 def _order(p: Point) -> tuple[int, ...]:
@@ -252,62 +238,3 @@ def _uniform(groups: Sequence[Group]) -> Iterator[Choice]:
     names = dict.fromkeys(n for g in groups for n in g.options)
     seen = {tuple(n if n in g.options else g.options[0] for g in groups): None for n in names}
     yield from seen
-
-
-def _neighbours(groups: Sequence[Group], choice: Choice) -> Iterator[Choice]:
-    for n, g in enumerate(groups):
-        for name in g.options:
-            if name != choice[n]:
-                yield (*choice[:n], name, *choice[n + 1 :])
-
-
-def _measured(choice: Choice, s: Schedule, io: int, held: int) -> Point:
-    return Point(
-        choice,
-        s.pes,
-        str(s.heuristic),
-        s.makespan,
-        io,
-        s.fifo_space + held,
-        s.graph.tasks,
-        s.rounds,
-        s.speedup,
-        s.utilisation,
-        s.slr,
-        s.sslr,
-    )
-
-
-def _stored(graph: TaskGraph) -> int:
-    """Elements of all tensors that go through buffers, each once."""
-    sizes: dict[str, int] = {}
-    for e in graph.edges:
-        node = graph.nodes[e.target]
-        if node.role == "buffer":
-            sizes[node.origin] = max(sizes.get(node.origin, 0), e.array)
-    return sum(sizes.values())
-
-
-def _bound(net: Network, groups: Sequence[Group], pes: int, volume: Volume) -> int:
-    """Cycles that every combination needs: the least work spread evenly, or the longest task of
-    the operator whose longest task is shortest in no expansion."""
-    stages = {s.name: s for s in net.stages}
-    total, longest = 0, 0
-    for group in groups:
-        stage = stages[group.stages[0]]
-        works = [_works(net, stage, option, volume) for option in group.options]
-        total += len(group.stages) * min(map(sum, works))
-        longest = max(longest, min(map(max, works)))
-    return max(1, longest, -(-total // pes))
-
-
-def _works(net: Network, stage: Stage, option: str, volume: Volume) -> list[int]:
-    return [_work(t, volume) for t in net.tasks(stage, option)]
-
-
-def _work(t: Task, volume: Volume) -> int:
-    """The larger volume of a task; under the reading `array` that of the arrays it shares."""
-    if volume is Volume.PART:
-        return max(t.reads, t.writes)
-    shared = [b.size for b in t.inputs] if t.joins else []
-    return max(t.reads, *(b.size for b in t.outputs), *shared)

@@ -31,6 +31,8 @@ def fifo_sizes(
     for what goes through memory or into a buffer. `blocks` in topological order."""
     sizes = [0] * len(graph.edges)
     for block in blocks:
+        if not any(_streams(graph, steady, n) for n in block):
+            continue
         lags = _lags(graph, steady, block)
         for n in block:
             if graph.nodes[n].role is not Role.COMPUTE:
@@ -40,6 +42,11 @@ def fifo_sizes(
                     room = max(1, _arrives(graph, steady, times, e), _lag_room(graph, lags, e))
                     sizes[e] = min(room, graph.produced[graph.edges[e].source])
     return sizes
+
+
+def _streams(graph: TaskGraph, steady: Intervals, n: int) -> bool:
+    compute = graph.nodes[n].role is Role.COMPUTE
+    return compute and any(steady.streams[e] for e in graph.ins[n])
 
 
 def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:

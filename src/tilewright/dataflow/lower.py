@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import Computation
@@ -26,28 +27,26 @@ class Network:
     lowered: Lowered
     _tasks: dict[tuple[Stage, str | None], list[Task]] = field(default_factory=dict, repr=False)
 
-    @property
+    @cached_property
     def stages(self) -> Sequence[Stage]:
         """The Stages, in order."""
         return [s for s in self.lowered.steps if isinstance(s, Stage)]
 
-    def choices(self) -> dict[str, Sequence[str]]:
-        """The names of the Stages with the expansions of their first Computation with several."""
-        found: dict[str, Sequence[str]] = {}
-        for stage in self.stages:
-            if stage.computations:
-                found[stage.name] = tuple(expansions(_main(stage)))
-        return found
+    @cached_property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        """The names of the Stages with the expansions of their main Computation."""
+        return {s.name: tuple(expansions(_main(s))) for s in self.stages if s.computations}
+
+    @cached_property
+    def families(self) -> Mapping[str, str]:
+        """What each Stage does: the family of its main Computation, or `kernel`."""
+        return {s.name: family(_main(s)) if s.computations else "kernel" for s in self.stages}
 
     def tasks(self, stage: Stage, choice: str | None) -> list[Task]:
         """The tasks of one Stage by an expansion, made once."""
         if (stage, choice) not in self._tasks:
             self._tasks[stage, choice] = _stage_tasks(stage, choice)
         return self._tasks[stage, choice]
-
-    def family(self, stage: Stage) -> str:
-        """What the Stage does: the family of its main Computation, or `kernel`."""
-        return family(_main(stage)) if stage.computations else "kernel"
 
 
 def network(graph: Graph) -> Network:
@@ -81,7 +80,7 @@ def program(
     _check(net, chosen)
     tasks: list[Task] = []
     for stage in net.stages:
-        tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.family(stage))))
+        tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.families[stage.name])))
     tasks = _unique(fed(tasks))
     inputs = [net.lowered.buffers[v] for v in net.lowered.graph.inputs]
     outputs = {v.name: net.lowered.buffers[v] for v in net.lowered.graph.outputs}
@@ -94,16 +93,17 @@ def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
     if stage.kernel is not None:
         return [_kernel_task(stage.name, stage.kernel)]
     main = _main(stage)
-    return [
-        task
-        for c in stage.computations
-        for piece in expand(c, choice if c is main else None)
-        for task in tasks_of(_name(stage, c), ",".join(stage.sources), piece)
-    ]
+    found: list[Task] = []
+    for c in stage.computations:
+        like_main = family(c) == family(main) and choice in expansions(c)
+        for piece in expand(c, choice if c is main or like_main else None):
+            found += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
+    return _unique(found)
 
 
 def _main(stage: Stage) -> Computation:
-    """The Computation that most of a Stage's work is in: the first with a reduction, else any."""
+    """The Computation whose expansions a Stage has: the first with a reduction, else any. Those of
+    the same family follow it where they can."""
     return next((c for c in stage.computations if not c.is_map), stage.computations[0])
 
 
@@ -112,7 +112,7 @@ def _name(stage: Stage, c: Computation) -> str:
 
 
 def _check(net: Network, chosen: Mapping[str, str]) -> None:
-    known = {s.name for s in net.stages} | {net.family(s) for s in net.stages}
+    known = {s.name for s in net.stages} | set(net.families.values())
     for name in chosen:
         if name not in known and name not in {"conv", "matmul", "map", "reduce", "scan"}:
             raise InputError(

@@ -36,8 +36,7 @@ class Schedule:
     graph: what was scheduled, a node of several tasks divided where they are in several blocks.
     Per node: `block` and `element` (the first processing element), -1 for what has none, and
     `turns`: for how many blocks in a row its tasks come, as many in each. `blocks` holds the nodes
-    of each block in topological order, those of a node's turns once. Per edge: `fifos`, in
-    elements.
+    of each block in topological order, those of a node's turns once.
     """
 
     graph: TaskGraph
@@ -50,7 +49,11 @@ class Schedule:
     element: Sequence[int]
     steady: Intervals
     times: Times
-    fifos: Sequence[int]
+
+    @cached_property
+    def fifos(self) -> Sequence[int]:
+        """Elements that the FIFO of each edge holds."""
+        return fifo_sizes(self.graph, self.blocks, self.steady, self.times)
 
     @cached_property
     def makespan(self) -> int:
@@ -120,7 +123,6 @@ def schedule(
     times = Times.of(parts.graph)
     element = _DISCIPLINES[when](parts, pes, blocks, steady, times)
     _memory(parts.graph, times)
-    fifos = fifo_sizes(parts.graph, blocks, steady, times)
     return Schedule(
         parts.graph,
         pes,
@@ -132,7 +134,6 @@ def schedule(
         element,
         steady,
         times,
-        fifos,
     )
 
 

@@ -1,0 +1,198 @@
+"""Cycles that no combination of expansions undercuts, on a number of processing elements.
+
+What is proved, for the schedules of this package. A task of work w keeps a processing element for w
+cycles at least. So m equal tasks on P elements take max(w, m w / P) from the start of the first to
+the end of the last. A task that reads a stored tensor starts when all its writers have ended; one
+that reads a stream ends no earlier than its writer starts, and ends after it. By induction along
+the network, `start` and `end` of every tensor are bounded from below for each expansion of the
+operator that writes it; a reader knows that its writer has one of its expansions, so that the least
+of them holds for whatever was chosen. Operators of one group are bounded as if each were free,
+which only lowers the bound.
+
+Two bounds of area are added. All tasks together take their work over P. And where operator s starts
+only after d has ended, all operators that start after d and end before s begins share P elements in
+between: s starts no earlier than the end of d and their least work over P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.dataflow.assemble import connect
+from tilewright.dataflow.graph import Role, TaskGraph, Volume
+from tilewright.dataflow.lower import Network
+from tilewright.dataflow.program import Task
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.stages import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Of a tensor by one expansion of its writer: bounds of the first task's start and the last
+    one's end. flows: whether it can be read as a stream."""
+
+    start: int
+    end: int
+    flows: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """An operator by one expansion, alone.
+
+    outside: the tensor behind each source of the graph. ordered: the (tensor, task) that could be a
+    stream. flows: the results that could be one. entries: the tasks that read nothing of the
+    operator's own. writers: the tasks of each result.
+    """
+
+    graph: TaskGraph
+    outside: Mapping[int, Buffer]
+    ordered: Set[tuple[Buffer, int]]
+    flows: Set[Buffer]
+    entries: Sequence[int]
+    writers: Mapping[Buffer, Sequence[int]]
+
+
+def _form(stage: Stage, tasks: Sequence[Task], volume: Volume) -> _Form:
+    outputs = {b.name: b for b in stage.writes}
+    graph = connect(stage.name, tasks, outputs, volume)
+    index = {node.name: n for n, node in enumerate(graph.nodes)}
+    inside = {b for t in tasks for b in t.outputs}
+    outside = {index[b.name]: b for t in tasks for b in t.inputs if b not in inside}
+    made = {b: [t for t in tasks if b in t.outputs] for b in stage.writes}
+    return _Form(
+        graph,
+        outside,
+        {(b, index[t.name]) for t in tasks for b in t.inputs if t.flows_into(b)},
+        {b for b, writers in made.items() if len(writers) == 1 and writers[0].flows_out},
+        [index[t.name] for t in tasks if not inside & set(t.inputs)],
+        {b: [index[t.name] for t in writers] for b, writers in made.items()},
+    )
+
+
+class Bounds:
+    """The bounds of a network, each operator with the expansions `options[name]` to choose from."""
+
+    def __init__(self, net: Network, options: Mapping[str, Sequence[str]], volume: Volume) -> None:
+        self._stages: Final = net.stages
+        self._forms: Final = [
+            [_form(s, net.tasks(s, option), volume) for option in options[s.name]]
+            for s in self._stages
+        ]
+        self._least: Final = [min(f.graph.total_work for f in forms) for forms in self._forms]
+        self._writers: Final[dict[Buffer, list[int]]] = {}
+        for n, stage in enumerate(self._stages):
+            for tensor in stage.writes:
+                self._writers.setdefault(tensor, []).append(n)
+        self._ended: Final = self._barriers()
+
+    def makespan(self, pes: int) -> int:
+        """Cycles that every combination takes on `pes` processing elements, at least 1."""
+        times: dict[Buffer, list[list[_Times]]] = {}
+        ends: list[int] = []
+        for n, (stage, forms) in enumerate(zip(self._stages, self._forms, strict=True)):
+            floor = self._floor(n, ends, pes)
+            found = [_run(form, times, floor, pes) for form in forms]
+            ends.append(min(max(t.end for t in made.values()) for made in found))
+            for tensor in stage.writes:
+                times.setdefault(tensor, []).append([made[tensor] for made in found])
+        return max(1, _share(sum(self._least), pes), *ends)
+
+    def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:
+        """The start of an operator by what lies between it and one that has ended before."""
+        best = 0
+        for d in self._ended[n]:
+            between = sum(self._least[x] for x in self._ended[n] if d in self._ended[x])
+            best = max(best, ends[d] + _share(between, pes))
+        return best
+
+    def _barriers(self) -> list[Set[int]]:
+        """For each operator those that have ended, whatever was chosen, before its first task.
+
+        A task starts after what its writers started after; where it reads what is stored, after its
+        writers and after all that they read, directly or not. An operator of several results may
+        end later than the one that is read: it never counts as ended.
+        """
+        ended: list[Set[int]] = []
+        below: list[Set[int]] = []  # those that end no later than it does
+        for n, stage in enumerate(self._stages):
+            sets = [
+                frozenset[int]().union(
+                    *(self._before(f.outside[u], e, f, ended, below) for u in _sources(f, e))
+                )
+                for f in self._forms[n]
+                for e in f.entries
+            ]
+            ended.append(frozenset.intersection(*sets) if sets else frozenset())
+            single = len(stage.writes) == 1
+            read = (w for b in stage.reads for w in self._writers.get(b, ()) if w < n)
+            below.append(frozenset[int]({n} if single else ()).union(*(below[w] for w in read)))
+        return ended
+
+    def _before(
+        self,
+        tensor: Buffer,
+        task: int,
+        form: _Form,
+        ended: Sequence[Set[int]],
+        below: Sequence[Set[int]],
+    ) -> Set[int]:
+        """What has ended before a task that reads `tensor` starts."""
+        found: Set[int] = frozenset()
+        for w in self._writers.get(tensor, ()):
+            streams = (tensor, task) in form.ordered
+            flows = streams and any(tensor in f.flows for f in self._forms[w])
+            found |= ended[w] if flows else ended[w] | below[w]
+        return found
+
+
+def _sources(form: _Form, task: int) -> list[int]:
+    return [u for u in form.graph.predecessors(task) if u in form.outside]
+
+
+def _run(
+    form: _Form, times: Mapping[Buffer, Sequence[Sequence[_Times]]], floor: int, pes: int
+) -> dict[Buffer, _Times]:
+    """The times of an operator's results by one expansion; none of its tasks starts before
+    `floor`."""
+    graph = form.graph
+    start = [floor] * len(graph.nodes)
+    end = [floor] * len(graph.nodes)
+    for n in graph.order:
+        node = graph.nodes[n]
+        if node.role is Role.SOURCE:
+            continue
+        for u in graph.predecessors(n):
+            if u in form.outside:
+                first, last = _arrival(form, times, form.outside[u], n)
+            else:
+                stored = node.role is not Role.COMPUTE or graph.nodes[u].role is Role.BUFFER
+                first, last = end[u] if stored else start[u], end[u]
+            start[n] = max(start[n], first)
+            end[n] = max(end[n], last)
+        work = graph.work[n]
+        end[n] = max(end[n], start[n] + max(work, _share(work * node.count, pes)))
+    return {
+        tensor: _Times(
+            min(start[w] for w in writers), max(end[w] for w in writers), tensor in form.flows
+        )
+        for tensor, writers in form.writers.items()
+    }
+
+
+def _arrival(
+    form: _Form, times: Mapping[Buffer, Sequence[Sequence[_Times]]], tensor: Buffer, task: int
+) -> tuple[int, int]:
+    """The cycles before which a task that reads a tensor neither starts nor ends."""
+    ordered = (tensor, task) in form.ordered
+    first, last = 0, 0
+    for forms in times.get(tensor, ()):
+        first = max(first, min(t.start if ordered and t.flows else t.end for t in forms))
+        last = max(last, min(t.end for t in forms))
+    return first, last
+
+
+def _share(work: int, pes: int) -> int:
+    return -(-work // pes)

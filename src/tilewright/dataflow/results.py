@@ -1,0 +1,95 @@
+"""Costs of combinations, in memory or in a file that a later run goes on with.
+
+The file has a line of JSON for what was explored, then one for each point, written as it is found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import InputError
+
+Choice = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination on one number of processing elements; cycles, elements.
+
+    choice: an expansion for each group. buffers: elements that FIFOs and buffers hold.
+    """
+
+    choice: Choice
+    pes: int
+    heuristic: str
+    makespan: int
+    io: int
+    buffers: int
+    tasks: int
+    blocks: int
+    speedup: float
+    utilisation: float
+    slr: float
+    sslr: float
+
+    @property
+    def costs(self) -> tuple[int, int, int, int]:
+        """What is to be small."""
+        return self.makespan, self.io, self.buffers, self.pes
+
+
+class Store:
+    """Points that are known, by combination and number of elements; `open` reads those of a file
+    and has new ones written to it."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.known: dict[tuple[Choice, int], Point] = {}
+        self._path = path
+
+    def open(self, subject: Mapping[str, Any]) -> None:
+        """Read what is known of `subject`, plain data that says what is explored.
+
+        A line that was cut off at the end of the file is dropped. Raises InputError for a file of
+        another subject and for one that holds something else.
+        """
+        if self._path is None:
+            return
+        head = json.dumps(subject)
+        text = self._path.read_text() if self._path.exists() else ""
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        if not lines:
+            self._path.write_text(head + "\n")
+            return
+        if lines[0] != head:
+            raise InputError(
+                "this file holds other results than those of this model and these options",
+                where=str(self._path),
+                hint="name another file, or delete it to begin anew",
+            )
+        for number, line in enumerate(lines[1:], 2):
+            point = self._point(number, line)
+            self.known[point.choice, point.pes] = point
+        if not text.endswith("\n"):
+            self._path.write_text("\n".join(lines) + "\n")
+
+    def add(self, point: Point) -> None:
+        """Remember a point."""
+        self.known[point.choice, point.pes] = point
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(point)) + "\n")
+
+    def _point(self, number: int, line: str) -> Point:
+        try:
+            row = json.loads(line)
+            return Point(**{**row, "choice": tuple(row["choice"])})
+        except (ValueError, TypeError, KeyError) as e:
+            raise InputError(
+                f"line {number} is no result: {e}",
+                where=str(self._path),
+                hint="delete the line, or the file to begin anew",
+            ) from None

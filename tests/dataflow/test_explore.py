@@ -1,0 +1,145 @@
+"""Exploration: bounds against every combination, searches against them, results kept in a file."""
+
+import math
+import random
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.dataflow.models import lenet, model
+from tilewright.base.errors import InputError
+from tilewright.dataflow.explore import Exploration, explore
+from tilewright.dataflow.lower import Network, network
+from tilewright.dataflow.results import Store
+from tilewright.frontends.onnx import load
+from tilewright.frontends.torch import to_onnx
+
+PES = [1, 3, 8, 40]
+SCHEMES = {
+    "matmul": ["lmv", "mv", "op", "tiled", "whole", "loop"],
+    "map": ["whole", "loop"],
+    "reduce": ["whole", "loop"],
+}
+
+
+def random_network(seed: int) -> Network:
+    """Up to five operators on 6x6 matrices, some of which read two results from before."""
+    rng = random.Random(seed)
+    lines, names = [], ["x"]
+    for n in range(rng.randrange(2, 5)):
+        a, b = rng.choice(names[-2:]), rng.choice(names)
+        forms = [f"MatMul({a}, w)", f"MatMul({a}, {b})", f"Relu({a})", f"Add({a}, {b})"]
+        forms += [f"Softmax({a})", f"Transpose({a})"]
+        lines.append(f"v{n} = {rng.choice(forms)}")
+        names.append(f"v{n}")
+    unread = [n for n in names[1:] if not any(f"({n}" in x or f" {n})" in x for x in lines)]
+    body = "\n".join(lines)
+    for n, name in enumerate(unread):
+        body = body.replace(f"{name} =", f"y{n} =")
+    outputs = ", ".join(f"float[6,6] y{n}" for n in range(len(unread)))
+    return network(model(f"g (float[6,6] x) => ({outputs}) {{ {body} }}", w=(6, 6)))
+
+
+def test_no_combination_undercuts_the_bound() -> None:
+    gaps = []
+    for seed in range(12):
+        net = random_network(seed)
+        families = set(net.families.values())
+        wanted = {f: names for f, names in SCHEMES.items() if f in families}
+        combinations = math.prod(len(wanted.get(f, "1")) for f in net.families.values())
+        if combinations > 150:
+            continue
+        for volume in ("part", "array"):
+            found = explore(net, PES, wanted, volume=volume)
+            assert found.exact
+            for pes in PES:
+                assert found.bounds[pes] <= found.best(pes).makespan, (seed, volume, pes)
+                gaps.append(found.best(pes).makespan / found.bounds[pes] - 1)
+    assert len(gaps) > 30
+    assert sorted(gaps)[len(gaps) // 2] < 0.25
+
+
+def perceptron() -> Network:
+    body = "h = MatMul(x, v) r = Relu(h) y = MatMul(r, w)"
+    graph = f"g (float[4,16] x) => (float[4,8] y) {{ {body} }}"
+    return network(model(graph, v=(16, 32), w=(32, 8)))
+
+
+def test_a_search_finds_what_is_best_of_a_small_network() -> None:
+    whole = explore(perceptron(), [2, 8, 32])
+    searched = explore(perceptron(), [2, 8, 32], limit=26)
+    assert whole.exact and not searched.exact and len(searched.points) <= 26
+    for pes in (2, 8, 32):
+        assert searched.best(pes).makespan == whole.best(pes).makespan
+        assert searched.gap(pes) >= 0 == whole.gap(pes)
+
+
+def test_a_search_ends_in_time_with_a_point_for_every_number_of_elements() -> None:
+    found = explore(perceptron(), [2, 8, 32], limit=18, seconds=0)
+    assert [p.pes for p in found.points] == [2, 8, 32]
+
+
+def test_the_front_has_all_that_nothing_beats() -> None:
+    found = explore(perceptron(), [2, 8])
+    front = found.front()
+    for p in found.points:
+        beaten = any(all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in front)
+        assert beaten
+    for p in front:
+        better = (q for q in front if q is not p)
+        assert not any(all(a <= b for a, b in zip(q.costs, p.costs, strict=True)) for q in better)
+
+
+def evaluations(net: Network, path: Path, pes: list[int]) -> tuple[Exploration, int]:
+    """An exploration with a file, and how many lines the file has afterwards."""
+    found = explore(net, pes, store=Store(path))
+    return found, len(path.read_text().splitlines()) - 1
+
+
+def test_results_are_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first, lines = evaluations(perceptron(), path, [2, 8])
+    assert lines == len(first.points) == 18
+    path.write_text(path.read_text()[:-30])
+    again, lines = evaluations(perceptron(), path, [2, 8])
+    assert lines == 18 and again.points == first.points
+    more, lines = evaluations(perceptron(), path, [2, 8, 16])
+    assert lines == 27 and set(first.points) < set(more.points)
+
+
+def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    evaluations(perceptron(), path, [2])
+    with pytest.raises(InputError, match="other results than those of this model"):
+        explore(perceptron(), [2], volume="array", store=Store(path))
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(InputError, match="line 11 is no result"):
+        evaluations(perceptron(), path, [2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("volume", ["part", "array"])
+def test_lenet_is_explored_to_the_end_and_its_bound_and_search_are_near(volume: str) -> None:
+    net = network(lenet())
+    pes = [8, 16, 32, 64, 128, 256, 512]
+    whole = explore(net, pes, volume=volume)
+    assert whole.exact and len(whole.points) == 243 * 7
+    searched = explore(net, pes, volume=volume, limit=600)
+    for count in pes:
+        best = whole.best(count).makespan
+        assert whole.bounds[count] <= best <= 1.1 * whole.bounds[count]
+        assert best <= searched.best(count).makespan <= 1.02 * best
+        assert searched.best(count).makespan <= (1 + searched.gap(count)) * best
+
+
+@pytest.mark.slow
+def test_an_encoder_layer_of_pytorch_is_explored_in_a_minute() -> None:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
+    graph = load(onnx.load_from_string(to_onnx(layer, (torch.zeros(1, 64, 256),))))
+    begin = time.monotonic()
+    found = explore(network(graph), [8, 16, 32, 64, 128, 256, 512], seconds=40)
+    assert time.monotonic() - begin < 60
+    assert all(found.gap(pes) < 0.5 for pes in found.bounds)
