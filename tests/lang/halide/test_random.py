@@ -132,3 +132,13 @@ def test_random_schedules_compiled(data):
 @given(st.data())
 def test_many_random_schedules(data):
     check(data, native=True)
+
+
+def test_a_vector_wider_than_its_buffer_writes_nothing_beside_it():
+    image = np.random.default_rng(0).integers(-9, 9, (9, 11)).astype(np.int32)
+    f, g = hl.Func("f"), hl.Func("g")
+    f[x, y] = hl.BoundaryConditions.repeat_edge(hl.Buffer(image, name="image"))[x, y] * 1
+    g[x, y] = f[x, y - 1] + f[x - 1, y - 1]
+    want = interpreted(g.kernel([7, 6]))
+    f.compute_at(g, x).vectorize(x, 4)
+    np.testing.assert_array_equal(np.asarray(g.realize([7, 6])), want)

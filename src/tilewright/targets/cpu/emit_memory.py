@@ -238,8 +238,11 @@ class Memory(Scopes):
 
     # -- stores
 
-    def store(self, buffer: Buffer, place: Access, v: Value, mask: Value | None) -> None:
-        """Write a held value; `mask` (scalar or per lane) says where."""
+    def store(
+        self, buffer: Buffer, index: tuple[Expr, ...], v: Value, mask: Value | None = None
+    ) -> None:
+        """Write a held value at a checked index; `mask` (scalar or per lane) says where."""
+        place = self.access(buffer, index)
         raw = self.ops.formats.pack(v, buffer.dtype)
         size = buffer.dtype.itemsize
         raw = self.splat(raw, place.lanes)
@@ -248,8 +251,8 @@ class Memory(Scopes):
                 return
             mask = None
         contiguous = place.is_uniform or (place.offsets is None and place.stride == 1)
-        if mask is not None and contiguous and (buffer.scope != "global" or mask.lanes == 1):
-            # Own memory may always be rewritten, and stays promotable to registers.
+        if mask is not None and contiguous and self._rewritable(buffer, index):
+            # So it stays promotable to registers.
             old = self._load_raw(place, buffer, None)
             raw, mask = self.select(mask, raw, old), None
         wide = self._masked_width(buffer, place.lanes) if contiguous and mask is None else 0
@@ -268,6 +271,17 @@ class Memory(Scopes):
             types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
             args = f"{raw.typed}, {_aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
+
+    def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
+        """Whether what is in `buffer` at `index` may be written back in every lane: the memory is
+        this thread's own, and no lane lies outside of it."""
+        if buffer.scope == "global":
+            return False
+        ranges = (bounds(part, self.ranges) for part in index)
+        return all(
+            low is not None and low >= 0 and high is not None and high < extent
+            for (low, high), extent in zip(ranges, buffer.shape, strict=True)
+        )
 
     # -- checked indices
 

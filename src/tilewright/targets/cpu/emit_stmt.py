@@ -240,9 +240,9 @@ class Statements(Expressions):
         if place.is_uniform and lanes > 1:
             self.by_lane(s)
         elif mask is not None and mask.lanes == 1:
-            self.when(mask, lambda: self.store(s.buffer, place, v, None))
+            self.when(mask, lambda: self.store(s.buffer, index, v))
         else:
-            self.store(s.buffer, place, v, mask)
+            self.store(s.buffer, index, v, mask)
         self.changed((s.buffer,))
 
     def by_lane(self, s: Stmt) -> None:
@@ -286,7 +286,7 @@ class Statements(Expressions):
         """`buffers[index] = reducer(buffers[index], values)`, lane by lane."""
         old = [self.value(Load(b, index)) for b in s.buffers]
         for buffer, new in zip(s.buffers, self.combine(s, old, values), strict=True):
-            self.store(buffer, self.access(buffer, index), new, mask)
+            self.store(buffer, index, new, mask)
 
     def combine(self, s: Update, lhs: Sequence[Value], rhs: Sequence[Value]) -> list[Value]:
         """The reducer's components on held values."""
