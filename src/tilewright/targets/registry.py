@@ -10,10 +10,14 @@ from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
 from tilewright.targets.base import Simulator, Target
 
 _FACTORIES = {"cpu": "tilewright.targets.cpu.target:make"}
-_SIMULATORS = {"vdla": "tilewright.targets.vdla.simulator:make"}
+_SIMULATORS = {
+    "vdla": "tilewright.targets.vdla.simulator:make",
+    "vta": "tilewright.targets.vta.target:make",
+}
 _INTRINSICS = {
     "cpu": "tilewright.targets.cpu.intrinsics",
     "vdla": "tilewright.targets.vdla.intrinsics",
+    "vta": "tilewright.targets.vta.intrinsics",
 }
 
 

@@ -53,7 +53,7 @@ class Commands:
         self._uops.forget_chip()
 
     @contextmanager
-    def thread(self, number: int) -> Iterator[None]:
+    def thread(self, number: int | None) -> Iterator[None]:
         """What is recorded inside belongs to a virtual thread; listings say so."""
         before, self._thread = self._thread, number
         try:
@@ -139,6 +139,27 @@ class Commands:
         if flag in self._pops[taker]:
             self.record(_nothing(taker))
         self._pops[taker].add(flag)
+
+    def wait(self, taker: Stage, index: int) -> None:
+        """The next instruction of `taker` waits until instruction `index` has ended.
+
+        Tokens are taken in the order in which they are given: the waits of a stage for another one
+        are for later and later instructions.
+        """
+        giver = stage(self.instructions[index])
+        flag = f"push_{_side(giver, taker)}"
+        assert not getattr(self.instructions[index], flag), "waited for already"
+        self.instructions[index] = replace(self.instructions[index], **{flag: True})
+        self.pop(giver, taker)
+
+    def nothing(self, of: Stage) -> int:
+        """Record an instruction that only takes and gives tokens; its index."""
+        self.record(_nothing(of))
+        return self._last[of]
+
+    def last(self, of: Stage) -> int:
+        """The index of a stage's last instruction, -1 if it has none."""
+        return self._last.get(of, -1)
 
     def record(self, instruction: Instruction) -> None:
         """Record an instruction, which takes the tokens that its stage is to wait for."""

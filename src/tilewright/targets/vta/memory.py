@@ -1,0 +1,82 @@
+"""The memories on the chip while a program is recorded: who has which elements, what is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.nodes import Buffer
+from tilewright.targets.vta.config import VTAConfig
+from tilewright.targets.vta.intrinsics import ACC, DTYPES, LANES, MEMORIES
+from tilewright.targets.vta.pieces import Tiles, elements
+from tilewright.targets.vta.tokens import Touch
+
+
+class Chip:
+    """Buffers one behind the other in each memory, as the allocations nest."""
+
+    def __init__(self, config: VTAConfig, where: str) -> None:
+        self.where = where
+        self._depth = {scope: config.spaces[m].depth for scope, m in MEMORIES.items()}
+        self._used = dict.fromkeys(MEMORIES, 0)
+        # Where the buffers of the virtual thread at work begin.
+        self.places: dict[Buffer, int] = {}
+        self._spent = {scope: np.zeros(n, np.bool_) for scope, n in self._depth.items()}
+
+    @contextmanager
+    def room(self, b: Buffer, owners: Sequence[dict[Buffer, int]]) -> Iterator[None]:
+        """A buffer has a place inside, for each of its owners. Raises CompileError if not."""
+        lanes, used, depth = LANES[b.scope], self._used[b.scope], self._depth[b.scope]
+        if b.dtype is not DTYPES[b.scope] or b.size % lanes:
+            raise CompileError(
+                f"{b!r} is not made of elements of {lanes} {DTYPES[b.scope]}",
+                code="TW-VTA-TILE",
+                where=self.where,
+            )
+        size = b.size // lanes
+        count = size * len(owners)
+        if used + count > depth:
+            raise CompileError(
+                f"{b.name} needs {count} elements of {b.scope}, where {used} of {depth} are in use",
+                code="TW-VTA-MEMORY",
+                where=self.where,
+                hint="compute it further in, so that a smaller part is held at a time",
+            )
+        for number, places in enumerate(owners):
+            places[b] = used + number * size
+        self._used[b.scope] = used + count
+        yield
+        self._used[b.scope] = used
+
+    def moved(self, box: Tiles, sides: Mapping[int, Buffer]) -> Tiles:
+        """Accesses of buffers on the chip, as ones of their memory."""
+        firsts = list(box.firsts)
+        for side, b in sides.items():
+            firsts[side] += self.places[b]
+        return replace(box, firsts=tuple(firsts))
+
+    def touch(self, b: Buffer, box: Tiles, side: int, writes: bool, reads: bool = False) -> Touch:
+        """The elements that one access of a piece touches.
+
+        writes: it gives them new values (reads: of what they were). Raises CompileError where
+        values are read that an operation in place has spent.
+        """
+        found = elements(box.firsts[side], [(a.extent, a.steps[side]) for a in box.axes])
+        if (reads or not writes) and self._spent[b.scope][found].any():
+            raise CompileError(
+                f"{b.name} is read after a lane operation has computed in its place",
+                code="TW-VTA-SPENT",
+                where=self.where,
+                hint="the ALU computes in place: use each value once, or copy it to another stage",
+            )
+        if writes:
+            self._spent[b.scope][found] = False
+        return Touch(MEMORIES[b.scope], found, writes)
+
+    def spend(self, touch: Touch) -> None:
+        """What these accumulators held is gone: a statement has computed in their place."""
+        self._spent[ACC][touch.elements] = True

@@ -1,0 +1,82 @@
+"""The machine as a target for one kernel: translated once, and then run on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from tilewright.loops.interp import check_array
+from tilewright.loops.nodes import Kernel
+from tilewright.targets.vta import commands as run_time
+from tilewright.targets.vta.commands import Commands
+from tilewright.targets.vta.dram import Dram
+from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+from tilewright.targets.vta.listing import listing
+from tilewright.targets.vta.timeline import Timing
+from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
+from tilewright.targets.vta.translate import translate
+
+Result = TypeVar("Result")
+
+
+class Vta:
+    """The accelerator as a `Simulator` (targets/base.py)."""
+
+    name: ClassVar[str] = "vta"
+
+    def load(self, kernel: Kernel) -> Program:
+        """The kernel as a stream of instructions, to be run on arrays.
+
+        Raises CompileError for what the machine cannot do: statements that are no instruction
+        (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
+        """
+        return Program(kernel)
+
+
+def make() -> Vta:
+    """The simulator, for the registry."""
+    return Vta()
+
+
+class Program:
+    """A kernel as instructions; called with one array per parameter, it runs them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._dram = Dram()
+        self._buffers = {
+            b: self._dram.allocate(max(1, b.size * b.dtype.itemsize)) for b in kernel.params
+        }
+        self._commands = Commands(self._dram)
+        translate(kernel, self._commands, self._buffers)
+        self.stream = self._commands.finish()
+
+    def __call__(self, arrays: Sequence[Any]) -> Counters:
+        """Run in place on the arrays; what the machine did. Raises InputError for wrong arrays."""
+        return self._run(FunctionalSimulator(), arrays)
+
+    def time(self, arrays: Sequence[Any], parameters: TimingParameters | None = None) -> Timing:
+        """The same, and how long it takes."""
+        return self._run(TimingSimulator(timing=parameters or TimingParameters()), arrays)
+
+    def check(self, arrays: Sequence[Any]) -> Counters:
+        """The same, refusing whatever another timing could change. Raises VTAError."""
+        return self._run(FunctionalSimulator(strict=True), arrays)
+
+    def _run(self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]) -> Result:
+        kernel = self.kernel
+        for b, a in zip(kernel.params, arrays, strict=True):
+            check_array(kernel, b, a)
+            self._buffers[b].write(a)
+        result = simulator.run(self.stream, self._dram.image)
+        for b, a in zip(kernel.params, arrays, strict=True):
+            if b in kernel.outputs:
+                np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
+        return result
+
+    @property
+    def text(self) -> str:
+        """The listing, with the stage and the virtual thread of each instruction."""
+        return listing(self.stream, self._dram.image, self._commands.threads)

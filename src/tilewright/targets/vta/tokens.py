@@ -1,0 +1,92 @@
+"""The dependence tokens of a stream, derived from what each instruction reads and writes.
+
+An instruction waits for another stage's where they touch the same element and one of them writes
+it, unless what it has waited for before implies that already. So every token that is given is
+taken, none is given in advance, and virtual threads overlap as far as their buffers lie apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.targets.vta.commands import Commands
+from tilewright.targets.vta.dram import Buffer
+from tilewright.targets.vta.stages import Stage
+
+Elements = NDArray[np.int64]
+# Stage -> the last of its instructions that is known to have ended.
+Clock = Mapping[Stage, int]
+_START: Clock = dict.fromkeys(Stage, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Elements of a memory on the chip; or a DRAM buffer, as a whole."""
+
+    place: Any
+    elements: Elements
+    writes: bool
+
+    @staticmethod
+    def of_dram(buffer: Buffer, writes: bool) -> Touch:
+        """A transfer's side in DRAM."""
+        return Touch(buffer, np.zeros(1, np.int64), writes)
+
+
+class Tokens:
+    """Records instructions in `commands`, each ordered behind those that it depends on."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands = commands
+        # (place, stage, whether it writes) -> the last such instruction for every element
+        self._last: dict[tuple[Any, Stage, bool], Elements] = {}
+        self._known: dict[Stage, Clock] = dict.fromkeys(Stage, _START)
+        self._clocks: dict[int, Clock] = {}
+
+    def record(self, at: Stage, touched: Sequence[Touch], emit: Callable[[], None]) -> None:
+        """`emit` records one or more instructions of a stage, which touch these elements."""
+        for giver in Stage:
+            if giver is not at:
+                self._wait(at, giver, self._needed(giver, touched))
+        emit()
+        index = self.commands.last(at)
+        self._clocks[index] = {**self._known[at], at: index}
+        for t in touched:
+            self._table(t.place, at, t.writes)[t.elements] = index
+
+    def _needed(self, giver: Stage, touched: Sequence[Touch]) -> int:
+        """The last instruction of a stage that conflicts with one that touches these, or -1."""
+        kinds = (True, False)
+        found = (
+            int(self._table(t.place, giver, writes)[t.elements].max(initial=-1))
+            for t in touched
+            for writes in kinds
+            if writes or t.writes
+        )
+        return max(found, default=-1)
+
+    def _wait(self, taker: Stage, giver: Stage, index: int) -> None:
+        if index <= self._known[taker][giver]:
+            return
+        if Stage.COMPUTE not in (taker, giver):
+            # Load and store are no neighbours: an empty instruction passes the token on.
+            self._wait(Stage.COMPUTE, giver, index)
+            between = self.commands.nothing(Stage.COMPUTE)
+            self._clocks[between] = {**self._known[Stage.COMPUTE], Stage.COMPUTE: between}
+            giver, index = Stage.COMPUTE, between
+        self.commands.wait(taker, index)
+        other = self._clocks[index]
+        self._known[taker] = {s: max(self._known[taker][s], other[s]) for s in Stage}
+
+    def _table(self, place: Any, stage: Stage, writes: bool) -> Elements:
+        key = place, stage, writes
+        if key not in self._last:
+            spaces = self.commands.config.spaces
+            depth = spaces[place].depth if place in spaces else 1
+            self._last[key] = np.full(depth, -1, np.int64)
+        return self._last[key]

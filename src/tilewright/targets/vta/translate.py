@@ -1,0 +1,297 @@
+"""From a Kernel to a stream of instructions: loops are walked, what is in them is recorded.
+
+A nest around one statement is one piece as far as it goes: a product by the matrix unit, lane
+operations, or a copy between DRAM and the chip. A loop that is bound to `vthread` is walked for all
+its turns at once: each of these virtual threads has instructions and buffers of its own. Tokens
+follow of what the instructions touch (`tokens.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.base.dtypes import int8
+from tilewright.base.errors import CompileError
+from tilewright.expr import nodes as n
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import Buffer as Tensor
+from tilewright.expr.nodes import Cast, Const, Expr, Load, Select, Var
+from tilewright.expr.reads import reads_memory
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
+from tilewright.targets.vta.commands import Commands
+from tilewright.targets.vta.config import Memory
+from tilewright.targets.vta.dram import Buffer
+from tilewright.targets.vta.guards import box_of
+from tilewright.targets.vta.intrinsics import ACC, DTYPES, INP, LANES, MEMORIES, WGT
+from tilewright.targets.vta.lanes import Step, chain, loads, update
+from tilewright.targets.vta.memory import Chip
+from tilewright.targets.vta.micro import Micro
+from tilewright.targets.vta.pieces import access, peeled, tiles
+from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.tokens import Tokens, Touch
+from tilewright.targets.vta.transfers import load, store
+
+
+def translate(kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]) -> None:
+    """Record a kernel, whose parameters are in these buffers of DRAM.
+
+    Raises CompileError for what the machine cannot do, and for more than its memories hold.
+    """
+    walk = _Walk(kernel, commands, buffers)
+    walk.walk(kernel.body, [_Thread(None)])
+    walk.flush()
+
+
+def _single(s: Stmt) -> bool:
+    """Whether a statement is done by instructions without loops of the program around them."""
+    return isinstance(s, Store | Update) or (isinstance(s, Unit) and s.intrinsic is not None)
+
+
+_NOTHING: Mapping[Var, int] = {}
+
+
+def _stage(s: Stmt) -> Stage:
+    """The module at the end of what a statement takes."""
+    if isinstance(s, Store) and s.buffer.scope in (INP, WGT):
+        return Stage.LOAD
+    return Stage.STORE if isinstance(s, Store) and s.buffer.scope != ACC else Stage.COMPUTE
+
+
+@dataclass(slots=True)
+class _Thread:
+    """A virtual thread: its number, the loops around at their values, and its buffers."""
+
+    number: int | None
+    values: dict[Var, int] = field(default_factory=dict)
+    places: dict[Tensor, int] = field(default_factory=dict)
+
+    def split(self, var: Var, extent: int) -> list[_Thread]:
+        """One thread for each turn of a loop."""
+        first = (self.number or 0) * extent
+        return [self.copy(first + turn, {var: turn}) for turn in range(extent)]
+
+    def copy(self, number: int | None = None, values: Mapping[Var, int] = _NOTHING) -> _Thread:
+        """The thread as it is now, under another number if one is given."""
+        at = self.number if number is None else number
+        return _Thread(at, {**self.values, **values}, dict(self.places))
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A nest around one statement."""
+
+    loops: Mapping[Var, int]
+    stmt: Stmt
+
+
+class _Walk:
+    """Walks the program for all virtual threads at once, a statement at a time."""
+
+    def __init__(
+        self, kernel: Kernel, commands: Commands, buffers: Mapping[Tensor, Buffer]
+    ) -> None:
+        self.where = f"kernel {kernel.name}"
+        self.commands = commands
+        self.dram = dict(buffers)
+        self.values: Mapping[Var, int] = {}
+        self.collected: list[tuple[Stage, _Thread, _Piece]] = []
+        self.chip = Chip(commands.config, self.where)
+        self.tokens = Tokens(commands)
+        self.micro = Micro(self.chip, self.tokens, self.where)
+
+    def walk(self, s: Stmt, threads: list[_Thread]) -> None:
+        """Record a statement for these threads, in turn."""
+        loops, inner = peeled(s)
+        if _single(inner):
+            self.collect(_Piece(loops, inner), threads)
+        elif isinstance(s, For):
+            self.loop(s, threads)
+        elif isinstance(s, Block):
+            for part in s.stmts:
+                self.walk(part, threads)
+        elif isinstance(s, Alloc):
+            self.alloc(s, threads)
+        elif isinstance(s, If) and not reads_memory(s.condition):
+            self.branch(s, threads)
+        elif isinstance(s, Unit):
+            self.walk(s.body, threads)
+        else:
+            raise self.refused(s)
+
+    def collect(self, piece: _Piece, threads: list[_Thread]) -> None:
+        """Record a piece for these threads, after what is collected for the same stage."""
+        stage = _stage(piece.stmt)
+        if self.collected and stage is not self.collected[0][0]:
+            self.flush()
+        self.collected += [(stage, t.copy(), piece) for t in threads]
+
+    def flush(self) -> None:
+        """Record what is collected: a thread does all that it has to do at one stage, then the
+        next one does. So no thread stands between the operands of another."""
+        for _, thread, piece in sorted(self.collected, key=lambda c: c[1].number or 0):
+            self.values, self.chip.places = thread.values, thread.places
+            with self.commands.thread(thread.number):
+                self.piece(piece)
+        self.collected.clear()
+
+    def loop(self, f: For, threads: list[_Thread]) -> None:
+        if f.trips is None:
+            raise self.refused(f)
+        if f.kind == "vthread":
+            self.walk(f.body, [part for t in threads for part in t.split(f.var, f.trips)])
+            return
+        for turn in range(f.trips):
+            for thread in threads:
+                thread.values[f.var] = turn
+            self.walk(f.body, threads)
+        for thread in threads:
+            thread.values.pop(f.var, None)
+
+    def branch(self, s: If, threads: list[_Thread]) -> None:
+        holds = [bool(evaluate(s.condition, t.values)) for t in threads]
+        self.walk(s.then, [t for t, yes in zip(threads, holds) if yes])
+        if s.otherwise is not None:
+            self.walk(s.otherwise, [t for t, yes in zip(threads, holds) if not yes])
+
+    def alloc(self, s: Alloc, threads: list[_Thread]) -> None:
+        if s.buffer.scope in MEMORIES:
+            with self.chip.room(s.buffer, [t.places for t in threads]):
+                self.walk(s.body, threads)
+            return
+        if s.buffer.scope != "global" or len(threads) > 1:
+            raise CompileError(
+                f"{s.buffer.name} is allocated in {s.buffer.scope}, which the machine does not "
+                "have there",
+                code="TW-SCOPE",
+                where=self.where,
+                hint=f"use {', '.join(MEMORIES)}, or global (DRAM) outside of virtual threads",
+            )
+        size = s.buffer.size * s.buffer.dtype.itemsize
+        self.dram[s.buffer] = self.commands.dram.allocate(size)
+        self.walk(s.body, threads)
+
+    def refused(self, s: Stmt) -> CompileError:
+        line = str(s).splitlines()[0]
+        return CompileError(
+            f"`{line}` is done by no instruction, and the machine has no scalar unit",
+            code="TW-VTA-SCALAR",
+            where=self.where,
+            hint="copies go between DRAM (global) and the chip, lane operations stay in vta.acc, "
+            "products are tensorized with vta.gemm",
+        )
+
+    # ------------------------------------------------------------------------------ pieces
+
+    def piece(self, p: _Piece) -> None:
+        """Record a nest around one statement."""
+        s = p.stmt
+        if isinstance(s, Unit):
+            self.unit(p, s)
+        elif isinstance(s, Update):
+            self.update(p, s)
+        elif isinstance(s, Store):
+            self.store(p, s)
+
+    def unit(self, p: _Piece, s: Unit) -> None:
+        assert s.intrinsic is not None
+        of = s.intrinsic.intrinsic
+        if of.name != "vta.gemm":
+            raise CompileError(
+                f"{s!r}: {of.name} is declared for {of.target or 'no machine'}",
+                code="TW-VTA-INSTRUCTION",
+                where=self.where,
+                hint="tensorize with vta.gemm",
+            )
+        found = [access(o.buffer, o.index, self.values, self.where) for o in s.operands]
+        self.micro.gemm(p.loops, found)
+
+    def update(self, p: _Piece, s: Update) -> None:
+        result = s.reducer.result[0]
+        target = Load(s.buffers[0], s.index)
+        if len(s.buffers) > 1 or target.buffer.scope != ACC or not isinstance(result, n.Binary):
+            raise self.refused(s)
+        self.lanes(p, update(type(result), target, s.values[0], self.where), target, once=False)
+
+    def store(self, p: _Piece, s: Store) -> None:
+        target = Load(s.buffer, s.index)
+        copied = self.loaded(s) if s.buffer.scope in MEMORIES else None
+        if copied is not None:
+            self.load(p, target, *copied)
+        elif s.buffer.scope == ACC:
+            steps, _ = chain(s.value, target, self.where)
+            for touch in self.lanes(p, steps, target):
+                self.chip.spend(touch)
+        elif s.buffer in self.dram and s.buffer.dtype is int8 and _lanes_of(s.value):
+            value = s.value.value if isinstance(s.value, Cast) else s.value
+            steps, home = chain(value, None, self.where)
+            spent = self.lanes(p, steps, target)
+            self.save(p, target, home)
+            for touch in spent:
+                self.chip.spend(touch)
+        else:
+            raise self.refused(s)
+
+    def lanes(
+        self, p: _Piece, steps: Sequence[Step], target: Load, once: bool = True
+    ) -> list[Touch]:
+        """Record lane operations; the accumulators they changed that are not `target`."""
+        spent = []
+        for step in steps:
+            used = [x for x in (step.target, step.source) if x is not None]
+            found = [access(x.buffer, x.index, self.values, self.where) for x in used]
+            touch = self.micro.alu(p.loops, step.operation, found, once)
+            if step.target is not target:
+                spent.append(touch)
+        return spent
+
+    # ------------------------------------------------------------------------------ transfers
+
+    def loaded(self, s: Store) -> tuple[Load, Expr | None] | None:
+        """What a statement copies from DRAM, and the condition under which it does."""
+        value, condition = s.value, None
+        if isinstance(value, Select) and isinstance(value.otherwise, Const):
+            if value.otherwise.value == 0:
+                value, condition = value.then, value.condition
+        wide = isinstance(value, Cast) and s.buffer.dtype is not int8
+        source = value.value if wide and isinstance(value, Cast) else value
+        if not isinstance(source, Load) or source.buffer not in self.dram:
+            return None
+        if source.dtype is not (int8 if wide else DTYPES[s.buffer.scope]):
+            return None
+        return source, condition
+
+    def load(self, p: _Piece, target: Load, source: Load, condition: Expr | None) -> None:
+        scope = target.buffer.scope
+        both = [access(x.buffer, x.index, self.values, self.where) for x in (target, source)]
+        inside = box_of(condition, p.loops, self.values, self.where)
+        box = self.chip.moved(
+            tiles(p.loops, both, inside, LANES[scope], self.where), {0: target.buffer}
+        )
+        memory = MEMORIES[scope]
+        touched = self.chip.touch(target.buffer, box, 0, writes=True)
+        at = Stage.COMPUTE if memory is Memory.ACC else Stage.LOAD
+        kind = Memory.ACC_8BIT if memory is Memory.ACC and source.dtype is int8 else memory
+        dram = self.dram[source.buffer]
+        self.tokens.record(
+            at,
+            [touched, Touch.of_dram(dram, False)],
+            lambda: load(self.commands, kind, dram, box, self.where),
+        )
+
+    def save(self, p: _Piece, target: Load, home: Load) -> None:
+        both = [access(x.buffer, x.index, self.values, self.where) for x in (home, target)]
+        box = self.chip.moved(tiles(p.loops, both, {}, LANES[ACC], self.where), {0: home.buffer})
+        touched = self.chip.touch(home.buffer, box, 0, writes=False)
+        dram = self.dram[target.buffer]
+        self.tokens.record(
+            Stage.STORE,
+            [touched, Touch.of_dram(dram, True)],
+            lambda: store(self.commands, dram, box),
+        )
+
+
+def _lanes_of(value: Expr) -> bool:
+    """Whether an expression reads accumulators, and nothing else."""
+    found = loads(value)
+    return bool(found) and all(x.buffer.scope == ACC for x in found)
