@@ -1,8 +1,12 @@
 """How much room each stream needs, so that no task waits for ever and few wait at all.
 
-Two sizes, the larger counts. One is of time: what arrives while the reader still waits for its
-slowest stream, by the times of the schedule (HPDC 2023, see `graph`, there for the streams of
-undirected cycles, here for every reader of several: a task that is held up holds up all it feeds).
+Where the times of a component are known element by element (`followed`, see `timing`) its FIFOs
+hold what an execution needs that keeps all ends (`follow`); so one exists that ends, and as tasks
+are determinate, none deadlocks. For the others there are two sizes, the larger counts.
+
+One is of time: what arrives while the reader still waits for its slowest stream, by the times of
+the schedule (HPDC 2023, see `graph`, there for the streams of undirected cycles, here for every
+reader of several: a task that is held up holds up all it feeds).
 
 The other proves that there is no deadlock. Let all tasks of a block move steadily through the same
 span of time [0, 1], each with a lag: a task with lag r reads its k-th elements at r + (k-1)/I and,
@@ -10,43 +14,45 @@ if it writes p elements for every q it reads, in lowest terms, its j-th output i
 w + (j-1)/O with w = r + (q-1)/(q O), the least for which every output has its inputs; every further
 read then comes after the outputs before it. A reader's lag is the largest w of its streams and of
 the ends of what it reads from memory. In this schedule a FIFO of more than (r - w) O elements has
-room, made strictly earlier, whenever it is written to; and where one schedule exists that ends,
-none deadlocks, as tasks are determinate.
+room, made strictly earlier, whenever it is written to; and one schedule that ends is enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from fractions import Fraction
 
+from tilewright.dataflow.follow import fifo_rooms
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
 from tilewright.dataflow.timing import Times
 
 
 def fifo_sizes(
-    graph: TaskGraph, blocks: Sequence[Sequence[int]], steady: Intervals, times: Times
+    graph: TaskGraph,
+    blocks: Sequence[Sequence[int]],
+    steady: Intervals,
+    times: Times,
+    followed: Set[int],
 ) -> list[int]:
     """Elements that the FIFO of each edge holds: at least 1 for a stream, at most all of them; 0
     for what goes through memory or into a buffer. `blocks` in topological order."""
     sizes = [0] * len(graph.edges)
     for block in blocks:
-        if not any(_streams(graph, steady, n) for n in block):
-            continue
-        lags = _lags(graph, steady, block)
+        flows = [e for n in block for e in graph.ins[n] if steady.flows[e]]
+        components: dict[int, list[int]] = {}
         for n in block:
-            if graph.nodes[n].role is not Role.COMPUTE:
-                continue
-            for e in graph.ins[n]:
-                if steady.streams[e]:
-                    room = max(1, _arrives(graph, steady, times, e), _lag_room(graph, lags, e))
-                    sizes[e] = min(room, graph.produced[graph.edges[e].source])
+            if n in followed:
+                components.setdefault(steady.component[n], []).append(n)
+        for nodes in components.values():
+            for e, size in fifo_rooms(graph, nodes, flows, times.start).items():
+                sizes[e] = size
+        paced = [e for e in flows if graph.edges[e].target not in followed]
+        lags = _lags(graph, steady, block) if paced else _Lags()
+        for e in paced:
+            size = max(1, _arrives(graph, steady, times, e), _lag_room(graph, lags, e))
+            sizes[e] = min(size, graph.produced[graph.edges[e].source])
     return sizes
-
-
-def _streams(graph: TaskGraph, steady: Intervals, n: int) -> bool:
-    compute = graph.nodes[n].role is Role.COMPUTE
-    return compute and any(steady.streams[e] for e in graph.ins[n])
 
 
 def _arrives(graph: TaskGraph, steady: Intervals, times: Times, edge: int) -> int:
@@ -68,9 +74,7 @@ def _lags(graph: TaskGraph, steady: Intervals, block: Sequence[int]) -> _Lags:
             u = graph.edges[e].source
             if u not in lags:
                 continue
-            compute = graph.nodes[n].role is Role.COMPUTE
-            streamed = steady.streams[e] and compute
-            read = max(read, lags[u][1] if streamed else _end(graph, lags, u))
+            read = max(read, lags[u][1] if steady.flows[e] else _end(graph, lags, u))
         lags[n] = read, read + _own_lag(graph, n)
     return lags
 

@@ -47,11 +47,13 @@ def components(graph: TaskGraph, streams: Sequence[bool]) -> list[int]:
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """The steady state: `pace[n]` is the volume of the fattest stream of n's component, in cycles,
-    or 0 where none streams; `streams[e]` whether an edge does. Streams into a buffer have the pace
-    of their writer, but a buffer ties its writers to nobody: it never holds them back."""
+    or 0 where none streams; `streams[e]` whether an edge does, `flows[e]` whether to a task.
+    Streams into a buffer have the pace of their writer, but a buffer ties its writers to nobody: it
+    never holds them back."""
 
     graph: TaskGraph
     streams: Sequence[bool]
+    flows: Sequence[bool]
     component: Sequence[int]
     pace: Sequence[int]
 
@@ -78,4 +80,4 @@ def intervals(graph: TaskGraph, streams: Sequence[bool]) -> Intervals:
         fattest[c] = max(fattest[c], graph.consumed[n], 0 if inside else graph.produced[n])
         moving[c] |= any(streams[e] for e in graph.outs[n])
     pace = [fattest[c] if moving[c] else 0 for c in component]
-    return Intervals(graph, streams, component, pace)
+    return Intervals(graph, streams, flows, component, pace)

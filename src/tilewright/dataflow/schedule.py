@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -15,7 +15,7 @@ from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.fifos import fifo_sizes
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals, intervals, streaming
-from tilewright.dataflow.timing import Times, time_nodes
+from tilewright.dataflow.timing import Clock, Times
 
 
 class Discipline(StrEnum):
@@ -49,11 +49,12 @@ class Schedule:
     element: Sequence[int]
     steady: Intervals
     times: Times
+    followed: Set[int]
 
     @cached_property
     def fifos(self) -> Sequence[int]:
         """Elements that the FIFO of each edge holds."""
-        return fifo_sizes(self.graph, self.blocks, self.steady, self.times)
+        return fifo_sizes(self.graph, self.blocks, self.steady, self.times, self.followed)
 
     @cached_property
     def makespan(self) -> int:
@@ -120,9 +121,9 @@ def schedule(
     parts = divided(apart, spatial_blocks(apart, pes, how))
     blocks = parts.members()
     steady = intervals(parts.graph, streaming(parts.graph, parts.block))
-    times = Times.of(parts.graph)
-    element = _DISCIPLINES[when](parts, pes, blocks, steady, times)
-    _memory(parts.graph, times)
+    clock = Clock(parts.graph, steady)
+    element = _DISCIPLINES[when](parts, pes, blocks, clock)
+    _memory(parts.graph, clock.times)
     return Schedule(
         parts.graph,
         pes,
@@ -133,53 +134,42 @@ def schedule(
         blocks,
         element,
         steady,
-        times,
+        clock.times,
+        clock.followed,
     )
 
 
-def _gang(
-    parts: Division,
-    pes: int,
-    blocks: Sequence[Sequence[int]],
-    steady: Intervals,
-    times: Times,
-) -> list[int]:
+def _gang(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock) -> list[int]:
     """The n-th task of a block on the n-th element, the block when the one before has ended."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
     now = 0
     for block in blocks:
-        begin, now = now, time_nodes(graph, steady, block, now, times)
+        begin, now = now, max(now, clock.run(block, dict.fromkeys(block, now)))
         position = 0
         for n in _tasks(graph, block):
             element[n] = position
             position += graph.nodes[n].count // parts.turns[n]
             if parts.turns[n] > 1:
-                now = times.last[n] = begin + (now - begin) * parts.turns[n]
+                now = clock.times.last[n] = begin + (now - begin) * parts.turns[n]
     return element
 
 
-def _list(
-    parts: Division,
-    pes: int,
-    blocks: Sequence[Sequence[int]],
-    steady: Intervals,
-    times: Times,
-) -> list[int]:
+def _list(parts: Division, pes: int, blocks: Sequence[Sequence[int]], clock: Clock) -> list[int]:
     """Each task of a block on an element of its own, the components on the first that are free."""
     graph = parts.graph
     element = [-1] * len(graph.nodes)
+    component = clock.steady.component
     free = [0] * pes
     for block in blocks:
-        tasks = sorted(_tasks(graph, block), key=lambda n: steady.component[n])
+        tasks = sorted(_tasks(graph, block), key=component.__getitem__)
         begin: dict[int, int] = {}
         for position, n in zip(sorted(range(pes), key=free.__getitem__), tasks, strict=False):
             element[n] = position
-            begin[steady.component[n]] = free[position]
-        for n in block:
-            time_nodes(graph, steady, (n,), begin.get(steady.component[n], 0), times)
+            begin[component[n]] = free[position]
+        clock.run(block, {n: begin.get(component[n], 0) for n in block})
         for n in tasks:
-            free[element[n]] = times.last[n]
+            free[element[n]] = clock.times.last[n]
     return element
 
 
@@ -188,7 +178,7 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
 
 
 _E = TypeVar("_E", bound=StrEnum)
-_Run = Callable[[Division, int, Sequence[Sequence[int]], Intervals, Times], list[int]]
+_Run = Callable[[Division, int, Sequence[Sequence[int]], Clock], list[int]]
 _DISCIPLINES: Final[dict[Discipline, _Run]] = {Discipline.GANG: _gang, Discipline.LIST: _list}
 
 

@@ -7,11 +7,15 @@ cycle, an element leaves one cycle after what it needs came in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from tilewright.dataflow.follow import Cycles, read_times, write_times
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
+
+FOLLOWED: Final = 1 << 15  # elements of a component that are followed one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +32,67 @@ class Times:
         return cls(*([0] * len(graph.nodes) for _ in range(3)))
 
 
-def time_nodes(
-    graph: TaskGraph, steady: Intervals, nodes: Iterable[int], begin: int, times: Times
-) -> int:
-    """Fill in the times of `nodes`, in topological order, none before cycle `begin`.
+class Clock:
+    """Fills in the times of one block after another.
 
-    Gives the cycle in which the last of them ends. Predecessors outside have their times already.
+    Streams of a component of at most FOLLOWED elements are followed one by one; of a larger one the
+    times are those of its steady state.
     """
-    end = begin
-    for n in nodes:
-        start = begin
+
+    def __init__(self, graph: TaskGraph, steady: Intervals) -> None:
+        self.graph: Final = graph
+        self.steady: Final = steady
+        self.times: Final = Times.of(graph)
+        self.followed: Final = _followed(graph, steady)
+        self._written: dict[int, Cycles] = {}
+
+    def run(self, nodes: Iterable[int], begin: Mapping[int, int]) -> int:
+        """The times of the nodes of a block, in topological order, none before its `begin`.
+
+        Gives the cycle in which the last of them ends, 0 for none. Predecessors outside have their
+        times already.
+        """
+        self._written.clear()
+        end = 0
+        for n in nodes:
+            self._node(n, begin[n])
+            end = max(end, self.times.last[n])
+        return end
+
+    def _node(self, n: int, ready: int) -> None:
+        graph, times = self.graph, self.times
+        streams = []
         for e in graph.ins[n]:
             u = graph.edges[e].source
-            flows = steady.streams[e] and graph.nodes[n].role is not Role.BUFFER
-            start = max(start, times.first[u] if flows else times.last[u])
-        times.start[n] = start
+            if self.steady.flows[e]:
+                streams.append(u)
+            else:
+                ready = max(ready, times.last[u])
         if graph.nodes[n].role is not Role.COMPUTE:
-            times.first[n] = times.last[n] = start
+            times.start[n] = times.first[n] = times.last[n] = ready
+        elif n in self.followed:
+            reads, writes = graph.consumed[n], graph.produced[n]
+            read = read_times(reads, writes, ready, (self._written[u] for u in streams))
+            written = self._written[n] = write_times(reads, writes, read)
+            times.start[n], times.first[n] = int(read[0]), int(written[0])
+            times.last[n] = int(written[-1])
         else:
-            times.first[n], times.last[n] = _task(graph, steady, n, start)
-        end = max(end, times.last[n])
-    return end
+            start = max([ready, *(times.first[u] for u in streams)])
+            times.start[n] = start
+            times.first[n], times.last[n] = _task(graph, self.steady, n, start)
+
+
+def _followed(graph: TaskGraph, steady: Intervals) -> frozenset[int]:
+    """The nodes of components of several tasks that move few elements."""
+    members: dict[int, list[int]] = {}
+    for n, c in enumerate(steady.component):
+        members.setdefault(c, []).append(n)
+    return frozenset(
+        n
+        for nodes in members.values()
+        if len(nodes) > 1 and sum(graph.work[n] for n in nodes) <= FOLLOWED
+        for n in nodes
+    )
 
 
 def _task(graph: TaskGraph, steady: Intervals, n: int, start: int) -> tuple[int, int]:

@@ -1,0 +1,119 @@
+"""Streams followed element by element: when each is written and read, and what FIFOs must hold.
+
+The rules are the simulator's (`simulate`) with FIFOs that never fill. A task reads its k-th
+elements in cycle r(k), when they are there and its earlier outputs, M(k) = floor((k-1) O / I) of
+them, have left; output j is there a cycle after its last input was read. Written as a recurrence,
+
+    r(k) = max(a(k), r(k-1) + d(k)),   d(k) = max(1, M(k) - M(k-1)),
+
+with a(k) the arrival of the latest of the k-th elements. Its solution is a running maximum, of
+a(k) - D(k) with D the sum of d, so that a whole stream is one step of NumPy.
+
+FIFOs follow from the latest times, by the same rules backwards from the end of each task that
+writes to memory. A FIFO that is large enough for these holds nothing up that matters: an execution
+exists that keeps all these ends, so the earliest execution, the simulator's, keeps them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.dataflow.graph import TaskGraph
+
+Cycles = np.ndarray[Any, np.dtype[np.int64]]
+FAR: Final = 1 << 60  # later than any cycle
+
+
+def read_times(reads: int, writes: int, ready: int, arrivals: Iterable[Cycles]) -> Cycles:
+    """When a task reads its elements that may start in cycle `ready`; `arrivals` of each stream."""
+    steps = _given(np.arange(reads), reads, writes) if writes > reads else np.arange(reads)
+    when = np.full(reads, ready, np.int64)
+    for stream in arrivals:
+        np.maximum(when, stream, out=when)
+    found: Cycles = np.maximum.accumulate(when - steps) + steps
+    return found
+
+
+def write_times(reads: int, writes: int, read: Cycles) -> Cycles:
+    """When the outputs of a task are there that reads at `read`."""
+    last = _needed(reads, writes) - 1
+    if writes <= reads:
+        return read[last] + 1
+    found: Cycles = read[last] + np.arange(1, writes + 1) - _given(last, reads, writes)
+    return found
+
+
+def latest_times(reads: int, writes: int, due: Cycles) -> tuple[Cycles, Cycles]:
+    """The latest reads and writes of a task whose outputs are due at `due`."""
+    last = _needed(reads, writes) - 1
+    if writes >= reads:
+        written = _before(due)
+        first = _given(np.arange(reads), reads, writes)
+        return written[first] - 1, written
+    limit = np.full(reads, FAR, np.int64)
+    limit[last] = due - 1
+    read = _before(limit)
+    following = np.append(read[1:], FAR)
+    return read, np.minimum(due, following[last])
+
+
+def room(written: Cycles, read: Cycles) -> int:
+    """Elements that a FIFO must hold when its ends run at these times.
+
+    Room is made strictly before it is used: then no cycle of tasks waits for itself within a cycle
+    of the clock.
+    """
+    freed = np.searchsorted(read, written, side="left")
+    return max(1, int((np.arange(1, len(written) + 1) - freed).max()))
+
+
+def fifo_rooms(
+    graph: TaskGraph, nodes: Iterable[int], flows: Iterable[int], start: Sequence[int]
+) -> dict[int, int]:
+    """Elements that the FIFOs of a component need so that none delays an end.
+
+    nodes: its tasks in topological order; flows: its streams; start: when each task reads first.
+    """
+    order = list(nodes)
+    streams = set(flows)
+    written: dict[int, Cycles] = {}
+    for n in order:
+        arrivals = [written[graph.edges[e].source] for e in graph.ins[n] if e in streams]
+        reads, writes = graph.consumed[n], graph.produced[n]
+        written[n] = write_times(reads, writes, read_times(reads, writes, start[n], arrivals))
+    late_read: dict[int, Cycles] = {}
+    rooms: dict[int, int] = {}
+    for n in reversed(order):
+        outs = [e for e in graph.outs[n] if e in streams]
+        due = np.full(graph.produced[n], FAR, np.int64)
+        if len(outs) < len(graph.outs[n]):
+            due[-1] = written[n][-1]
+        for e in outs:
+            np.minimum(due, late_read[graph.edges[e].target], out=due)
+        read, late = latest_times(graph.consumed[n], graph.produced[n], due)
+        late_read[n] = read
+        for e in outs:
+            rooms[e] = room(late, late_read[graph.edges[e].target])
+    return rooms
+
+
+def _given(k: Cycles, reads: int, writes: int) -> Cycles:
+    """How many outputs the first k inputs give."""
+    found: Cycles = k * writes // reads
+    return found
+
+
+def _needed(reads: int, writes: int) -> Cycles:
+    """How many inputs each output needs."""
+    found: Cycles = -(-np.arange(1, writes + 1) * reads // writes)
+    return found
+
+
+def _before(due: Cycles) -> Cycles:
+    """The latest times, one a cycle, none after it is due."""
+    steps = np.arange(len(due))
+    found: Cycles = np.minimum.accumulate((due - steps)[::-1])[::-1] + steps
+    return found
