@@ -289,7 +289,7 @@ def test_not_a_number_flows_through(command, perceptron, tmp_path):
 
 
 def test_interrupting_leaves_nothing(perceptron, tmp_path):
-    """Ctrl-C while the compiler is being loaded and run: one line, status 1, no artifact."""
+    """Ctrl-C while the compiler is loaded and run: at most one line, a failure, no artifact."""
     target = tmp_path / "m.tw"
     arguments = [sys.executable, "-m", "tilewright", "compile", str(perceptron), "-o", str(target)]
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True,
@@ -299,7 +299,9 @@ def test_interrupting_leaves_nothing(perceptron, tmp_path):
     _, err = process.communicate(timeout=60)
     if target.exists():
         pytest.skip("it was done before the interrupt came")
-    assert process.returncode == 1 and "interrupted" in err and "Traceback" not in err
+    # Silent while Python itself starts; ended by the signal where CPython saw it inside an `exec`.
+    assert process.returncode in (1, -signal.SIGINT)
+    assert err in ("", "tilewright: interrupted\n")
     assert not target.exists() and not list(tmp_path.glob(".*"))
 
 
