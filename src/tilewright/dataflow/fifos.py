@@ -34,9 +34,14 @@ def fifo_sizes(
     steady: Intervals,
     times: Times,
     followed: Set[int],
+    *,
+    every: bool,
 ) -> list[int]:
     """Elements that the FIFO of each edge holds: at least 1 for a stream, at most all of them; 0
-    for what goes through memory or into a buffer. `blocks` in topological order."""
+    for what goes through memory or into a buffer. `blocks` in topological order.
+
+    every: whether the end of every task matters, since another waits for its processing element.
+    """
     sizes = [0] * len(graph.edges)
     for block in blocks:
         flows = [e for n in block for e in graph.ins[n] if steady.flows[e]]
@@ -45,7 +50,7 @@ def fifo_sizes(
             if n in followed:
                 components.setdefault(steady.component[n], []).append(n)
         for nodes in components.values():
-            for e, size in fifo_rooms(graph, nodes, flows, times.start).items():
+            for e, size in fifo_rooms(graph, nodes, flows, times.start, every=every).items():
                 sizes[e] = size
         paced = [e for e in flows if graph.edges[e].target not in followed]
         lags = _lags(graph, steady, block) if paced else _Lags()

@@ -10,8 +10,9 @@ with a(k) the arrival of the latest of the k-th elements. Its solution is a runn
 a(k) - D(k) with D the sum of d, so that a whole stream is one step of NumPy.
 
 FIFOs follow from the latest times, by the same rules backwards from the end of each task that
-writes to memory. A FIFO that is large enough for these holds nothing up that matters: an execution
-exists that keeps all these ends, so the earliest execution, the simulator's, keeps them too.
+writes to memory (of every task where another waits for its processing element). A FIFO that is
+large enough for these holds nothing up that matters: an execution exists that keeps all these ends,
+so the earliest execution, the simulator's, keeps them too.
 """
 
 from __future__ import annotations
@@ -71,11 +72,17 @@ def room(written: Cycles, read: Cycles) -> int:
 
 
 def fifo_rooms(
-    graph: TaskGraph, nodes: Iterable[int], flows: Iterable[int], start: Sequence[int]
+    graph: TaskGraph,
+    nodes: Iterable[int],
+    flows: Iterable[int],
+    start: Sequence[int],
+    *,
+    every: bool,
 ) -> dict[int, int]:
-    """Elements that the FIFOs of a component need so that none delays an end.
+    """Elements that the FIFOs of a component need so that none delays an end that matters.
 
-    nodes: its tasks in topological order; flows: its streams; start: when each task reads first.
+    nodes: its tasks in topological order; flows: its streams; start: when each task reads first;
+    every: whether all ends matter, or those of tasks that write to memory.
     """
     order = list(nodes)
     streams = set(flows)
@@ -89,7 +96,7 @@ def fifo_rooms(
     for n in reversed(order):
         outs = [e for e in graph.outs[n] if e in streams]
         due = np.full(graph.produced[n], FAR, np.int64)
-        if len(outs) < len(graph.outs[n]):
+        if every or len(outs) < len(graph.outs[n]):
             due[-1] = written[n][-1]
         for e in outs:
             np.minimum(due, late_read[graph.edges[e].target], out=due)

@@ -54,7 +54,14 @@ class Schedule:
     @cached_property
     def fifos(self) -> Sequence[int]:
         """Elements that the FIFO of each edge holds."""
-        return fifo_sizes(self.graph, self.blocks, self.steady, self.times, self.followed)
+        return fifo_sizes(
+            self.graph,
+            self.blocks,
+            self.steady,
+            self.times,
+            self.followed,
+            every=self.discipline is Discipline.LIST,
+        )
 
     @cached_property
     def makespan(self) -> int:
