@@ -83,7 +83,8 @@ class Micro:
 
     def _record(self, operation: Operation, box: Tiles, touched: Sequence[Touch]) -> None:
         nest = [Loop(a.extent, **dict(zip(_NAMES, a.steps))) for a in box.axes]
-        first = (*box.firsts, 0, 0)[:3]
+        dst, src, wgt = (*box.firsts, 0, 0)[:3]
+        first = dst, src, wgt
         key = operation, tuple(nest), first
         commands = self.tokens.commands
         self.tokens.record(

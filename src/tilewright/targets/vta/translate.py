@@ -249,10 +249,11 @@ class _Walk:
 
     def loaded(self, s: Store) -> tuple[Load, Expr | None] | None:
         """What a statement copies from DRAM, and the condition under which it does."""
-        value, condition = s.value, None
+        value: Expr = s.value
+        condition: Expr | None = None
         if isinstance(value, Select) and isinstance(value.otherwise, Const):
             if value.otherwise.value == 0:
-                value, condition = value.then, value.condition
+                condition, value = value.condition, value.then
         wide = isinstance(value, Cast) and s.buffer.dtype is not int8
         source = value.value if wide and isinstance(value, Cast) else value
         if not isinstance(source, Load) or source.buffer not in self.dram:

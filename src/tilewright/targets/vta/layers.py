@@ -1,0 +1,153 @@
+"""Layers of quantised networks as Computations in the machine's layout, channels in tiles.
+
+    data    int8 [C/16, H, W, 16]        a matrix product: [1, M, 1, ...], or dense with M = 1
+    weights int8 [O/16, C/16, KH, KW, 16 out, 16 in]
+    bias    int32 [O/16, 16]
+
+Scales are powers of two, so that a layer is exact in integers:
+
+    y = clip((sum + bias + (residual << r)) >> s, low, 127),    low = 0 with ReLU, else -128
+
+where the bias holds the half that rounds to nearest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from tilewright.base.dtypes import int8, int32
+from tilewright.base.errors import InputError
+from tilewright.compute.build import map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import And, Buffer, Cast, Expr, Max, Min, Select, Shl, Shr, const
+from tilewright.targets.vta.intrinsics import BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Requantise:
+    """From sums to bytes. residual: the shift of a second operand, None without one."""
+
+    shift: int
+    relu: bool = False
+    bias: bool = True
+    residual: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shift < 32 or not 0 <= (self.residual or 0) < 24:
+            raise InputError(f"shifts of {self.shift} and {self.residual} bits", where="Requantise")
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of any stride and padding; channels are multiples of 16 (pad with zeros).
+
+    size: height and width of the image. kernel, stride, pads: the same, for both.
+    """
+
+    inputs: int
+    outputs: int
+    size: tuple[int, int]
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        if self.inputs % BLOCK or self.outputs % BLOCK or min(self.out_size) < 1:
+            raise InputError(
+                f"{self} has {self.inputs} and {self.outputs} channels and {self.out_size} points",
+                where="Convolution",
+                hint=f"fill up channels to multiples of {BLOCK} with zeros",
+            )
+        if any(not 0 <= p < k for p, k in zip(self.pads, self.kernel, strict=True)):
+            raise InputError(
+                f"padding {self.pads} of a kernel {self.kernel}",
+                where="Convolution",
+                hint="pad by less than the kernel",
+            )
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        (h, w), (kh, kw) = self.size, self.kernel
+        (sh, sw), (ph, pw) = self.stride, self.pads
+        return (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
+
+    @property
+    def macs(self) -> int:
+        """Products that it needs."""
+        oh, ow = self.out_size
+        return oh * ow * self.outputs * self.inputs * self.kernel[0] * self.kernel[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Computations in order, and the buffers that a caller gives: inputs first, then the output."""
+
+    name: str
+    computations: tuple[Computation, ...]
+    params: tuple[Buffer, ...]
+
+
+def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
+    """The Computations of a convolution with what follows it.
+
+    params: x, w, then bias and residual as far as there are any, and y.
+    """
+    ct, ot = c.inputs // BLOCK, c.outputs // BLOCK
+    sh, sw = c.stride
+    x = Buffer("x", (ct, *c.size, BLOCK), int8)
+    w = Buffer("w", (ot, ct, *c.kernel, BLOCK, BLOCK), int8)
+    acc = Buffer("acc", (ot, *c.out_size, BLOCK), int32)
+
+    def product(*v: Expr) -> Expr:
+        o, i, j, lane, k, di, dj, depth = v
+        left = _image(x, k, (i * sh + di, j * sw + dj), c.pads, depth)
+        return Cast(left, int32) * Cast(w[o, k, di, dj, lane, depth], int32)
+
+    sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
+    after, more, y = requantised(acc, q)
+    return Layer(name, (sums, *after), (x, w, *more, y))
+
+
+def _image(
+    x: Buffer, channel: Expr, point: tuple[Expr, Expr], pads: tuple[int, int], lane: Expr
+) -> Expr:
+    """A point of an image with zeros around, where there are any."""
+    place = tuple(at - const(pad) if pad else at for at, pad in zip(point, pads, strict=True))
+    load = x[channel, place[0], place[1], lane]
+    guards = [
+        (const(0) <= at) & (at < const(extent))
+        for at, pad, extent in zip(place, pads, x.shape[1:], strict=False)
+        if pad
+    ]
+    if not guards:
+        return load
+    return Select(reduce(And, guards), load, const(0, int8))
+
+
+def requantised(
+    acc: Buffer, q: Requantise
+) -> tuple[tuple[Computation, ...], tuple[Buffer, ...], Buffer]:
+    """What follows sums: the Computations, their further inputs, and the result."""
+    y = Buffer("y", acc.shape, int8)
+    bias = Buffer("bias", (acc.shape[0], BLOCK), int32)
+    residual = Buffer("residual", acc.shape, int8)
+    wide = Buffer("wide", acc.shape, int32)
+    made: list[Computation] = []
+    more = ([bias] if q.bias else []) + ([residual] if q.residual is not None else [])
+    if q.residual is not None:
+        made.append(map_("widen", wide, lambda *v: Cast(residual[v], int32)))
+
+    def value(*v: Expr) -> Expr:
+        e: Expr = acc[v]
+        if q.bias:
+            e = e + bias[v[0], v[-1]]
+        if q.residual is not None:
+            e = e + Shl(wide[v], const(q.residual, int32))
+        e = Shr(e, const(q.shift, int32))
+        low = const(0 if q.relu else -128, int32)
+        return Cast(Min(Max(e, low), const(127, int32)), int8)
+
+    made.append(map_("requantise", y, value))
+    return tuple(made), tuple(more), y

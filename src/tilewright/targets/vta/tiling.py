@@ -1,0 +1,146 @@
+"""How large a block of a reduction to keep on the chip: the choice by a model of the time.
+
+Every candidate is a tile of each loop; the tiles' parts of all tensors must fit the memories once
+per virtual thread. The time is what the busiest module needs, or the bus; without virtual threads
+modules take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from tilewright.base.errors import CompileError
+from tilewright.expr.affine import affine
+from tilewright.expr.nodes import Load, Var
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import LANES, MEMORIES
+from tilewright.targets.vta.timing import TimingParameters
+
+Tile = Mapping[Var, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor on the chip: the index of its elements (lanes left out), and its scope."""
+
+    load: Load
+    scope: str
+    bytes: int  # of an element in DRAM
+
+    def sides(self, tile: Tile) -> list[int]:
+        """Elements along each dimension of what a tile of the loops touches."""
+        return [
+            1 + sum(abs(c) * (tile[v] - 1) for v, c in affine(i).terms if isinstance(v, Var))
+            for i in self.load.index[: -_lane_dims(self.scope)]
+        ]
+
+
+def _lane_dims(scope: str) -> int:
+    return 2 if LANES[scope] > DEFAULT.BLOCK else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Loops around a product of tiles: those of the result and those of the sum, with extents.
+
+    operands: what a step of the sum loads. result: the accumulators. extras: what is loaded to
+    accumulators per block. lane_steps: lane operations per accumulator.
+    """
+
+    parallel: Mapping[Var, int]
+    reduced: Mapping[Var, int]
+    operands: Sequence[Operand]
+    result: Operand
+    extras: Sequence[Operand]
+    lane_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A tile, and the loop over blocks whose neighbours are virtual threads (None: one thread)."""
+
+    tile: Tile
+    thread: Var | None
+    cycles: float
+
+
+def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
+    """The fastest by the model: tiles, and `threads` virtual threads or one.
+
+    Raises CompileError where nothing fits the chip.
+    """
+    found = [c for tile in _tiles(p) for n in {1, threads} for c in _placed(p, tile, n, timing)]
+    if not found:
+        message = "not even the smallest block fits the chip's memories"
+        raise CompileError(message, code="TW-VTA-MEMORY")
+    return min(found, key=lambda c: c.cycles)
+
+
+def _tiles(p: Problem) -> Iterator[Tile]:
+    """Exact divisors of every loop; a window's loops stay whole."""
+    windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
+    loops = {**p.parallel, **p.reduced}
+    options = [(n,) if v in windows else _divisors(n) for v, n in loops.items()]
+    for sizes in product(*options):
+        yield dict(zip(loops, sizes, strict=True))
+
+
+def _in_window(v: Var, o: Operand) -> bool:
+    """Whether a loop of the sum moves along with one of the result."""
+    forms = [affine(i).terms for i in o.load.index]
+    return any(len(t) > 1 and any(atom is v for atom, _ in t) for t in forms)
+
+
+def _divisors(n: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, n + 1) if n % d == 0)
+
+
+def _placed(p: Problem, tile: Tile, threads: int, timing: TimingParameters) -> Iterator[Choice]:
+    used: dict[str, int] = {}
+    for o in (*p.operands, p.result, *p.extras):
+        used[o.scope] = used.get(o.scope, 0) + prod(o.sides(tile)) * threads
+    room = {scope: DEFAULT.spaces[m].depth for scope, m in MEMORIES.items()}
+    if any(used[scope] > room[scope] for scope in used):
+        return
+    cycles = _cycles(p, tile, threads, timing)
+    if threads == 1:
+        yield Choice(tile, None, cycles)
+        return
+    for v, n in p.parallel.items():
+        if n // tile[v] % threads == 0:
+            yield Choice(tile, v, cycles)
+            return
+
+
+def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
+    blocks = prod(n // tile[v] for v, n in p.parallel.items())
+    steps = blocks * prod(n // tile[v] for v, n in p.reduced.items())
+    loaded = [_transfer(o, tile, t) for o in p.operands]
+    extra = [_transfer(o, tile, t) for o in p.extras]
+    made = prod(tile[v] for v in p.parallel)
+    saved = _transfer(p.result, tile, t)
+    load = steps * sum(latency + data for latency, data in loaded)
+    lanes = p.lane_steps * (made * t.alu_interval + t.start)
+    macs = made * prod(tile[v] for v in p.reduced) * t.gemm_interval + t.start
+    compute = steps * macs + blocks * (lanes + sum(latency + data for latency, data in extra))
+    store = blocks * sum(saved)
+    bus = steps * sum(d for _, d in loaded) + blocks * (saved[1] + sum(d for _, d in extra))
+    if threads == 1:
+        return load + compute + store
+    fill = (load / steps + store / blocks) + compute / steps
+    return max(load, compute, store, bus) + fill
+
+
+def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
+    """Cycles that a transfer waits, and those that it holds the bus."""
+    sides = o.sides(tile)
+    # A request is a rectangle; dimensions that are there wholly make longer rows.
+    rest, taken = list(zip(sides, o.load.buffer.shape)), 0
+    while rest and taken < 2:
+        side, extent = rest.pop()
+        taken += side != extent
+    requests = prod(side for side, _ in rest)
+    return requests * (t.start + t.dram_latency), prod(sides) * o.bytes / t.dram_bytes_per_cycle

@@ -1,0 +1,102 @@
+"""Default schedules on the simulator, bit for bit against NumPy, for any layer."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tilewright.base.errors import InputError
+from tilewright.targets.vta.layers import Convolution, Layer, Requantise, convolution
+from tilewright.targets.vta.schedules import schedule
+from tilewright.targets.vta.target import Program
+
+Bytes = NDArray[np.int8]
+
+
+def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -> Bytes:
+    """The layer by NumPy, in the layout of the machine."""
+    rest = list(more)
+    image = x.transpose(0, 3, 1, 2).reshape(-1, *c.size).astype(np.int32)
+    weights = w.transpose(0, 4, 1, 5, 2, 3).reshape(c.outputs, c.inputs, *c.kernel)
+    image = np.pad(image, ((0, 0), *((p, p) for p in c.pads)))
+    total = np.zeros((c.outputs, *c.out_size), np.int32)
+    for ky, kx in product(*map(range, c.kernel)):
+        part = image[:, ky :: c.stride[0], kx :: c.stride[1]][:, : c.out_size[0], : c.out_size[1]]
+        total += np.tensordot(weights[:, :, ky, kx].astype(np.int32), part, 1)
+    total = total.reshape(-1, 16, *c.out_size).transpose(0, 2, 3, 1)
+    if q.bias:
+        total = total + rest.pop(0)[:, None, None, :]
+    if q.residual is not None:
+        total = total + (rest.pop(0).astype(np.int32) << q.residual)
+    return np.clip(total >> q.shift, 0 if q.relu else -128, 127).astype(np.int8)
+
+
+def arrays(layer: Layer) -> list[NDArray]:
+    rng = np.random.default_rng(0)
+    kinds = [(b.shape, b.dtype.numpy) for b in layer.params]
+    return [rng.integers(-128, 128, shape).astype(dtype) for shape, dtype in kinds]
+
+
+def check(c: Convolution, q: Requantise, threads: int) -> None:
+    layer = convolution(c, q)
+    given = arrays(layer)
+    program = Program(schedule(layer, threads).kernel)
+    program.check(given)  # no race, whatever the timing
+    np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
+
+
+SIDES = st.integers(1, 12)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Convolution:
+    kernel = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    pads = draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[1] - 1))
+    size = tuple(max(draw(SIDES), k - 2 * p) for k, p in zip(kernel, pads))
+    stride = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    channels = 16 * draw(st.integers(1, 3)), 16 * draw(st.integers(1, 4))
+    return Convolution(*channels, (size[0], size[1]), kernel, stride, pads)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    convolutions(),
+    st.builds(
+        Requantise,
+        shift=st.integers(0, 12),
+        relu=st.booleans(),
+        bias=st.booleans(),
+        residual=st.none() | st.integers(0, 6),
+    ),
+    st.sampled_from([1, 2]),
+)
+def test_any_layer_is_its_formula(c: Convolution, q: Requantise, threads: int) -> None:
+    check(c, q, threads)
+
+
+def test_virtual_threads_hide_latency() -> None:
+    c = Convolution(128, 128, (28, 28), (3, 3), (1, 1), (1, 1))
+    layer = convolution(c, Requantise(7))
+    given = arrays(layer)
+    used = []
+    for threads in (1, 2):
+        timing = Program(schedule(layer, threads).kernel).time(given)
+        used.append(c.macs / 256 / timing.cycles)
+    assert used[0] < 0.85
+    assert used[1] > 0.9
+
+
+def test_layers_that_are_none() -> None:
+    with pytest.raises(InputError, match="multiples of 16"):
+        Convolution(3, 16, (8, 8))
+    with pytest.raises(InputError, match="points"):
+        Convolution(16, 16, (2, 2), (3, 3))
+    with pytest.raises(InputError, match="less than the kernel"):
+        Convolution(16, 16, (8, 8), (3, 3), pads=(3, 1))
+    with pytest.raises(InputError, match="bits"):
+        Requantise(40)
