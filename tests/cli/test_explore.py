@@ -1,6 +1,13 @@
 """explore: the published table, searches, pages and bad input."""
 
+import re
+from xml.etree import ElementTree
+
 import pytest
+
+from tilewright.dataflow.text import from_json
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 CONV = ["conv2d:1x28x28,6x5x5", "--pes", "16,128", "--expand", "conv=mv,op,lmv"]
 
@@ -37,8 +44,36 @@ def test_the_report_is_a_page_with_a_picture(command, tmp_path):
     found = command("explore", *CONV, "--report", page)
     assert found.code == 0 and "wrote" in found.err
     text = page.read_text()
-    assert text.startswith("<!doctype html>") and text.count("<svg") == 1
+    assert text.startswith("<!doctype html>")
     assert "conv2d=mv" in text and "129,024" in text
+    pictures = [ElementTree.fromstring(p) for p in re.findall("<svg.*?</svg>", text, re.DOTALL)]
+    assert len(pictures) == 3
+    bars = pictures[1].findall(f"{SVG}rect")
+    titles = [bar.find(f"{SVG}title").text for bar in bars]
+    assert any(re.match(r"conv2d\.\w+.*: \d+ tasks, cycles 14,400 to ", t) for t in titles)
+
+
+def test_the_graph_collapses_equal_tasks(command, tmp_path):
+    arguments = ["conv2d:1x28x28,6x5x5", "--pes", "16", "--expand", "conv=mv"]
+    for name in ("graph.svg", "graph.dot", "graph.json"):
+        found = command("explore", *arguments, "--graph", tmp_path / name)
+        assert found.code == 0 and f"{name}" in found.err
+    drawing = ElementTree.parse(tmp_path / "graph.svg").getroot()
+    labels = [text.text for text in drawing.iter(f"{SVG}text")]
+    assert "conv2d.conv.mv x576" in labels and labels.count("downsampler") == 1
+    assert "conv2d.conv.mv x576" in (tmp_path / "graph.dot").read_text()
+    nodes = from_json((tmp_path / "graph.json").read_text()).nodes
+    assert [n.count for n in nodes if n.name == "conv2d.conv.mv"] == [576]
+
+
+def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
+    path = tmp_path / "points.jsonl"
+    first = command("explore", perceptron, "--pes", "4", "--results", path, "--json")
+    again = command("explore", perceptron, "--pes", "4", "--results", path, "--json")
+    assert first.json == again.json
+    assert len(path.read_text().splitlines()) == 1 + len(first.json["points"])
+    other = command("explore", "matmul", "--pes", "4", "--results", path)
+    assert other.code == 1 and "other results than those of this model" in other.err
 
 
 @pytest.mark.parametrize(
@@ -48,6 +83,7 @@ def test_the_report_is_a_page_with_a_picture(command, tmp_path):
         (["conv2d:3x2,6"], "no sizes of a conv2d: 3x2,6"),
         (["conv2d:1x3x3,4x5x5"], "no sizes of a conv2d"),
         (["matmul", "--pes", "0"], "processing elements [0]"),
+        (["matmul", "--graph", "graph.png"], "no form of a task graph: .png"),
         (["matmul", "--expand", "conv=mv"], "which the network does not have"),
         (["matmul", "--expand", "matmul=direct"], "it has: lmv, mv, op"),
     ],

@@ -23,6 +23,7 @@ _READINGS: Final = {
     "array": "volume=array: an edge carries the whole array that its tasks share",
 }
 _OPERATOR: Final = re.compile(r"(conv2d|matmul)(?::([0-9x,]+))?")
+_FORMS: Final = (".svg", ".dot", ".json")
 _LINES: Final = 24  # combinations that are all shown
 
 
@@ -68,6 +69,16 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option(
     "--limit", type=click.IntRange(1), default=2000, show_default=True, help="Most evaluations."
 )
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(0),
+    default=45,
+    show_default=True,
+    help="Seconds after which a search ends; all combinations take as long as they take.",
+)
+@click.option("--results", type=OUT, help="Points as they are found; a later run goes on (.jsonl).")
+@click.option("--graph", type=OUT, help="The best task graph on most elements (.svg, .dot, .json).")
 @click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
 @click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
 @json_option
@@ -78,6 +89,9 @@ def command(
     volume: str,
     heuristic: str,
     limit: int,
+    seconds: float,
+    results: Path | None,
+    graph: Path | None,
     dim: Sequence[tuple[str, int]],
     report: Path | None,
     as_json: bool,
@@ -95,23 +109,63 @@ def command(
     from tilewright.dataflow.blocks import Heuristic
     from tilewright.dataflow.explore import explore
     from tilewright.dataflow.lower import network
+    from tilewright.dataflow.results import Store
 
-    graph = _graph(model, dict(dim))
+    if graph is not None and graph.suffix not in _FORMS:
+        raise InputError(
+            f"no form of a task graph: {graph.suffix or 'no suffix'}",
+            where=str(graph),
+            hint=f"known: {', '.join(_FORMS)}",
+        )
+    read = _graph(model, dict(dim))
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
-    with progress(f"exploring {graph.name}"):
+    with progress(f"exploring {read.name}"):
         found = explore(
-            network(graph), pes, dict(expand), volume=volume, heuristics=tried, limit=limit
+            network(read),
+            pes,
+            dict(expand),
+            volume=volume,
+            heuristics=tried,
+            limit=limit,
+            seconds=seconds,
+            store=Store(results),
         )
     if report is not None:
-        from tilewright.report.exploration import page
-
-        write_whole(report, lambda file: file.write(page(found.to_json()).encode()))
+        _write(report, _page(found))
+    if graph is not None:
+        _write(graph, _drawn(found, graph.suffix))
     if as_json:
         dump(found.to_json())
         return
     _show(found)
-    if report is not None:
-        note(f"wrote {report}")
+    for path in (report, graph):
+        if path is not None:
+            note(f"wrote {path}")
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def _page(found: Exploration) -> str:
+    from tilewright.report.exploration import page
+
+    schedules = (found.schedule(found.best(pes)).to_json() for pes in found.bounds)
+    return page(found.to_json(), list(schedules))
+
+
+def _drawn(found: Exploration, form: str) -> str:
+    """The task graph of the best combination on the largest number of elements."""
+    import json
+
+    from tilewright.dataflow.text import to_dot, to_json
+    from tilewright.report.taskgraph import picture
+
+    graph = found.graph(found.best(max(found.bounds)))
+    if form == ".dot":
+        return to_dot(graph)
+    text = to_json(graph)
+    return text if form == ".json" else picture(json.loads(text))
 
 
 def _graph(model: str, dims: dict[str, int]) -> Graph:

@@ -62,9 +62,9 @@ class Evaluator:
             events.emit("schedule", name=" ".join(choice), pes=pes)
         return self.found[key]
 
-    def best(self, point: Point) -> Schedule:
-        """The schedule behind a point."""
-        return schedule(self._prepared(point.choice).graph, point.pes, point.heuristic)
+    def graph(self, choice: Choice) -> TaskGraph:
+        """The task graph of a combination."""
+        return self._prepared(choice).graph
 
     def _schedule(self, choice: Choice, pes: int) -> Point:
         self.made += 1

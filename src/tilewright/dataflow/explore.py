@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Final
 
@@ -22,9 +22,10 @@ from tilewright.compute.canonical import canonical
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import Evaluator
-from tilewright.dataflow.graph import Volume
+from tilewright.dataflow.graph import TaskGraph, Volume
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.results import Choice, Point, Store
+from tilewright.dataflow.schedule import Schedule, schedule
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
@@ -52,6 +53,7 @@ class Exploration:
     points: Sequence[Point]
     exact: bool
     bounds: Mapping[int, int]
+    evaluator: Evaluator = field(repr=False, compare=False)
 
     def best(self, pes: int) -> Point:
         """The combination of the least makespan on `pes` elements; of equals the least I/O."""
@@ -61,6 +63,14 @@ class Exploration:
         """How much longer the best found may be than the best there is, as a part of the latter; 0
         where it is exact."""
         return 0.0 if self.exact else self.best(pes).makespan / self.bounds[pes] - 1
+
+    def graph(self, point: Point) -> TaskGraph:
+        """The task graph of a point's combination."""
+        return self.evaluator.graph(point.choice)
+
+    def schedule(self, point: Point) -> Schedule:
+        """The schedule that a point measures."""
+        return schedule(self.graph(point), point.pes, point.heuristic)
 
     def front(self) -> list[Point]:
         """The points that no other is at least as good as in makespan, I/O, buffer space and
@@ -170,7 +180,7 @@ def explore(
     points = sorted(evaluator.found.values(), key=lambda p: (p.pes, p.costs))
     bounds = Bounds(net, {name: g.options for g in groups for name in g.stages}, reading)
     lowest = {count: bounds.makespan(count) for count in counts}
-    return Exploration(net.name, reading, groups, points, exact, lowest)
+    return Exploration(net.name, reading, groups, points, exact, lowest, evaluator)
 
 
 def _subject(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tilewright.base.errors import InputError
 from tilewright.dataflow.blocks import Heuristic, spatial_blocks
@@ -99,6 +99,25 @@ class Schedule:
         nodes = self.graph.nodes
         ends = ((nodes[e.source].count, nodes[e.target].count) for e in self.graph.edges)
         return sum(size * a * b for size, (a, b) in zip(self.fifos, ends, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: a bar for the tasks of each node, from its first processing element."""
+        nodes = self.graph.nodes
+        bars = [
+            {
+                "name": nodes[n].name,
+                "origin": nodes[n].origin,
+                "tasks": nodes[n].count,
+                "block": self.block[n],
+                "element": self.element[n],
+                "elements": nodes[n].count // self.turns[n],
+                "start": self.times.start[n],
+                "last": self.times.last[n],
+            }
+            for n in range(len(nodes))
+            if self.element[n] >= 0
+        ]
+        return {"pes": self.pes, "makespan": self.makespan, "blocks": self.rounds, "bars": bars}
 
     def __repr__(self) -> str:
         return (

@@ -134,7 +134,8 @@ def to_dot(graph: TaskGraph) -> str:
     """The graph for Graphviz: boxes are tasks, cylinders buffers."""
     lines = [f"digraph {json.dumps(graph.name)} {{", "  rankdir=LR;"]
     for n, node in enumerate(graph.nodes):
-        label = json.dumps(f"{node.name}\n{graph.kind(n)}")
+        count = f" x{node.count}" if node.count > 1 else ""
+        label = json.dumps(f"{node.name}{count}\n{graph.kind(n)}")
         lines.append(f"  n{n} [label={label}, shape={_SHAPES[node.role]}];")
     for n, e in enumerate(graph.edges):
         lines.append(f"  n{e.source} -> n{e.target} [label={graph.volume_of(n)}];")

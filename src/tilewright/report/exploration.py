@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from tilewright.report.gantt import gantt
+
 _COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
 _WIDTH, _HEIGHT, _MARGIN = 640, 360, 60
 _STYLE: Final = (
@@ -18,8 +20,8 @@ _STYLE: Final = (
 Point = Mapping[str, Any]
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """The page for what `Exploration.to_json` gives."""
+def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> str:
+    """The page for what `Exploration.to_json` gives, with some schedules as `Schedule.to_json`."""
     title = escape(f"{found['network']} on N processing elements, volume={found['volume']}")
     how = "all combinations" if found["exact"] else "a search among the combinations"
     return "\n".join(
@@ -36,6 +38,8 @@ def page(found: Mapping[str, Any]) -> str:
             _table(found, [_best(found, int(pes)) for pes in found["bounds"]]),
             "<h2>The Pareto front of makespan, I/O, buffers and processing elements</h2>",
             _table(found, found["front"]),
+            "<h2>Schedules of the best</h2>",
+            *(f"<h3>{s['pes']} processing elements</h3>\n{gantt(s)}" for s in schedules),
             "</body></html>",
             "",
         ]
