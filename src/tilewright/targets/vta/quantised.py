@@ -1,0 +1,158 @@
+"""Float layers as layers of bytes: scales are powers of two, taken from samples.
+
+A tensor `t` is kept as `round(t * 2^e)`, with the largest `e` for which its largest sample fits a
+byte. A layer's sums then have the exponent of its input plus that of its weights, and what takes
+them to the exponent of its output is a shift.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.errors import InputError
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph, Value
+from tilewright.targets.vta.intrinsics import BLOCK
+from tilewright.targets.vta.layers import Convolution, Requantise
+from tilewright.targets.vta.partition import Part
+
+Array = NDArray[Any]
+_SUMS = (1 << 31) - 1
+_MOST_SHIFT = 31
+
+
+def quantise(a: Array, exponent: int) -> NDArray[np.int8]:
+    """`round(a * 2^exponent)`, halves up, clipped to bytes."""
+    scaled = np.floor(np.asarray(a, np.float64) * 2.0**exponent + 0.5)
+    return np.clip(scaled, -128, 127).astype(np.int8)
+
+
+def dequantise(a: NDArray[np.int8], exponent: int) -> NDArray[np.float32]:
+    """The numbers that bytes stand for, exactly."""
+    return (a.astype(np.float64) * 2.0**-exponent).astype(np.float32)
+
+
+def exponent_of(largest: float) -> int:
+    """The exponent that makes the most of a byte."""
+    return math.floor(math.log2(127 / largest)) if largest > 0 else 0
+
+
+def calibrate(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> dict[Value, int]:
+    """The exponent of every float tensor that is computed, from what samples make of it.
+
+    Raises InputError where there are no samples.
+    """
+    largest: dict[str, float] = {}
+    for sample in samples:
+        found = evaluate(graph, sample, keep=lambda v: v not in graph.constants)
+        for name, array in found.items():
+            if np.issubdtype(array.dtype, np.floating) and array.size:
+                largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max()))
+    if not largest:
+        raise InputError("there are no samples", where=f"graph {graph.name}")
+    values = [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
+    return {v: exponent_of(largest[v.name]) for v in values if v.name in largest}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Product:
+    """A part in integers: a convolution (a Gemm is one of a single point) and its constants.
+
+    weights, bias: in the machine's layout. exponents: of the data, the residual and the result.
+    """
+
+    convolution: Convolution
+    requantise: Requantise
+    weights: NDArray[np.int8]
+    bias: NDArray[np.int32]
+    channels: int
+
+    def operands(self, x: NDArray[np.int8], residual: NDArray[np.int8] | None) -> list[Array]:
+        """The layer's inputs, for bytes [C, H, W]."""
+        given: list[Array] = [tiled(x), self.weights, self.bias]
+        return given if residual is None else [*given, tiled(residual)]
+
+
+def tiled(x: NDArray[np.int8]) -> NDArray[np.int8]:
+    """[C, H, W] in the machine's layout, channels filled up with zeros."""
+    c, h, w = x.shape
+    blocks = -(-c // BLOCK)
+    full = np.zeros((blocks * BLOCK, h, w), np.int8)
+    full[:c] = x
+    return np.ascontiguousarray(full.reshape(blocks, BLOCK, h, w).transpose(0, 2, 3, 1))
+
+
+def plain(y: NDArray[np.int8], channels: int) -> NDArray[np.int8]:
+    """The inverse of `tiled`."""
+    blocks, h, w, _ = y.shape
+    return y.transpose(0, 3, 1, 2).reshape(blocks * BLOCK, h, w)[:channels]
+
+
+def product(
+    graph: Graph,
+    part: Part,
+    shape: Sequence[int],
+    exponents: dict[Value, int],
+) -> Product | str:
+    """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
+
+    exponents: of all tensors. That of the result becomes lower where sums have fewer bits.
+    """
+    op = part.product
+    assert op is not None
+    data, weights, *rest = op.inputs
+    assert data is not None
+    assert weights is not None
+    w = np.asarray(graph.constants[weights], np.float64)
+    if op.op_type == "Gemm":
+        w = (w if op.attributes.get("transB", 0) else w.T)[:, :, None, None]
+    bias = graph.constants[rest[0]] if rest and rest[0] is not None else np.zeros(len(w))
+    e_w = exponent_of(float(np.abs(w).max()))
+    e_sum = exponents[data] + e_w
+    e_out = exponents[part.result] = min(exponents[part.result], e_sum)
+    shift = e_sum - e_out
+    e_more = e_sum - exponents[part.residual] if part.residual is not None else None
+    if shift > _MOST_SHIFT or (e_more is not None and not 0 <= e_more < _MOST_SHIFT - 7):
+        return f"shifts by {shift} and {e_more} bits are out of range"
+    whole = quantise(w, e_w)
+    half = 1 << (shift - 1) if shift else 0
+    added = np.floor(np.broadcast_to(bias, len(w)) * 2.0**e_sum + 0.5) + half
+    bound = 128 * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(added)
+    bound = bound + (128 << e_more if e_more is not None else 0)
+    if bound.max() > _SUMS:
+        return f"its sums can reach {int(bound.max())}, beyond 32 bits"
+    a = op.attributes
+    geometry = Convolution(
+        -(-w.shape[1] // BLOCK) * BLOCK,
+        -(-w.shape[0] // BLOCK) * BLOCK,
+        (shape[1], shape[2]),
+        (w.shape[2], w.shape[3]),
+        tuple(a.get("strides") or (1, 1)),
+        tuple((a.get("pads") or (0, 0))[:2]),
+    )
+    return Product(
+        geometry,
+        Requantise(shift, part.relu, True, e_more),
+        _weights(whole, geometry),
+        _bias(added, geometry),
+        len(w),
+    )
+
+
+def _weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
+    full = np.zeros((c.outputs, c.inputs, *c.kernel), np.int8)
+    full[: w.shape[0], : w.shape[1]] = w
+    tiles = full.reshape(c.outputs // BLOCK, BLOCK, c.inputs // BLOCK, BLOCK, *c.kernel)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 4, 5, 1, 3))
+
+
+def _bias(b: Array, c: Convolution) -> NDArray[np.int32]:
+    full = np.zeros(c.outputs, np.int32)
+    full[: len(b)] = b
+    return full.reshape(-1, BLOCK)
