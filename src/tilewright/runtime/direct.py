@@ -147,7 +147,7 @@ def _ready(plan: Plan) -> Callable[[], None] | None:
 
 
 # The function is written out for its arrays: half of a loop's time would go into the loop.
-_WRITTEN_OUT: Final = 32
+_WRITTEN_OUT: Final = 160
 _CHECK: Final = """\
     if type(a{n}) is not ndarray or a{n}.dtype is not dtype{n} or a{n}.shape != shape{n}:
         return False
