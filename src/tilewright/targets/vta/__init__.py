@@ -12,10 +12,15 @@ from tilewright.targets.vta.dram import Buffer, Dram
 from tilewright.targets.vta.errors import DeadlockError, VTAError
 from tilewright.targets.vta.fields import AluOp
 from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+from tilewright.targets.vta.intrinsics import ACC, INP, WGT, gemm
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
 from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
+from tilewright.targets.vta.layers import Convolution, Layer, Requantise, convolution
 from tilewright.targets.vta.listing import listing
+from tilewright.targets.vta.network import Network, Simulated
+from tilewright.targets.vta.schedules import schedule
 from tilewright.targets.vta.stages import Stage
+from tilewright.targets.vta.target import Program
 from tilewright.targets.vta.text import assemble, disassemble
 from tilewright.targets.vta.timeline import Timing
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
@@ -53,4 +58,17 @@ __all__ = [
     "Loop",
     "Operation",
     "kernels",
+    # kernels, layers and networks on it
+    "ACC",
+    "INP",
+    "WGT",
+    "Convolution",
+    "Layer",
+    "Network",
+    "Program",
+    "Requantise",
+    "Simulated",
+    "convolution",
+    "gemm",
+    "schedule",
 ]

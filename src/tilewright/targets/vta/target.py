@@ -13,6 +13,7 @@ from tilewright.targets.vta import commands as run_time
 from tilewright.targets.vta.commands import Commands
 from tilewright.targets.vta.dram import Dram
 from tilewright.targets.vta.functional import Counters, FunctionalSimulator
+from tilewright.targets.vta.isa import Instruction
 from tilewright.targets.vta.listing import listing
 from tilewright.targets.vta.timeline import Timing
 from tilewright.targets.vta.timing import TimingParameters, TimingSimulator
@@ -75,6 +76,11 @@ class Program:
             if b in kernel.outputs:
                 np.copyto(a, self._buffers[b].read(b.shape, b.dtype.numpy))
         return result
+
+    @property
+    def instructions(self) -> Sequence[Instruction]:
+        """The stream, decoded."""
+        return tuple(self._commands.instructions)
 
     @property
     def text(self) -> str:

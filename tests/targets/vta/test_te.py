@@ -1,0 +1,200 @@
+"""Programs written in te on the machine: what a user schedules by hand, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tilewright as tw
+from tilewright.base.errors import CompileError
+from tilewright.lang.te.schedule import Schedule
+from tilewright.notation.te.nodes import Tensor
+from tilewright.targets import registry
+from tilewright.targets.vta import ACC, INP, WGT, Program
+from tilewright.targets.vta.isa import Gemm
+
+t = tw.te
+M, N, K = 32, 4, 8  # rows, tiles of columns, tiles of the sum
+
+
+def product(threads: bool = True, tensorized: bool = True) -> tuple[Schedule, list[Tensor]]:
+    """C = clip(A . B^T >> 7), in blocks of 8 rows by 2 tiles, 2 tiles of the sum at a time."""
+    A = t.placeholder((M, K, 16), "int8", name="A")
+    B = t.placeholder((N, K, 16, 16), "int8", name="B")
+    k, d = t.reduce_axis((0, K)), t.reduce_axis((0, 16))
+    P = t.compute(
+        (M, N, 16),
+        lambda i, j, o: t.sum(A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]),
+        name="P",
+    )
+    C = t.compute(P.shape, lambda *v: t.max(t.min(P[v] >> 7, 127), -128).astype("int8"), name="C")
+    s = t.create_schedule(C.op)
+    AL, BL = s.cache_read(A, INP, [P]), s.cache_read(B, WGT, [P])
+    s[P].set_scope(ACC)
+    i, j, o = s[C].op.axis
+    io, jo, ii, ji = s[C].tile(i, j, 8, 2)
+    s[C].reorder(io, jo, ii, ji, o)
+    if threads:
+        s[C].bind(jo, "vthread")
+    s[P].compute_at(s[C], jo)
+    pi, pj, po = s[P].op.axis
+    ko, ki = s[P].split(k, 2)
+    s[P].reorder(ko, pi, pj, ki, po, d)
+    s[AL].compute_at(s[P], ko)
+    s[BL].compute_at(s[P], ko)
+    if tensorized:
+        s[P].tensorize(po, "vta.gemm")
+    return s, [A, B, C]
+
+
+def numbers(*shape: int) -> NDArray[np.int8]:
+    return np.random.default_rng(sum(shape)).integers(-128, 128, shape, np.int8)
+
+
+def expected(a: NDArray[np.int8], b: NDArray[np.int8]) -> NDArray[np.int8]:
+    total = np.einsum("ikd,jkod->ijo", a.astype(np.int32), b.astype(np.int32))
+    return np.clip(total >> 7, -128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["one", "two"])
+def test_a_product(threads: bool) -> None:
+    s, args = product(threads)
+    f = t.build(s, args, target="vta")
+    a, b, c = numbers(M, K, 16), numbers(N, K, 16, 16), numbers(M, N, 16)
+    f(a, b, c)
+    np.testing.assert_array_equal(c, expected(a, b))
+
+
+def test_its_instructions(golden: Callable[[str, str], None]) -> None:
+    s, args = product()
+    program = Program(t.lower(s, args))
+    arrays = [numbers(M, K, 16), numbers(N, K, 16, 16), np.zeros((M, N, 16), np.int8)]
+    program.check(arrays)
+    golden("vta_product", program.text)
+
+
+def test_loops_of_the_instruction_are_used() -> None:
+    s, args = product()
+    program = Program(t.lower(s, args))
+    gemms = [i for i in program.instructions if isinstance(i, Gemm) and not i.reset_reg]
+    assert len(gemms) == (M // 8) * (N // 2) * (K // 2)
+    assert all((i.iter_out, i.iter_in, i.uop_end - i.uop_bgn) == (8, 2, 2) for i in gemms)
+
+
+def test_the_trace_has_the_intrinsic_by_name() -> None:
+    assert "vta.gemm" in registry.intrinsics("vta")
+
+
+def lanes(value: Callable[..., object], dtype: str = "int8") -> tuple[Schedule, list[Tensor]]:
+    """Y = value(x, r) on wide copies of two operands."""
+    X, R = (t.placeholder((4, 16), "int8", name=n) for n in "XR")
+    XW = t.compute((4, 16), lambda *v: X[v].astype("int32"), name="XW")
+    RW = t.compute((4, 16), lambda *v: R[v].astype("int32"), name="RW")
+    Y = t.compute((4, 16), lambda *v: value(XW[v], RW[v]).astype(dtype), name="Y")
+    s = t.create_schedule(Y.op)
+    s[XW].set_scope(ACC)
+    s[RW].set_scope(ACC)
+    return s, [X, R, Y]
+
+
+OPERATIONS: dict[str, Callable] = {
+    "add": lambda x, r: x + r,
+    "subtract": lambda x, r: x - r,
+    "subtract 5": lambda x, r: x + r - 5,
+    "multiply": lambda x, r: x * r,
+    "max and min": lambda x, r: t.max(t.min(x, 100), r),
+    "shift": lambda x, r: ((x << 3) + r) >> 2,
+    "negate": lambda x, r: -x + r,
+    "square": lambda x, r: x * x + r,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_lane_operations(name: str) -> None:
+    s, args = lanes(OPERATIONS[name])
+    kernel = t.lower(s, args)
+    x, r = numbers(4, 16), numbers(16, 4).reshape(4, 16)
+    y, same = np.zeros((4, 16), np.int8), np.zeros((4, 16), np.int8)
+    Program(kernel).check([x, r, y])
+    t.build(s, args, target="interp")(x, r, same)
+    np.testing.assert_array_equal(y, same)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda x, r: (x >> 1) + x + r, "does not compute"),
+        (lambda x, r: x + r + 100000, "does not compute"),
+        (lambda x, r: x // 3 + r, "does not compute"),
+    ],
+    ids=["a value that is gone", "a constant", "a quotient"],
+)
+def test_lanes_that_the_alu_has_not(value: Callable, message: str) -> None:
+    s, args = lanes(value)
+    with pytest.raises(CompileError, match=message):
+        Program(t.lower(s, args))
+
+
+def test_what_no_instruction_does() -> None:
+    s, args = product(tensorized=False)
+    with pytest.raises(CompileError, match="ALU does not compute") as error:
+        Program(t.lower(s, args))
+    assert error.value.code == "TW-VTA-ALU"
+    X = t.placeholder((4, 16), "int8", name="X")
+    Y = t.compute((4, 16), lambda *v: X[v], name="Y")
+    with pytest.raises(CompileError, match="no instruction") as error:
+        Program(t.lower(t.create_schedule(Y.op), [X, Y]))
+    assert error.value.code == "TW-VTA-SCALAR"
+
+
+def test_more_than_the_chip_holds() -> None:
+    X = t.placeholder((5000, 16), "int8", name="X")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    Y = t.compute(X.shape, lambda *v: XW[v].astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    s[XW].set_scope(ACC)
+    with pytest.raises(CompileError, match="needs 5000 elements of"):
+        Program(t.lower(s, [X, Y]))
+
+
+def test_tiles_are_whole() -> None:
+    X = t.placeholder((4, 24), "int8", name="X")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    Y = t.compute(X.shape, lambda *v: XW[v].astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    s[XW].set_scope(ACC)
+    with pytest.raises(CompileError, match="elements of 16"):
+        Program(t.lower(s, [X, Y]))
+
+
+def test_a_value_that_is_read_again_after_an_operation_in_its_place() -> None:
+    X = t.placeholder((4, 16), "int8", name="X")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    Y = t.compute(X.shape, lambda *v: (XW[v] >> 1).astype("int8"), name="Y")
+    Z = t.compute(X.shape, lambda *v: (XW[v] >> 2).astype("int8"), name="Z")
+    s = t.create_schedule([Y.op, Z.op])
+    s[XW].set_scope(ACC)
+    with pytest.raises(CompileError, match="read after a lane operation") as error:
+        Program(t.lower(s, [X, Y, Z]))
+    assert error.value.code == "TW-VTA-SPENT"
+
+
+def test_max_pooling() -> None:
+    X = t.placeholder((8, 8, 16), "int8", name="X")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    dy, dx = t.reduce_axis((0, 2)), t.reduce_axis((0, 2))
+    P = t.compute(
+        (4, 4, 16), lambda y, x, c: t.max(XW[2 * y + dy, 2 * x + dx, c], axis=[dy, dx]), name="P"
+    )
+    Y = t.compute(P.shape, lambda *v: P[v].astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    s[XW].set_scope(ACC)
+    s[P].set_scope(ACC)
+    y, x, c = s[P].op.axis
+    s[P].reorder(dy, dx, y, x, c)
+    x_in, out = numbers(8, 8, 16), np.zeros((4, 4, 16), np.int8)
+    Program(t.lower(s, [X, Y])).check([x_in, out])
+    np.testing.assert_array_equal(out, x_in.reshape(4, 2, 4, 2, 16).max((1, 3)))
