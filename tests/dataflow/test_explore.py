@@ -81,6 +81,17 @@ def test_a_search_ends_in_time_with_a_point_for_every_number_of_elements() -> No
     assert [p.pes for p in found.points] == [2, 8, 32]
 
 
+def test_a_task_is_an_operator_or_an_index_of_its_outermost_loop() -> None:
+    tasks = {
+        grain: explore(perceptron(), [8], grain=grain).best(8).tasks
+        for grain in ("operator", "loop", "expanded")
+    }
+    assert tasks["operator"] == 3
+    assert tasks["loop"] == 3 * 4
+    with pytest.raises(InputError, match=r"no grain 'row'.*known: operator, loop, expanded"):
+        explore(perceptron(), [8], grain="row")
+
+
 def test_the_front_has_all_that_nothing_beats() -> None:
     found = explore(perceptron(), [2, 8])
     front = found.front()

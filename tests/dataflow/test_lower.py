@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.dataflow.models import RNG, model
+from tests.dataflow.models import RNG, lenet, model
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow import schedule
 from tilewright.dataflow.lower import network, program
@@ -116,6 +116,16 @@ def test_other_operators(operator: str, expansion: str) -> None:
     body = f"g (float[3,4,6] x) => ({result}) {{ {axis} y = {operator} }}"
     families = ("map", "reduce", "scan")
     agree(model(body, s=(6,)), dict.fromkeys(families, expansion))
+
+
+def test_fused_tasks_compute_the_same_and_move_less() -> None:
+    graph = lenet()
+    plain, fused = (program(network(graph, fused=how)) for how in (False, True))
+    assert fused.graph.tasks < plain.graph.tasks and fused.io < plain.io
+    given = inputs(graph)
+    found = fused.run(given)
+    for name, want in evaluate(graph, given).items():
+        np.testing.assert_allclose(found[name], want, rtol=1e-3, atol=1e-3)
 
 
 def test_an_unknown_expansion_lists_those_there_are() -> None:

@@ -23,6 +23,7 @@ _READINGS: Final = {
     "array": "volume=array: an edge carries the whole array that its tasks share",
 }
 _OPERATOR: Final = re.compile(r"(conv2d|matmul)(?::([0-9x,]+))?")
+_COMPARED: Final = {"lts": "SB-LTS", "rlx": "SB-RLX", "baseline": "no streams"}
 _FORMS: Final = (".svg", ".dot", ".json")
 _LINES: Final = 24  # combinations that are all shown
 
@@ -64,6 +65,15 @@ def _typed(parse: Any, expected: str) -> Any:
     type=_typed(_expansions, "NAME=EXPANSION,..., such as conv=lmv,op"),
     help="What to try for a family (conv, matmul, map, reduce, scan) or an operator.",
 )
+@click.option(
+    "--tasks",
+    "grain",
+    type=click.Choice(["operator", "loop", "expanded"]),
+    default="expanded",
+    show_default=True,
+    help="What a task is where --expand says nothing.",
+)
+@click.option("--fuse", "fused", is_flag=True, help="Neighbouring element-wise tasks are one.")
 @click.option("--volume", type=click.Choice(list(_READINGS)), default="part", show_default=True)
 @click.option("--heuristic", type=click.Choice(["lts", "rlx", "both"]), default="both")
 @click.option(
@@ -86,6 +96,8 @@ def command(
     model: str,
     pes: list[int],
     expand: Sequence[tuple[str, list[str]]],
+    grain: str,
+    fused: bool,
     volume: str,
     heuristic: str,
     limit: int,
@@ -121,10 +133,11 @@ def command(
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
-            network(read),
+            network(read, fused=fused),
             pes,
             dict(expand),
             volume=volume,
+            grain=grain,
             heuristics=tried,
             limit=limit,
             seconds=seconds,
@@ -247,24 +260,25 @@ def _all(found: Exploration, choices: Sequence[tuple[str, ...]]) -> str:
 
 
 def _best(found: Exploration) -> str:
-    """A line for each number of elements: the best combination."""
+    """A line for each number of elements: the best combination, its makespan by each heuristic and
+    without streams."""
     rows = []
     for pes in found.bounds:
         p = found.best(pes)
+        made = found.compared(p)
         rows.append(
             [
                 str(pes),
-                f"{p.makespan:,}",
+                *(f"{made[how]:,}" for how in _COMPARED),
                 f"{p.speedup:.1f}",
                 f"{p.utilisation:.0%}",
                 f"{p.io:,}",
                 f"{p.buffers:,}",
-                p.heuristic,
                 _label(found, p),
             ]
         )
-    heading = ["PEs", "makespan", "speedup", "used", "I/O", "buffers", "blocks by", "expansions"]
-    return table(heading, rows, ">>>>>><<")
+    heading = ["PEs", *_COMPARED.values(), "speedup", "used", "I/O", "buffers", "expansions"]
+    return table(heading, rows, ">>>>>>>><")
 
 
 def _label(found: Exploration, p: Point) -> str:
@@ -272,6 +286,8 @@ def _label(found: Exploration, p: Point) -> str:
     chosen = [
         (g, name) for g, name in zip(found.groups, p.choice, strict=True) if len(g.options) > 1
     ]
+    if not chosen:
+        return "the only one"
     if len(chosen) == 1:
         return chosen[0][1]
     named = (

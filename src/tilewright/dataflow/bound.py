@@ -86,6 +86,7 @@ class Bounds:
         for n, stage in enumerate(self._stages):
             for tensor in stage.writes:
                 self._writers.setdefault(tensor, []).append(n)
+        self._final: Final = [_final(s) for s in self._stages]
         self._ended: Final = self._barriers()
 
     def makespan(self, pes: int) -> int:
@@ -112,8 +113,8 @@ class Bounds:
         """For each operator those that have ended, whatever was chosen, before its first task.
 
         A task starts after what its writers started after; where it reads what is stored, after its
-        writers and after all that they read, directly or not. An operator of several results may
-        end later than the one that is read: it never counts as ended.
+        writers and after all that they read, directly or not. An operator whose last result is
+        another, or one of several, may end later: it does not count as ended.
         """
         ended: list[Set[int]] = []
         below: list[Set[int]] = []  # those that end no later than it does
@@ -126,9 +127,8 @@ class Bounds:
                 for e in f.entries
             ]
             ended.append(frozenset.intersection(*sets) if sets else frozenset())
-            single = len(stage.writes) == 1
-            read = (w for b in stage.reads for w in self._writers.get(b, ()) if w < n)
-            below.append(frozenset[int]({n} if single else ()).union(*(below[w] for w in read)))
+            read = (w for b in stage.reads for w in self._final_writers(b) if w < n)
+            below.append(frozenset[int]({n}).union(*(below[w] for w in read)))
         return ended
 
     def _before(
@@ -141,11 +141,21 @@ class Bounds:
     ) -> Set[int]:
         """What has ended before a task that reads `tensor` starts."""
         found: Set[int] = frozenset()
+        streams = (tensor, task) in form.ordered
         for w in self._writers.get(tensor, ()):
-            streams = (tensor, task) in form.ordered
             flows = streams and any(tensor in f.flows for f in self._forms[w])
-            found |= ended[w] if flows else ended[w] | below[w]
+            found |= ended[w] | (below[w] if self._final[w] is tensor and not flows else set())
         return found
+
+    def _final_writers(self, tensor: Buffer) -> list[int]:
+        return [w for w in self._writers.get(tensor, ()) if self._final[w] is tensor]
+
+
+def _final(stage: Stage) -> Buffer | None:
+    """The result that all the operator's other tensors lead to; None where there are several."""
+    inside = {b for c in stage.computations for b in c.inputs}
+    found = [b for b in stage.writes if b not in inside]
+    return found[0] if len(found) == 1 else None
 
 
 def _sources(form: _Form, task: int) -> list[int]:

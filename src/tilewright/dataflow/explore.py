@@ -13,22 +13,34 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from itertools import product
 from typing import Any, Final
 
 from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
+from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import Evaluator
 from tilewright.dataflow.graph import TaskGraph, Volume
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Schedule, schedule
+from tilewright.dataflow.schedule import Schedule, named, schedule
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
+
+
+class Grain(StrEnum):
+    """What a task is where nothing else is wanted: a whole operator (one for each of its
+    Computations), an index of its outermost parallel loop, or what the expansions of its family
+    make of it."""
+
+    OPERATOR = "operator"
+    LOOP = "loop"
+    EXPANDED = "expanded"
 
 
 @dataclass(frozen=True)
@@ -72,6 +84,12 @@ class Exploration:
         """The schedule that a point measures."""
         return schedule(self.graph(point), point.pes, point.heuristic)
 
+    def compared(self, point: Point) -> dict[str, int]:
+        """The makespans of a point's combination by each heuristic, and without streams."""
+        graph = self.graph(point)
+        found = {str(h): schedule(graph, point.pes, h).makespan for h in Heuristic}
+        return {**found, "baseline": nonstreaming_makespan(graph, point.pes)}
+
     def front(self) -> list[Point]:
         """The points that no other is at least as good as in makespan, I/O, buffer space and
         elements (of equal ones the first)."""
@@ -94,11 +112,14 @@ class Exploration:
         }
 
 
-def groups_of(net: Network, wanted: Mapping[str, Sequence[str]]) -> list[Group]:
+def groups_of(
+    net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.EXPANDED
+) -> list[Group]:
     """The groups of a network with the expansions to try.
 
-    wanted: for a family or a Stage's name the expansions (default: the first alone, but for
-    products and convolutions all classical ones). Raises InputError for a name nothing has.
+    wanted: for a family or a Stage's name the expansions (default: what `grain` says; expanded, the
+    first alone, but for products and convolutions all classical ones). Raises InputError for a name
+    nothing has.
     """
     found: dict[str, tuple[list[str], str, tuple[str, ...]]] = {}
     _check(net, wanted)
@@ -106,7 +127,7 @@ def groups_of(net: Network, wanted: Mapping[str, Sequence[str]]) -> list[Group]:
         family = net.families[stage.name]
         known = net.choices.get(stage.name, ("whole",))
         names = wanted.get(stage.name, wanted.get(family))
-        options = tuple(n for n in (names or _usual(family, known)) if n in known)
+        options = tuple(n for n in (names or _usual(family, known, grain)) if n in known)
         if not options:
             raise InputError(
                 f"none of {', '.join(names or ())} expands {stage.name}, a {family}",
@@ -118,7 +139,9 @@ def groups_of(net: Network, wanted: Mapping[str, Sequence[str]]) -> list[Group]:
     return [Group(tuple(stages), family, options) for stages, family, options in found.values()]
 
 
-def _usual(family: str, known: Sequence[str]) -> Sequence[str]:
+def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
+    if grain is not Grain.EXPANDED:
+        return ("whole",) if grain is Grain.OPERATOR or "loop" not in known else ("loop",)
     classical = ("lmv", "mv", "op")
     return classical if family in ("conv", "matmul") else known[:1]
 
@@ -145,6 +168,7 @@ def explore(
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
     volume: Volume | str = Volume.PART,
+    grain: Grain | str = Grain.EXPANDED,
     heuristics: Sequence[Heuristic] = tuple(Heuristic),
     limit: int = LIMIT,
     seconds: float = math.inf,
@@ -152,7 +176,7 @@ def explore(
 ) -> Exploration:
     """Schedule a network's combinations of expansions on each number of processing elements.
 
-    wanted: expansions to try for a family or an operator, see `groups_of`. limit: how many
+    wanted, grain: expansions to try for a family or an operator, see `groups_of`. limit: how many
     evaluations (a combination on a number of elements) are made at most; seconds: after how long a
     search ends, where not every combination is evaluated anyhow. store: what is known from before,
     and gets what is found. Emits an event `schedule` for each evaluation. Raises InputError for no
@@ -163,7 +187,7 @@ def explore(
         raise InputError(
             f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
         )
-    groups = groups_of(net, wanted or {})
+    groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = Volume(volume)
     known = store or Store()
     known.open(_subject(net, groups, reading, heuristics))

@@ -18,7 +18,7 @@ from typing import Final
 from tilewright.base.errors import InputError
 
 MAX_VOLUME: Final = 1 << 62
-_NAME: Final = re.compile(r"[A-Za-z0-9_.:/\[\],-]+")
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:+/\[\],-]+")
 
 
 class Volume(StrEnum):

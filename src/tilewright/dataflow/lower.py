@@ -14,6 +14,7 @@ from tilewright.dataflow.graph import Volume
 from tilewright.dataflow.program import Program, Task
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
@@ -49,9 +50,11 @@ class Network:
         return self._tasks[stage, choice]
 
 
-def network(graph: Graph) -> Network:
-    """The Stages of a graph with static shapes, simplified but not fused.
+def network(graph: Graph, *, fused: bool = False) -> Network:
+    """The Stages of a graph with static shapes, simplified.
 
+    fused: with neighbouring maps as one, which then is a task less, and index maps inside their
+    readers.
     Raises UnsupportedError that lists every operator without a native form, and InputError for
     shapes that are not known.
     """
@@ -65,6 +68,9 @@ def network(graph: Graph) -> Network:
             where=graph.name,
             hint="cut the model before them, or give all shapes with --dim",
         )
+    if fused:
+        outputs = frozenset(lowered.buffers[v] for v in lowered.graph.outputs)
+        lowered = replace(lowered, steps=fuse(lowered.steps, outputs))
     return Network(graph.name or "network", lowered)
 
 

@@ -141,8 +141,8 @@ def schedule(
         raise InputError(
             f"{pes} processing elements", where="schedule", hint="give a whole number from 1"
         )
-    how = _choice(Heuristic, heuristic)
-    when = _choice(Discipline, discipline)
+    how = named(Heuristic, heuristic)
+    when = named(Discipline, discipline)
     apart = expanded(graph) if when is Discipline.LIST else graph
     parts = divided(apart, spatial_blocks(apart, pes, how))
     blocks = parts.members()
@@ -216,7 +216,8 @@ def _memory(graph: TaskGraph, times: Times) -> None:
             times.start[n] = times.first[n] = times.last[n] = done
 
 
-def _choice(kind: type[_E], value: str) -> _E:
+def named(kind: type[_E], value: str) -> _E:
+    """The member of `kind` that `value` names; InputError that lists them for another name."""
     try:
         return kind(value)
     except ValueError:
