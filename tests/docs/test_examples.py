@@ -20,6 +20,8 @@ SAYS = {
     "int8_matmul": ["u8 x s8", "bfloat16"],
     "mdh_bert_subgraph": ["are equal: True", "agrees with NumPy: True", "one kernel"],
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
+    "vta_network": ["vta  Gemm+Relu", "bit for bit: True", "// EX@TID1"],
+    "vta_roofline": ["C12", "best"],
     "te_matmul": ["# naive", "# parallel", "128 x 128 x 128, 2 thread(s), in turns:", "NumPy"],
 }
 # Small sizes, and nothing that only another compiler makes slow.
@@ -29,6 +31,8 @@ ARGUMENTS = {
     "mdh_bert_subgraph": ["2", "32", "3", "--without-compile"],
     "schedule_by_hand": ["64"],
     "te_matmul": ["128", "2"],
+    "vta_network": ["--listing"],
+    "vta_roofline": ["--layers", "C8,C12", "--picture", "roofline.svg"],
 }
 
 
