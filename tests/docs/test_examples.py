@@ -19,8 +19,9 @@ SAYS = {
     "halide_blur": ["sliding_window", "tiled_parallel", "MB moved"],
     "int8_matmul": ["u8 x s8", "bfloat16"],
     "mdh_bert_subgraph": ["are equal: True", "agrees with NumPy: True", "one kernel"],
+    "npu_portability": ["network", "gru           wide", "MVMul128x128"],
     "schedule_by_hand": ["s.vectorize(", "by hand", "by default"],
-    "vta_network": ["vta  Gemm+Relu", "bit for bit: True", "// EX@TID1"],
+    "vta_network": ["vta  Gemm+Relu", "bit for bit: True", "GEMM UOP["],
     "vta_roofline": ["C12", "best"],
     "te_matmul": ["# naive", "# parallel", "128 x 128 x 128, 2 thread(s), in turns:", "NumPy"],
 }
@@ -29,6 +30,7 @@ ARGUMENTS = {
     "halide_blur": ["512", "256"],
     "int8_matmul": ["128"],
     "mdh_bert_subgraph": ["2", "32", "3", "--without-compile"],
+    "npu_portability": ["gru", "wide"],
     "schedule_by_hand": ["64"],
     "te_matmul": ["128", "2"],
     "vta_network": ["--listing"],
