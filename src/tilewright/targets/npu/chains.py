@@ -1,0 +1,214 @@
+"""What each instruction does to the value of its chain, checked before anything is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.isa import FORMS, OPERATORS, Instruction, Program
+from tilewright.targets.npu.machine import Machine, Operator
+
+Addresses = NDArray[np.int64]
+Shape = tuple[int, ...]
+STEP_LIMIT = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction at work. operator: of the machine, that it uses. shape: of the chain's value
+    after it. addresses: of its operand, which has this shape too."""
+
+    index: int
+    instruction: Instruction
+    operator: Operator | None
+    shape: Shape
+    addresses: Addresses | None
+
+    @property
+    def where(self) -> str:
+        """The instruction, for errors."""
+        return where(self.index, self.instruction)
+
+
+def where(index: int, instruction: Instruction) -> str:
+    """`instruction 12: vv_add vrf[0] n=32`."""
+    return f"instruction {index}: {instruction}"
+
+
+def steps(program: Program, machine: Machine, limit: int = STEP_LIMIT) -> Iterator[Step]:
+    """Every instruction with the shape of its chain's value.
+
+    Raises NPUError naming the instruction: for an operator or size that the machine does not have,
+    operands that do not fit, addresses beyond a memory, an instruction out of its place in a chain,
+    a chain that does not end, or more than `limit` instructions.
+    """
+    shape: Shape = ()
+    phase = "start"
+    for index, instruction in enumerate(program.instructions):
+        if index >= limit:
+            raise NPUError(f"more than {limit} instructions", where=where(index, instruction))
+        try:
+            phase = _phase(phase, instruction)
+            addresses = _addresses(instruction, machine)
+            shape, operator = _RULES[instruction.op](instruction, shape, machine)
+        except _Fault as fault:
+            at = where(index, instruction)
+            raise NPUError(fault.message, where=at, hint=fault.hint) from None
+        yield Step(index, instruction, operator, shape, addresses)
+    if phase != "start":
+        last = len(program.instructions) - 1
+        raise NPUError(
+            "the last chain does not end",
+            where=where(last, program.instructions[last]),
+            hint="put end_chain behind it",
+        )
+
+
+@dataclass(frozen=True)
+class _Fault(Exception):
+    message: str
+    hint: str
+
+
+# What may follow: a chain reads, works, writes, ends.
+_ORDER = {"start": 0, "read": 1, "work": 2, "write": 3}
+
+
+def _phase(before: str, instruction: Instruction) -> str:
+    op = instruction.op
+    if op not in FORMS:
+        raise _Fault(f"unknown opcode {op!r}", f"known: {', '.join(FORMS)}")
+    if op == "end_chain":
+        if before != "write":
+            raise _Fault("the chain writes nothing", "end it behind v_wr or m_wr")
+        return "start"
+    phase = {"rd": "read", "wr": "write"}.get(op.partition("_")[2], "work")
+    if before == "start" and phase != "read":
+        raise _Fault("a chain begins with what it reads", "begin it with v_rd or m_rd")
+    if _ORDER[phase] < _ORDER[before]:
+        raise _Fault(f"{op} cannot follow a {before} in a chain", "end_chain comes first")
+    return phase
+
+
+def _addresses(instruction: Instruction, machine: Machine) -> Addresses | None:
+    """The operand's addresses; one dimension for vectors, two for matrices."""
+    i = instruction
+    if not i.memory:
+        return None
+    if i.memory not in FORMS[i.op].memories:
+        raise _Fault(f"{i.op} cannot use {i.memory!r}", f"use {FORMS[i.op].memories}")
+    if "n" in i.operands:
+        counts: Shape = (i.n,)
+        first = i.address + i.step * np.arange(max(i.n, 0))
+    else:
+        row = i.step if i.op == "m_rd" else i.columns
+        counts = (i.rows, i.columns)
+        first = i.address + np.add.outer(
+            row * np.arange(max(i.rows, 0)), i.across * np.arange(max(i.columns, 0))
+        )
+    if min(counts) < 1:
+        raise _Fault("a size below 1", "sizes count elements")
+    low, high, most = int(first.min()), int(first.max()), machine.elements(i.memory)
+    if low < 0 or high >= most:
+        raise _Fault(
+            f"{i.memory} has {most} elements; {low} to {high} are used", "use smaller addresses"
+        )
+    return first
+
+
+Rule = Callable[[Instruction, Shape, Machine], tuple[Shape, Operator | None]]
+
+
+def _reads_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+    _require(len(shape) < 2, "a vector cannot follow a matrix", "read both in chains of their own")
+    return ((shape[0] if shape else 0) + i.n,), None
+
+
+def _reads_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+    _require(
+        not shape or shape[1:] == (i.columns,),
+        f"rows of {i.columns} cannot follow a value of {show(shape)}",
+        "all rows of a matrix have one length",
+    )
+    return ((shape[0] if shape else 0) + i.rows, i.columns), None
+
+
+def _pointwise(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+    if i.memory:
+        _expect((i.n,), shape)
+    return shape, _operator(i.op, shape, machine, 1)
+
+
+def _reduces(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+    return (1,), _operator(i.op, shape, machine, 1)
+
+
+def _mv_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+    _expect((i.columns,), shape)
+    return (i.rows,), _operator(i.op, (i.rows, i.columns), machine, 2)
+
+
+def _mv_add(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+    _expect((shape[0] if shape else 0, i.n), shape)
+    return shape, _operator(i.op, shape, machine, 2)
+
+
+def _mm_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Operator]:
+    _require(shape[1:] == (i.rows,), f"a value of {show(shape)} times {i.rows} rows", "they differ")
+    return (shape[0], i.columns), _operator(i.op, (*shape, i.columns), machine, 3)
+
+
+def _writes_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+    _expect((i.n,), shape)
+    return shape, None
+
+
+def _writes_matrix(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
+    _require(
+        len(shape) == 2 and shape[0] <= i.rows and shape[1] <= i.columns,
+        f"a value of {show(shape)} is written as {i.rows}x{i.columns}",
+        "a tile is as large as the matrix, or larger",
+    )
+    return shape, None
+
+
+_RULES: dict[str, Rule] = {
+    "v_rd": _reads_vector,
+    "m_rd": _reads_matrix,
+    "v_wr": _writes_vector,
+    "m_wr": _writes_matrix,
+    "end_chain": lambda i, shape, machine: ((), None),
+    **dict.fromkeys(OPERATORS, _pointwise),
+    **dict.fromkeys(("v_sum", "v_top"), _reduces),
+    "mv_mul": _mv_mul,
+    "mv_add": _mv_add,
+    "mm_mul": _mm_mul,
+}
+
+
+def _operator(op: str, sizes: Shape, machine: Machine, count: int) -> Operator:
+    name = OPERATORS[op]
+    found = machine.find(name, sizes)
+    if found is None or len(sizes) != count:
+        has = ", ".join(map(show, machine.sizes(name))) or "none"
+        raise _Fault(f"{machine.name} has no {name} of {show(sizes)}", f"sizes: {has}")
+    return found
+
+
+def _expect(wanted: Shape, shape: Shape) -> None:
+    _require(wanted == shape, f"expected a value of {show(wanted)}, found {show(shape)}",
+             "sizes are those of the chain's value")  # fmt: skip
+
+
+def _require(condition: bool, message: str, hint: str) -> None:
+    if not condition:
+        raise _Fault(message, hint)
+
+
+def show(shape: Shape) -> str:
+    """`128x64`; a size, or a shape."""
+    return "x".join(map(str, shape)) or "nothing"

@@ -1,0 +1,271 @@
+"""Instructions from a derived Lift program.
+
+The program is evaluated on addresses (evaluate.py), its tasks are put in order and into chains
+(order.py); here every chain gets its registers, what it reads is brought where its operators can
+read it, and it becomes instructions. A result with `toChip` lives in the vector registers until it
+is last read, any other in DRAM; one with `toOutput` is written to its place in the output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.notation.lift.nodes import Lambda
+from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.evaluate import SHIFT, Addresses, Evaluated, Task, Value, evaluate
+from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
+from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.memory import Allocator, Registers
+from tilewright.targets.npu.order import Link, is_matrix, linked, ordered, values_in
+from tilewright.targets.npu.segments import Place, rows, runs
+
+# What a task writes where: the memories as one space of addresses.
+_VRF = 1 << 48
+
+
+def generate(program: Lambda, machine: Machine) -> Program:
+    """The program of the machine.
+
+    Raises NPUError for an operator that the machine does not have at that size, for what is in no
+    operator, and (TW-NPU-CAPACITY) for values that do not fit on the chip; `where` names it.
+    """
+    made = evaluate(program)
+    for task in made.tasks:
+        if machine.find(task.operator, task.sizes) is None:
+            raise NPUError(
+                f"{machine.name} has no such operator",
+                where=task.title,
+                hint=f"sizes of {task.operator}: {machine.sizes(task.operator) or 'none'}",
+            )
+    return _Generator(made, machine).program()
+
+
+@dataclass(slots=True)
+class _Generator:
+    made: Evaluated
+    machine: Machine
+    code: list[Instruction] = field(default_factory=list)
+    notes: list[tuple[int, str]] = field(default_factory=list)
+    base: dict[int, int] = field(default_factory=dict)
+    dram: int = 0
+    uses: Counter[int] = field(default_factory=Counter)
+    reads: Counter[bytes] = field(default_factory=Counter)
+    vectors: Registers = field(init=False)
+    matrices: Registers = field(init=False)
+
+    def __post_init__(self) -> None:
+        of = self.machine.elements
+        self.vectors = Registers(Allocator("vrf", of("vrf")))
+        self.matrices = Registers(Allocator("mrf", of("mrf")))
+
+    def program(self) -> Program:
+        """All of it."""
+        tasks = ordered(self.made)
+        inputs = [self._region(v.name, v.shape or (1,), v) for v in self.made.inputs]
+        constants = [v for v in self.made.values if v.constant is not None]
+        for v in constants:
+            self._in_dram(v)
+        outputs = self._outputs()
+        chains = linked(self.made, tasks)
+        for task in tasks:
+            for operand in task.operands:
+                self.uses.update(values_in(operand))
+                self.reads[_key(operand)] += 1
+        for out in self.made.outputs:
+            self.uses.update(values_in(out))
+        for chain in chains:
+            self._chain(chain)
+        for region, out in zip(outputs, self.made.outputs, strict=True):
+            self._copy_out(region, out.ravel())
+        return Program(
+            tuple(self.code),
+            tuple(inputs),
+            tuple(outputs),
+            tuple((self.base[v.number], v.constant) for v in constants if v.constant is not None),
+            tuple(self.notes),
+        )
+
+    # -- DRAM
+
+    def _region(self, name: str, shape: tuple[int, ...], value: Value | None = None) -> Region:
+        region = Region(name, self.dram, shape)
+        self.dram += int(np.prod(shape))
+        if value is not None:
+            self.base[value.number] = region.address
+        return region
+
+    def _in_dram(self, value: Value) -> None:
+        self.base[value.number] = self.dram
+        self.dram += value.size
+
+    def _outputs(self) -> list[Region]:
+        """Regions, and the results that are made right in them."""
+        regions = []
+        for i, out in enumerate(self.made.outputs):
+            region = self._region(f"out_{i}" if i else "out", out.shape or (1,))
+            regions.append(region)
+            flat = out.ravel()
+            for number in values_in(flat):
+                value = self.made.values[number]
+                at = np.flatnonzero(flat >> SHIFT == number)
+                whole = np.array_equal(flat[at], value.addresses.ravel())
+                dense = whole and at[-1] - at[0] + 1 == value.size
+                if dense and value.space == "output" and number not in self.base:
+                    self.base[number] = region.address + int(at[0])
+        return regions
+
+    def _copy_out(self, region: Region, out: Addresses) -> None:
+        """What is not in its place yet."""
+        to = region.address + np.arange(out.size)
+        now = self._physical(out)
+        wrong = np.flatnonzero(now != to)
+        for part in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1):
+            if part.size:
+                self._move(out[part], Place("dram", int(to[part[0]])), "copy to the output")
+
+    # -- chains
+
+    def _chain(self, chain: list[Link]) -> None:
+        first, last = chain[0], chain[-1]
+        title = " ".join(link.task.title for link in chain)
+        sides = [self._side(link) for link in chain]
+        start = first.task.operands[first.flow]
+        reads = self._read_matrix(start) if is_matrix(first.task) else self._read_vector(start)
+        self.notes.append((len(self.code), title))
+        body = [self._operation(link.task, side) for link, side in zip(chain, sides, strict=True)]
+        self._release([operand for link in chain for operand in link.task.operands])
+        self.code += [*reads, *body, self._write(last.task), Instruction("end_chain")]
+        self.vectors.pinned.clear()
+        self.matrices.pinned.clear()
+
+    def _operation(self, task: Task, side: Place | None) -> Instruction:
+        op = OPCODES[task.operator]
+        if side is None:
+            return Instruction(op)
+        if side.memory == "mrf":
+            rows_, columns = task.sizes[-2:]
+            return Instruction(op, "mrf", side.address, rows=rows_, columns=columns)
+        return Instruction(op, "vrf", side.address, n=task.sizes[-1], step=side.step)
+
+    def _write(self, task: Task) -> Instruction:
+        value = task.result
+        place = self._place(value, task.title)
+        if len(value.shape) == 2:
+            r, c = value.shape
+            return Instruction("m_wr", place.memory, place.address, rows=r, columns=c)
+        return Instruction("v_wr", place.memory, place.address, n=value.size)
+
+    def _place(self, value: Value, where: str) -> Place:
+        """Where a result goes."""
+        if value.space == "chip":
+            address = self.vectors.take(value.size, f"{where} -> {value.name}")
+            self.base[value.number] = _VRF + address
+            return Place("vrf", address)
+        if value.number not in self.base:
+            self._in_dram(value)
+        return Place("dram", self.base[value.number])
+
+    def _release(self, operands: list[Addresses]) -> None:
+        """Registers of values that have been read for the last time."""
+        for operand in operands:
+            for number in values_in(operand):
+                self.uses[number] -= 1
+                at = self.base.get(number, 0)
+                if not self.uses[number] and at >= _VRF:
+                    self.vectors.allocator.free(at - _VRF)
+
+    # -- operands
+
+    def _physical(self, addresses: Addresses) -> Addresses:
+        numbers, inverse = np.unique(addresses >> SHIFT, return_inverse=True)
+        bases = np.asarray([self.base[int(v)] for v in numbers], np.int64)
+        return np.asarray(
+            bases[inverse].reshape(addresses.shape) + (addresses & ((1 << SHIFT) - 1))
+        )
+
+    def _side(self, link: Link) -> Place | None:
+        """The operand beside the chain's value, in registers where its operator reads it."""
+        task = link.task
+        if len(task.operands) == 1:
+            return None
+        operand = task.operands[1 - link.flow]
+        if operand.ndim == 2:
+            return self._matrix(operand, task)
+        (run, *more) = runs(self._physical(operand))
+        if not more and run.start >= _VRF:
+            return Place("vrf", run.start - _VRF, run.step)
+        return self._staged(operand, task.title)
+
+    def _staged(self, operand: Addresses, where: str) -> Place:
+        """A vector in the registers, brought there if it is not."""
+        place, known = self.vectors.copy(_key(operand), operand.size, where)
+        if not known:
+            self._move(operand, Place("vrf", place), f"operand of {where}")
+        return Place("vrf", place)
+
+    def _matrix(self, operand: Addresses, task: Task) -> Place:
+        """A tile in the matrix registers. Zeros to the right and below are not read."""
+        place, known = self.matrices.copy(_key(operand), operand.size, task.title)
+        if not known:
+            reads = self._read_matrix(self._without_zeros(operand))
+            self.notes.append((len(self.code), f"matrix of {task.title}"))
+            r, c = operand.shape
+            write = Instruction("m_wr", "mrf", place, rows=r, columns=c)
+            self.code += [*reads, write, Instruction("end_chain")]
+        return Place("mrf", place)
+
+    def _without_zeros(self, operand: Addresses) -> Addresses:
+        zeros = [v.number for v in self.made.values if v.constant == 0.0]
+        inside = ~np.isin(operand >> SHIFT, zeros)
+        r, c = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
+        if r.size and inside[: r[-1] + 1, : c[-1] + 1].all():
+            return operand[: r[-1] + 1, : c[-1] + 1]
+        return operand
+
+    def _read_vector(self, operand: Addresses) -> list[Instruction]:
+        """The reads of the value that a chain begins with; copied if it is read again."""
+        physical = self._physical(operand)
+        found = list(runs(physical))
+        again = self.reads[_key(operand)] > 1
+        if found[0].start < _VRF and operand.size > 1 and again:
+            place = self._staged(operand, "the chains that read it")
+            return [Instruction("v_rd", "vrf", place.address, n=operand.size)]
+        return [_read(run.start, n=run.count, step=run.step) for run in found]
+
+    def _read_matrix(self, operand: Addresses) -> list[Instruction]:
+        straight = np.asarray(operand)
+        for i, row in enumerate(operand):
+            if len(list(runs(self._physical(row)))) > 1:
+                if straight is operand:
+                    straight = operand.copy()
+                straight[i] = self._straightened(row)
+        return [
+            _read(b.start, "m_rd", rows=b.rows, columns=b.columns, step=b.step, across=b.across)
+            for b in rows(self._physical(straight))
+        ]
+
+    def _straightened(self, row: Addresses) -> Addresses:
+        """A row that lies in several places, copied to one: a value of its own in DRAM."""
+        value = self.made.new("row", (row.size,), "dram")
+        self._in_dram(value)
+        self._move(row, Place("dram", self.base[value.number]), "row of a matrix")
+        return value.addresses
+
+    def _move(self, operand: Addresses, to: Place, note: str) -> None:
+        reads = [_read(r.start, n=r.count, step=r.step) for r in runs(self._physical(operand))]
+        write = Instruction("v_wr", to.memory, to.address, n=operand.size)
+        self.notes.append((len(self.code), note))
+        self.code += [*reads, write, Instruction("end_chain")]
+
+
+def _read(physical: int, op: str = "v_rd", **fields: int) -> Instruction:
+    on_chip = physical >= _VRF
+    return Instruction(op, "vrf" if on_chip else "dram", physical - _VRF * on_chip, **fields)
+
+
+def _key(operand: Addresses) -> bytes:
+    """What a copy is of: shape and elements."""
+    return repr(operand.shape).encode() + np.ascontiguousarray(operand).tobytes()

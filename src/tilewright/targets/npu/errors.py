@@ -1,0 +1,11 @@
+"""What is wrong with a program for the machine, or with a machine for a program."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import TilewrightError
+
+
+class NPUError(TilewrightError):
+    """A program that the machine cannot run; `where` names the instruction or the operator."""
+
+    code = "TW-NPU"

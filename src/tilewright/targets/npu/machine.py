@@ -1,0 +1,145 @@
+"""A machine as data: its numbers, its memories, its operators and what each of them costs.
+
+vectors   VVAdd VVSub VVMul VVMax (two operands), VVRelu VVTanh VVSigm VVExp VVRecip,
+          VReduceAdd VReduceMax (to one element); a size is a length
+matrices  MVMul MVAdd: rows and columns; MMMul: rows, columns, columns of the second operand
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilewright.base.errors import InputError
+from tilewright.targets.npu.numbers import BlockFloat, Float32, Number
+
+BINARY = ("VVAdd", "VVSub", "VVMul", "VVMax")
+UNARY = ("VVRelu", "VVTanh", "VVSigm", "VVExp", "VVRecip")
+REDUCTIONS = ("VReduceAdd", "VReduceMax")
+MATRICES = {"MVMul": 2, "MVAdd": 2, "MMMul": 3}
+NAMES = (*BINARY, *UNARY, *REDUCTIONS, *MATRICES)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory of `capacity` bytes. bandwidth: bytes per cycle. energy: pJ per byte."""
+
+    capacity: int
+    bandwidth: float
+    latency: int
+    energy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator at one size.
+
+    issue: cycles that giving the instruction takes. interval: cycles that its unit is taken.
+    latency: cycles from its operands to its result. energy: pJ.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    issue: int
+    interval: int
+    latency: int
+    energy: float
+
+    @property
+    def work(self) -> int:
+        """Scalar operations, or multiply-adds."""
+        return prod(self.sizes)
+
+    @property
+    def unit(self) -> str:
+        """The part of the machine that does it."""
+        return "matrix" if self.name in MATRICES else "vector"
+
+
+def operators(
+    names: Iterable[str],
+    sizes: Iterable[int],
+    *,
+    lanes: int,
+    latency: int,
+    issue: int = 1,
+    energy: float = 1.0,
+) -> tuple[Operator, ...]:
+    """A row per name and size, square for matrices: `lanes` results or multiply-adds per cycle.
+
+    energy: pJ for one of them.
+    """
+    rows = []
+    for name in names:
+        for size in sizes:
+            shape = (size,) * MATRICES.get(name, 1)
+            work = prod(shape)
+            rows.append(Operator(name, shape, issue, -(-work // lanes), latency, energy * work))
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The description. Raises InputError for operators that are unknown or given twice.
+
+    vectors, matrices: the register files. block: the format inside of matrix products. transfer:
+    cycles to issue an instruction that only moves data.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    dram: Memory
+    vectors: Memory
+    matrices: Memory
+    number: Number = Float32
+    block: BlockFloat | None = None
+    transfer: int = 1
+
+    def __post_init__(self) -> None:
+        for op in self.operators:
+            known = op.name in NAMES and len(op.sizes) == MATRICES.get(op.name, 1)
+            if not known or min(op.sizes) < 1:
+                raise InputError(
+                    f"{op.name}{op.sizes} is no operator",
+                    where=f"machine {self.name}",
+                    hint=f"known: {', '.join(NAMES)}; two sizes for MV, three for MM",
+                )
+        if len(self._table) != len(self.operators):
+            raise InputError(
+                "an operator is given twice at one size",
+                where=f"machine {self.name}",
+                hint="one row for each name and size",
+            )
+
+    @cached_property
+    def _table(self) -> dict[tuple[str, tuple[int, ...]], Operator]:
+        return {(op.name, op.sizes): op for op in self.operators}
+
+    def find(self, name: str, sizes: Sequence[int]) -> Operator | None:
+        """The operator of this name at these sizes."""
+        return self._table.get((name, tuple(sizes)))
+
+    def sizes(self, name: str) -> tuple[tuple[int, ...], ...]:
+        """The sizes at which it has an operator, smallest first."""
+        return tuple(sorted(op.sizes for op in self.operators if op.name == name))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one number."""
+        return self.number.bits // 8
+
+    def elements(self, memory: str) -> int:
+        """How many numbers a memory holds."""
+        return self.memory(memory).capacity // self.bytes
+
+    def memory(self, name: str) -> Memory:
+        """The memory `dram`, `vrf` or `mrf`."""
+        return {"dram": self.dram, "vrf": self.vectors, "mrf": self.matrices}[name]
+
+    @property
+    def peak(self) -> float:
+        """The most multiply-adds per cycle; scalar operations if it has no matrix products."""
+        products = [o for o in self.operators if o.name in ("MVMul", "MMMul")]
+        return max(op.work / op.interval for op in products or self.operators)

@@ -1,0 +1,88 @@
+"""The order of tasks, and which of them share a chain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.targets.npu.evaluate import SHIFT, Addresses, Evaluated, Task
+from tilewright.targets.npu.machine import MATRICES
+
+# Opcodes take the chain's value first; these do not mind which operand that is.
+COMMUTES = frozenset(("VVAdd", "VVMul", "VVMax"))
+FLOWS = {"MVMul": 1}
+
+
+def values_in(addresses: Addresses) -> list[int]:
+    """The numbers of the values that elements belong to, in order of appearance."""
+    numbers = np.asarray(addresses).ravel() >> SHIFT
+    _, first = np.unique(numbers, return_index=True)
+    return [int(numbers[i]) for i in sorted(first)]
+
+
+def ordered(made: Evaluated) -> list[Task]:
+    """Tasks as the outputs need them, operands just before: intermediates live shortly.
+
+    Tasks whose results nobody reads are left out.
+    """
+    makers = {task.result.number: task for task in made.tasks}
+    done: dict[int, None] = {}
+    stack = [(v, False) for out in reversed(made.outputs) for v in reversed(values_in(out))]
+    while stack:
+        value, ready = stack.pop()
+        if value in done or value not in makers:
+            continue
+        if ready:
+            done[value] = None
+            continue
+        stack.append((value, True))
+        for operand in reversed(makers[value].operands):
+            stack += [(v, False) for v in reversed(values_in(operand))]
+    return [makers[value] for value in done]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A task in a chain. flow: which of its operands the chain carries."""
+
+    task: Task
+    flow: int
+
+
+def linked(made: Evaluated, tasks: list[Task]) -> list[list[Link]]:
+    """Chains: a task joins the one before if it alone reads its result, all of it, on the chip."""
+    readers = Counter(
+        v for task in tasks for operand in task.operands for v in values_in(operand)
+    ) + Counter(v for out in made.outputs for v in values_in(out))
+    chains: list[list[Link]] = []
+    for task in tasks:
+        flow = None
+        if chains:
+            last = chains[-1][-1].task
+            if last.result.space == "chip" and readers[last.result.number] == 1:
+                flow = _flow(last, task)
+        if flow is None:
+            chains.append([Link(task, FLOWS.get(task.operator, 0))])
+        else:
+            chains[-1].append(Link(task, flow))
+    return chains
+
+
+def _flow(last: Task, task: Task) -> int | None:
+    """The operand of a task that the chain may bring; matrix products begin chains of vectors."""
+    if task.operator == "MVMul":
+        return None
+    choices = (0, 1) if task.operator in COMMUTES else (0,)
+    made = last.result.addresses
+    for i in choices:
+        operand = task.operands[i]
+        if operand.shape == made.shape and np.array_equal(operand, made):
+            return i
+    return None
+
+
+def is_matrix(task: Task) -> bool:
+    """Whether its chain carries a matrix."""
+    return task.operator in MATRICES and task.operator != "MVMul"

@@ -1,0 +1,210 @@
+"""The rules of a machine: Lift's device rules, and those that its other operators need.
+
+Lift has operators on vectors and products of matrices, recognised, split into equal tiles, padded
+and placed in memories (`notation.lift.rules.device`). Added here, as more rows of the same kind:
+four operators, unequal splits (`cut`: 160 is 128 and 32), operands that are one element many times
+(`spread`), and what a machine without a subtraction does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import Expr, Mul, Sub, const
+from tilewright.notation.lift import rules as lift_rules
+from tilewright.notation.lift.conditions import at_most, number
+from tilewright.notation.lift.device import Schema, operators
+from tilewright.notation.lift.lambdas import applied
+from tilewright.notation.lift.nodes import (
+    Apply,
+    Builtin,
+    Concat,
+    Drop,
+    Fill,
+    Fun,
+    Join,
+    Literal,
+    Map,
+    PadConstant,
+    Param,
+    Reduce,
+    Split,
+    Take,
+    Term,
+    Zip,
+)
+from tilewright.notation.lift.rule import Rule
+from tilewright.notation.lift.rules import device as lift_device
+from tilewright.notation.lift.rules.vocabulary import fn, k, m, n, p, term
+from tilewright.notation.lift.types import Array, Scalar, Type
+from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, Machine
+
+_0 = const(0)
+_F32 = Scalar(float32)
+_ZERO = Literal(0.0, float32)
+_FUNCTIONS = {"VVAdd": "add", "VVSub": "sub", "VVMul": "mul", "VVMax": "max"}
+# What a reduction starts with; padding does not change it.
+_REDUCTIONS = {
+    "VReduceAdd": (Builtin("add"), _ZERO),
+    "VReduceMax": (Builtin("max"), Literal(float("-inf"), float32)),
+}
+
+
+def _vector(size: Expr) -> Type:
+    return Array(_F32, size)
+
+
+@lru_cache(maxsize=1)
+def schemas() -> Mapping[str, Schema]:
+    """All operators by name: Lift's, exponentials, reciprocals and reductions."""
+    found = dict(operators(float32))
+    exp, one = Map(Builtin("exp")), Literal(1.0, float32)
+    recip = Map(fn(lambda x: Builtin("div")(one, x)))
+    found["VVExp"] = Schema("VVExp", 1, lambda s: (_vector(s),), lambda x: x | exp)
+    found["VVRecip"] = Schema("VVRecip", 1, lambda s: (_vector(s),), lambda x: x | recip)
+    for name, (f, init) in _REDUCTIONS.items():
+        reduce = Reduce(f, init)
+        found[name] = Schema(name, 1, lambda s: (_vector(s),), lambda x, r=reduce: x | r)
+    return found
+
+
+@lru_cache(maxsize=64)
+def rules(machine: Machine, chip: int) -> Mapping[str, Rule]:
+    """All rules for the machine by name. chip: bytes for results on the chip, 4 for a number."""
+    base = lift_device.rules(lift_device.Machine(0, 0, 0, chip))
+    found = [
+        *(rule for name in (*UNARY, *REDUCTIONS) if name not in operators(float32)
+          for rule in _meaning(schemas()[name])),
+        *(_cut(schemas()[name]) for name in (*BINARY, *UNARY)),
+        *(rule for name in ("VVExp", "VVRecip") for rule in _pad(schemas()[name])),
+        *(rule for name in REDUCTIONS for rule in _reductions(name)),
+        *_products(),
+        *_pieces(),
+        *_others(),
+    ]  # fmt: skip
+    return {**lift_rules.RULES, **base, **{rule.name: rule for rule in found}}
+
+
+def _whole(schema: Schema, *sizes: Expr) -> tuple[tuple[Param, ...], Term]:
+    """Holes for the operands, and the operator on them."""
+    operands = tuple(term(f"x{i}", t) for i, t in enumerate(schema.operands(*sizes)))
+    return operands, Apply(schema.at(*sizes), operands)
+
+
+def _meaning(schema: Schema) -> tuple[Rule, Rule]:
+    operands, whole = _whole(schema, n)
+    meaning = applied(schema.meaning(*operands))
+    return (
+        Rule(f"expand-{schema.name}", whole, meaning),
+        Rule(f"recognise-{schema.name}", meaning, whole, (number(n),)),
+    )
+
+
+def _cut(schema: Schema) -> Rule:
+    """p elements, and the others."""
+    operands, whole = _whole(schema, n)
+    first = Apply(schema.at(p), tuple(x | Take(p) for x in operands))
+    others = Apply(schema.at(Sub(n, p)), tuple(x | Drop(p) for x in operands))
+    return Rule(f"cut-{schema.name}", whole, Concat()(first, others), (at_most(p, n),))
+
+
+def _pad(schema: Schema) -> tuple[Rule, ...]:
+    operands, whole = _whole(schema, n)
+    longer = tuple(x | PadConstant(_0, Sub(p, n), _ZERO) for x in operands)
+    right = Apply(schema.at(p), longer) | Take(n)
+    return (Rule(f"pad-{schema.name}", whole, right, (at_most(n, p),)),)
+
+
+def _reductions(name: str) -> tuple[Rule, ...]:
+    """Of p elements and of the others, combined; longer by what does not change it."""
+    schema, (_, init) = schemas()[name], _REDUCTIONS[name]
+    combine = schemas()[{"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name]].at(const(1))
+    (x,), whole = _whole(schema, n)
+    first, others = schema.at(p)(x | Take(p)), schema.at(Sub(n, p))(x | Drop(p))
+    reason = "the sum is taken in another order"
+    return (
+        Rule(f"cut-{name}", whole, combine(first, others), (at_most(p, n),), reason),
+        Rule(f"pad-{name}", whole, schema.at(p)(x | PadConstant(_0, Sub(p, n), init)),
+             (at_most(n, p),)),
+    )  # fmt: skip
+
+
+def _products() -> tuple[Rule, ...]:
+    """Matrix products: rows, columns, and all three sizes of a product of matrices."""
+    product, add, tiles = (schemas()[name] for name in ("MVMul", "VVAdd", "MMMul"))
+    (w, v), whole = _whole(product, m, n)
+    (x, y), matrices = _whole(tiles, m, n, k)
+    sums = schemas()["MMAdd"].at(m, k)
+    (u, w2), added = _whole(schemas()["MMAdd"], m, n)
+    flat = add.at(Mul(m, n))(u | Join(), w2 | Join())
+    reason = "sums are taken in another order"
+    return (
+        Rule("cut-MVMul-rows", whole,
+             Concat()(product.at(p, n)(w | Take(p), v), product.at(Sub(m, p), n)(w | Drop(p), v)),
+             (at_most(p, m),)),
+        Rule("cut-MVMul-columns", whole,
+             add.at(m)(product.at(m, p)(w | Map(Take(p)), v | Take(p)),
+                       product.at(m, Sub(n, p))(w | Map(Drop(p)), v | Drop(p))),
+             (at_most(p, n),), reason),
+        Rule("flat-MMAdd", added, flat | Split(n)),
+        Rule("cut-MMMul-rows", matrices,
+             Concat()(tiles.at(p, n, k)(x | Take(p), y), tiles.at(Sub(m, p), n, k)(x | Drop(p), y)),
+             (at_most(p, m),)),
+        Rule("cut-MMMul-inner", matrices,
+             sums(tiles.at(m, p, k)(x | Map(Take(p)), y | Take(p)),
+                  tiles.at(m, Sub(n, p), k)(x | Map(Drop(p)), y | Drop(p))),
+             (at_most(p, n),), reason),
+        Rule("cut-MMMul-columns", matrices,
+             Zip()(tiles.at(m, n, p)(x, y | Map(Take(p))),
+                   tiles.at(m, n, Sub(k, p))(x, y | Map(Drop(p))))
+             | Map(fn(lambda one, other: Concat()(one, other))), (at_most(p, k),)),
+        Rule("pad-MMMul", matrices,
+             tiles.at(p, p, p)(_square(x, m, n), _square(y, n, k)) | Take(m) | Map(Take(k)),
+             (at_most(m, p), at_most(n, p), at_most(k, p))),
+    )  # fmt: skip
+
+
+def _square(matrix: Term, height: Expr, width: Expr) -> Term:
+    """p by p, with zeros to the right and below."""
+    wider = matrix | Map(PadConstant(_0, Sub(p, width), _ZERO))
+    return wider | PadConstant(_0, Sub(p, height), Fill(_ZERO, p))
+
+
+def _pieces() -> tuple[Rule, ...]:
+    """Parts of what was put together are parts of its pieces."""
+    xs, ys = term("xs", _vector(n)), term("ys", _vector(m))
+    both = Concat()(xs, ys)
+    return (
+        Rule("take-in-first", both | Take(k), xs | Take(k), (at_most(k, n),)),
+        Rule("take-into-second", both | Take(k), Concat()(xs, ys | Take(Sub(k, n))),
+             (at_most(n, k),)),
+        Rule("drop-in-first", both | Drop(k), Concat()(xs | Drop(k), ys), (at_most(k, n),)),
+        Rule("drop-into-second", both | Drop(k), ys | Drop(Sub(k, n)), (at_most(n, k),)),
+    )  # fmt: skip
+
+
+def _others() -> tuple[Rule, ...]:
+    """One element many times, and operators in terms of others."""
+    xs, s = term("xs", _vector(n)), term("s", _F32)
+    sub = schemas()["VVSub"]
+    (x, y), difference = _whole(sub, n)
+    table = schemas()
+    found = [
+        Rule("vvsub-as-vvadd", difference,
+             table["VVAdd"].at(n)(x, table["VVMul"].at(n)(y, Fill(Literal(-1.0, float32), n)))),
+    ]  # fmt: skip
+    for name, f in _FUNCTIONS.items():
+        op, whole = Builtin(f), table[name].at(n)
+        last, first = _with(op, s, left=False), _with(op, s, left=True)
+        found += [
+            Rule(f"spread-{name}", xs | Map(last), whole(xs, Fill(s, n)), (number(n),)),
+            Rule(f"spread-{name}-left", xs | Map(first), whole(Fill(s, n), xs), (number(n),)),
+        ]
+    return tuple(found)
+
+
+def _with(op: Builtin, s: Term, left: bool) -> Fun:
+    """The scalar function with `s` as one of its operands."""
+    return fn(lambda e: op(s, e)) if left else fn(lambda e: op(e, s))

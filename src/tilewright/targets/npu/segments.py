@@ -1,0 +1,71 @@
+"""Addresses as the places that instructions name: evenly spaced runs, and blocks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Addresses = NDArray[np.int64]
+# Steps beyond this lead into another memory.
+_FAR = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address in a memory, and how far elements are apart."""
+
+    memory: str
+    address: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` elements, `step` apart."""
+
+    start: int
+    count: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows `step` apart of elements `across` apart."""
+
+    start: int
+    rows: int
+    columns: int
+    step: int
+    across: int
+
+
+def runs(addresses: Addresses) -> Iterator[Run]:
+    """A vector as few runs, in order; greedily the longest."""
+    at = 0
+    steps = np.diff(addresses)
+    while at < addresses.size:
+        count, step = 1, 1
+        if at < steps.size and abs(steps[at]) < _FAR:
+            step = int(steps[at])
+            other = np.flatnonzero(steps[at:] != step)
+            count += int(other[0]) if other.size else steps.size - at
+        if count == 2 and step not in (0, 1):
+            count, step = 1, 1  # two elements far apart: the second may begin a longer run
+        yield Run(int(addresses[at]), count, step)
+        at += count
+
+
+def rows(addresses: Addresses) -> Iterator[Block]:
+    """A matrix as blocks of rows, in order. Every row must be one run."""
+    _, columns = addresses.shape
+    across = np.diff(addresses[:, :2], axis=1).ravel() if columns > 1 else np.ones(len(addresses))
+    at = 0
+    while at < len(addresses):
+        same = np.flatnonzero(across[at:] != across[at])
+        most = int(same[0]) if same.size else len(addresses) - at
+        run = next(runs(addresses[at : at + most, 0]))
+        yield Block(int(addresses[at, 0]), run.count, columns, run.step, int(across[at]))
+        at += run.count

@@ -1,0 +1,148 @@
+"""The machine at work: what a program computes, and what it is too much for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.errors import InputError
+from tilewright.targets.npu.arithmetic import Arithmetic, Bounded, Rounded
+from tilewright.targets.npu.chains import STEP_LIMIT, Addresses, Step, steps
+from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.isa import MEMORIES, Program, Region
+from tilewright.targets.npu.machine import Machine
+
+Values = NDArray[Any]
+
+
+def run(
+    program: Program, machine: Machine, inputs: Sequence[Values], *, limit: int = STEP_LIMIT
+) -> list[Values]:
+    """The outputs, float32, for one array per input.
+
+    Raises NPUError naming the instruction for what `chains.steps` refuses and for a read of what
+    was never written; InputError for arrays that do not fit.
+    """
+    made = execute(program, machine, inputs, Rounded(machine.number, machine.block), limit)
+    return [value[0] for value in made]
+
+
+def bounds(
+    program: Program, machine: Machine, inputs: Sequence[Values]
+) -> list[tuple[Values, Values]]:
+    """For each output: the exact values, and how far from them `run` may be (`arithmetic`)."""
+    made = execute(program, machine, inputs, Bounded(machine.number, machine.block))
+    return [(value[0], value[1]) for value in made]
+
+
+def execute(
+    program: Program,
+    machine: Machine,
+    inputs: Sequence[Values],
+    arithmetic: Arithmetic,
+    limit: int = STEP_LIMIT,
+) -> list[Values]:
+    """The outputs in this arithmetic, its parts first. Raises as `run`."""
+    work = list(steps(program, machine, limit))
+    state = _State(arithmetic, {m: _Memory(arithmetic.parts) for m in MEMORIES})
+    _load(program, machine, inputs, state)
+    for step in work:
+        state.step(step)
+    dram = state.memories["dram"]
+    return [dram.read(_region(r), f"output {r.name}") for r in program.outputs]
+
+
+class _Memory:
+    """Numbers, and which of them were ever written; it grows to what is used."""
+
+    def __init__(self, parts: int) -> None:
+        self.values = np.zeros((parts, 0))
+        self.written = np.zeros(0, bool)
+
+    def read(self, at: Addresses, where: str) -> Values:
+        """The numbers there. Raises NPUError if some were never written."""
+        self._reach(int(at.max()))
+        if not self.written[at].all():
+            missing = int(at[~self.written[at]][0])
+            raise NPUError(f"element {missing} is read before it is written", where=where,
+                           hint="write it first")  # fmt: skip
+        return self.values[:, at]
+
+    def write(self, at: Addresses, values: Values) -> None:
+        """These numbers there."""
+        self._reach(int(at.max()))
+        self.values[:, at] = values
+        self.written[at] = True
+
+    def _reach(self, address: int) -> None:
+        more = address + 1 - self.written.size
+        if more > 0:
+            more = max(more, self.written.size)
+            self.values = np.pad(self.values, ((0, 0), (0, more)))
+            self.written = np.pad(self.written, (0, more))
+
+
+@dataclass(slots=True)
+class _State:
+    arithmetic: Arithmetic
+    memories: dict[str, _Memory]
+    value: Values | None = None
+
+    def step(self, step: Step) -> None:
+        """One instruction."""
+        op, at = step.instruction.op, step.addresses
+        if op == "end_chain":
+            self.value = None
+        elif op.endswith("_rd"):
+            part = self._read(step, at)
+            self.value = part if self.value is None else np.concatenate([self.value, part], axis=1)
+        elif op.endswith("_wr"):
+            assert at is not None and self.value is not None
+            self.memories[step.instruction.memory].write(at, _grown(self.value, at.shape))
+        else:
+            assert self.value is not None
+            operand = None if at is None else self._read(step, at)
+            self.value = self.arithmetic.apply(op, self.value, operand)
+
+    def _read(self, step: Step, at: Addresses | None) -> Values:
+        assert at is not None
+        return self.memories[step.instruction.memory].read(at, step.where)
+
+
+def _grown(value: Values, shape: tuple[int, ...]) -> Values:
+    """With zeros to the right and below."""
+    more = [(0, to - now) for to, now in zip(shape, value.shape[1:], strict=True)]
+    return np.pad(value, [(0, 0), *more])
+
+
+def _region(region: Region) -> Addresses:
+    count = int(np.prod(region.shape))
+    return region.address + np.arange(count).reshape(region.shape)
+
+
+def _load(program: Program, machine: Machine, inputs: Sequence[Values], state: _State) -> None:
+    dram, most = state.memories["dram"], machine.elements("dram")
+    shapes = [np.shape(x) for x in inputs]
+    wanted = [r.shape for r in program.inputs]
+    if shapes != wanted:
+        raise InputError(
+            f"expected arrays of the shapes {wanted}, found {shapes}",
+            where="npu.run",
+            hint="one array for each input of the program",
+        )
+    for region in (*program.inputs, *program.outputs):
+        if not 0 <= region.address <= most - int(np.prod(region.shape)):
+            raise NPUError(f"it does not fit into the {most} elements of dram",
+                           where=f"region {region.name}", hint="place it lower")  # fmt: skip
+    for region, x in zip(program.inputs, inputs, strict=True):
+        if np.size(x):
+            dram.write(_region(region), state.arithmetic.enter(np.asarray(x)))
+    for address, value in program.constants:
+        if not 0 <= address < most:
+            raise NPUError(f"dram has {most} elements", where=f".const dram[{address}]",
+                           hint="place it lower")  # fmt: skip
+        dram.write(np.asarray([address]), state.arithmetic.enter(np.asarray([value])))

@@ -1,0 +1,154 @@
+"""Which of its sizes a machine uses for an operator of any size: the cheapest of all derivations.
+
+An operator is one of the machine's, or a rule makes smaller ones of it (`cut`), or a larger one
+(`pad`), or others (`rows`: a product of matrices is one for each row). The cost of a derivation is
+the sum over the operators it ends in, so the cheapest is found exactly by dynamic programming over
+operators; every step of it is a rule application.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, inf, prod
+
+from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, Machine
+
+Key = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A rule with its parameters, and the operators that it leaves: how many of each."""
+
+    rule: str
+    sizes: tuple[tuple[str, int], ...]
+    leaves: tuple[tuple[Key, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The cheapest way; `choice` is None where it is an operator of the machine."""
+
+    cost: float
+    choice: Choice | None
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The choices for a machine, each made once. fixed: choices made by someone else; None: as it
+    is."""
+
+    machine: Machine
+    fixed: dict[Key, Choice | None] = field(default_factory=dict)
+    known: dict[Key, Best] = field(default_factory=dict)
+
+    def best(self, name: str, sizes: tuple[int, ...]) -> Best:
+        """The cheapest way for an operator; its cost is infinite if there is none."""
+        key = (name, sizes)
+        if key not in self.known:
+            self.known[key] = Best(inf, None)  # an operator is no way to itself
+            self.known[key] = self._best(key)
+        return self.known[key]
+
+    def _best(self, key: Key) -> Best:
+        own = self.machine.find(*key)
+        found = [] if own is None else [Best(cost(self.machine, *key), None)]
+        choice = self.fixed.get(key)
+        if choice is not None:
+            return Best(self.cost(choice), choice)
+        if key not in self.fixed:
+            found += [Best(self.cost(c), c) for c in self.choices(*key)]
+        return min(found, key=lambda best: best.cost, default=Best(inf, None))
+
+    def cost(self, choice: Choice) -> float:
+        """Of what a choice leaves."""
+        return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)
+
+    def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[Choice]:
+        """Every rule that takes the operator nearer to those of the machine."""
+        if name in (*BINARY, *UNARY, *REDUCTIONS):
+            yield from self._vector(name, *sizes)
+        elif name == "MVMul":
+            yield from self._product(*sizes)
+        elif name == "MMMul":
+            yield from self._matrices(*sizes)
+        elif name == "MMAdd":
+            yield Choice("flat-MMAdd", (), _several(("VVAdd", (prod(sizes),))))
+        elif name == "MVAdd":
+            yield Choice("rows-MVAdd", (), ((("VVAdd", sizes[1:]), sizes[0]),))
+
+    def _vector(self, name: str, n: int) -> Iterator[Choice]:
+        combine: tuple[tuple[Key, int], ...] = ()
+        if name in REDUCTIONS:
+            combine = ((({"VReduceAdd": "VVAdd", "VReduceMax": "VVMax"}[name], (1,)), 1),)
+        for (p,) in self.machine.sizes(name):
+            if p < n:
+                pieces = _several((name, (p,)), (name, (n - p,)))
+                yield Choice(f"cut-{name}", (("p", p),), pieces + combine)
+            elif p > n:
+                yield Choice(f"pad-{name}", (("p", p),), _several((name, (p,))))
+        if name == "VVSub":
+            yield Choice("vvsub-as-vvadd", (), _several(("VVAdd", (n,)), ("VVMul", (n,))))
+
+    def _product(self, m: int, n: int) -> Iterator[Choice]:
+        for p, q in self.machine.sizes("MVMul"):
+            if p < m:
+                pieces = _several(("MVMul", (p, n)), ("MVMul", (m - p, n)))
+                yield Choice("cut-MVMul-rows", (("p", p),), pieces)
+            elif p > m:
+                yield Choice("pad-MVMul-rows", (("p", p),), _several(("MVMul", (p, n))))
+            if q < n:
+                pieces = _several(("MVMul", (m, q)), ("MVMul", (m, n - q)), ("VVAdd", (m,)))
+                yield Choice("cut-MVMul-columns", (("p", q),), pieces)
+            elif q > n:
+                yield Choice("pad-MVMul-columns", (("q", q),), _several(("MVMul", (m, q))))
+
+    def _matrices(self, m: int, n: int, k: int) -> Iterator[Choice]:
+        for p, q, r in self.machine.sizes("MMMul"):
+            if p < m:
+                yield _cut("rows", p, (p, n, k), (m - p, n, k))
+            if q < n:
+                sums = _several(("MMMul", (m, q, k)), ("MMMul", (m, n - q, k)), ("MMAdd", (m, k)))
+                yield Choice("cut-MMMul-inner", (("p", q),), sums)
+            if r < k:
+                yield _cut("columns", r, (m, n, r), (m, n, k - r))
+            if p == q == r and max(m, n, k) <= p > min(m, n, k):
+                yield Choice("pad-MMMul", (("p", p),), _several(("MMMul", (p, q, r))))
+        yield Choice("rows-MMMul", (), ((("MVMul", (k, n)), m),))
+
+
+def _several(*keys: Key) -> tuple[tuple[Key, int], ...]:
+    return tuple(Counter(keys).items())
+
+
+def _cut(side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]) -> Choice:
+    return Choice(f"cut-MMMul-{side}", (("p", p),), _several(("MMMul", first), ("MMMul", others)))
+
+
+def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
+    """Cycles of an operator that the machine has, with moving what it reads and writes.
+
+    The matrix comes from DRAM, as large as it is with its padding; vectors from the registers.
+    """
+    op = machine.find(name, sizes)
+    assert op is not None
+    own = op.issue + max(op.interval, 1)
+    if name == "MVMul":
+        load = op.work * machine.bytes
+        return own + _moved(machine, load, dram=True) + _moved(machine, sum(sizes) * machine.bytes)
+    if name == "MMMul":
+        m, n, k = sizes
+        return (
+            own
+            + _moved(machine, n * k * machine.bytes, dram=True)
+            + _moved(machine, (m * n + m * k) * machine.bytes)
+        )
+    vectors = (3 if name in BINARY else 2) * machine.bytes * sizes[-1]
+    return own + _moved(machine, vectors)
+
+
+def _moved(machine: Machine, count: int, dram: bool = False) -> float:
+    memory = machine.dram if dram else machine.vectors
+    return machine.transfer + ceil(count / memory.bandwidth)

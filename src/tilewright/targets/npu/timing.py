@@ -1,0 +1,153 @@
+"""How long a program takes: chains are issued in order and overlap where units and data allow.
+
+Four units work side by side: `dram` moves data over the chip's border, `move` between registers,
+`vector` and `matrix` compute. A chain starts when its instructions are issued, what it reads is
+there, what it overwrites has been read, and its units are free. Data stream through it: it takes
+its slowest unit's time and the latencies of all its parts, and keeps a unit only for that unit's
+own time. Unit times are those of the machine's operators and of its memories' bandwidths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from tilewright.targets.npu.chains import STEP_LIMIT, Step, steps
+from tilewright.targets.npu.isa import MEMORIES, Program
+from tilewright.targets.npu.machine import Machine
+
+UNITS = ("dram", "move", "vector", "matrix")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a run takes. busy: cycles per unit. work: multiply-adds. energy: pJ.
+
+    utilisation: multiply-adds of the products, of those that the machine could have done.
+    """
+
+    cycles: int
+    instructions: int
+    chains: int
+    busy: dict[str, int]
+    dram_bytes: int
+    work: int
+    energy: float
+    utilisation: float
+
+    def __str__(self) -> str:
+        units = ", ".join(f"{u} {n / max(self.cycles, 1):.0%}" for u, n in self.busy.items())
+        return (
+            f"{self.cycles} cycles, {self.instructions} instructions in {self.chains} chains; "
+            f"busy: {units}; {self.dram_bytes} bytes to and from dram; {self.energy / 1000:.1f} nJ"
+        )
+
+
+def time(program: Program, machine: Machine, limit: int = STEP_LIMIT) -> Timing:
+    """The timing of a program, which does not depend on its data. Raises NPUError as `run`."""
+    clock = _Clock(machine)
+    chains = 0
+    for chain in _chains(program, machine, limit):
+        clock.run(chain)
+        chains += 1
+    return Timing(
+        clock.cycles,
+        len(program.instructions),
+        chains,
+        clock.busy,
+        clock.dram_bytes,
+        clock.work,
+        clock.energy,
+        clock.work / (machine.peak * max(clock.cycles, 1)),
+    )
+
+
+def _chains(program: Program, machine: Machine, limit: int) -> Iterator[list[Step]]:
+    chain: list[Step] = []
+    for step in steps(program, machine, limit):
+        chain.append(step)
+        if step.instruction.op == "end_chain":
+            yield chain
+            chain = []
+
+
+def _ends() -> dict[str, np.ndarray]:
+    return {m: np.zeros(0, np.int64) for m in MEMORIES}
+
+
+@dataclass(slots=True)
+class _Clock:
+    """When units are free, and each element was written and last read."""
+
+    machine: Machine
+    issued: int = 0
+    cycles: int = 0
+    work: int = 0
+    energy: float = 0.0
+    dram_bytes: int = 0
+    free: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
+    busy: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNITS, 0))
+    written: dict[str, np.ndarray] = field(default_factory=_ends)
+    read: dict[str, np.ndarray] = field(default_factory=_ends)
+
+    def run(self, chain: list[Step]) -> None:
+        """One chain."""
+        takes = dict.fromkeys(UNITS, 0)
+        latency = 0
+        for step in chain:
+            issue, unit, interval, behind = self._cost(step)
+            self.issued += issue
+            latency += behind
+            if unit:
+                takes[unit] += interval
+        used = [u for u in UNITS if takes[u]]
+        start = max([self.issued, self._ready(chain), *(self.free[u] for u in used)])
+        end = start + max(takes.values()) + latency
+        for unit in used:
+            self.free[unit] = start + takes[unit]
+            self.busy[unit] += takes[unit]
+        for step in chain:
+            if step.addresses is not None:
+                times = self.written if step.instruction.op.endswith("_wr") else self.read
+                memory, at = step.instruction.memory, step.addresses
+                now = self._times(times, memory, at)
+                times[memory][at] = np.maximum(now, end)
+        self.cycles = max(self.cycles, end)
+
+    def _cost(self, step: Step) -> tuple[int, str, int, int]:
+        """Cycles to issue, unit and its cycles, latency."""
+        op, machine = step.operator, self.machine
+        if op is not None:
+            self.energy += op.energy
+            self.work += op.work if op.name in ("MVMul", "MMMul") else 0
+            return op.issue, op.unit, op.interval, op.latency
+        if step.addresses is None:
+            return 0, "", 0, 0
+        # One element that is read again and again crosses the border once.
+        count = step.addresses.size if step.instruction.step else 1
+        name, moved = step.instruction.memory, count * machine.bytes
+        memory = machine.memory(name)
+        self.energy += moved * memory.energy
+        self.dram_bytes += moved if name == "dram" else 0
+        unit = "dram" if name == "dram" else "move"
+        return machine.transfer, unit, ceil(moved / memory.bandwidth), memory.latency
+
+    def _ready(self, chain: list[Step]) -> int:
+        ready = 0
+        for step in chain:
+            if step.addresses is not None:
+                memory, at = step.instruction.memory, step.addresses
+                kinds = [self.written]
+                if step.instruction.op.endswith("_wr"):
+                    kinds.append(self.read)
+                ready = max(ready, *(int(self._times(k, memory, at).max()) for k in kinds))
+        return ready
+
+    def _times(self, times: dict[str, np.ndarray], memory: str, at: np.ndarray) -> np.ndarray:
+        more = int(at.max()) + 1 - times[memory].size
+        if more > 0:
+            times[memory] = np.pad(times[memory], (0, max(more, times[memory].size)))
+        return np.asarray(times[memory][at])

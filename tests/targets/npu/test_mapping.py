@@ -1,0 +1,168 @@
+"""Programs on machines: every result within the derived bound, whatever was chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.targets.npu.programs import chain, example, layer
+from tilewright.base.errors import InputError
+from tilewright.lang.lift import Map, Zip, add, f32, fun, mul, sin
+from tilewright.notation.lift.derive import replay
+from tilewright.notation.lift.interp import interpret
+from tilewright.notation.lift.nodes import Lambda
+from tilewright.targets import npu
+from tilewright.targets.npu.evaluate import evaluate
+
+NETWORKS = ("dense", "conv_im2col", "conv_stencil", "lstm", "gru", "attention")
+QUICK = [("dense", "full"), ("conv_im2col", "bytes"), ("conv_stencil", "wide"),
+         ("lstm", "bytes"), ("attention", "full")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("network", "machine"), QUICK, ids=map("-".join, QUICK))
+def test_network(network: str, machine: str) -> None:
+    """`row` compares with NumPy and with the bound."""
+    assert example().row(network, npu.MACHINES[machine]).startswith(network)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_portability(network: str, golden) -> None:  # type: ignore[no-untyped-def]
+    """Cycles, utilisation, energy and operators of one program on five machines."""
+    rows = [example().row(network, machine) for machine in npu.MACHINES.values()]
+    shown = [" ".join(w for i, w in enumerate(row.split()) if i not in (5, 6)) for row in rows]
+    golden(f"npu_portability_{network}", "\n".join(shown))
+
+
+def check(program: Lambda, machine: npu.Machine, seed: int = 0) -> npu.Mapped:
+    """The simulated result is near Lift's, within the bound."""
+    mapped = npu.map_onto(program, machine)
+    rng = np.random.default_rng(seed)
+    shapes = [v.shape for v in evaluate(mapped.derivation.program).inputs]
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    (got,) = npu.run(mapped.program, machine, inputs)
+    ((exact, bound),) = npu.bounds(mapped.program, machine, inputs)
+    (expected,) = interpret(program, *inputs)
+    np.testing.assert_allclose(expected, exact, rtol=1e-4, atol=1e-4)
+    assert np.isfinite(bound).all()
+    assert (np.abs(got - exact) <= bound).all()
+    return mapped
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    n=st.integers(1, 200), machine=st.sampled_from(sorted(npu.MACHINES)), seed=st.integers(0, 99)
+)
+def test_vectors_of_any_length(n: int, machine: str, seed: int) -> None:
+    check(chain(n), npu.MACHINES[machine], seed)
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    m=st.integers(1, 70), n=st.integers(1, 70), machine=st.sampled_from(["full", "wide", "bytes"])
+)
+def test_layers_of_any_size(m: int, n: int, machine: str) -> None:
+    check(layer(m, n), npu.MACHINES[machine])
+
+
+def test_160_is_128_and_32() -> None:
+    mapped = check(chain(160), npu.MACHINES["full"])
+    titles = [task.title for task in evaluate(mapped.derivation.program).tasks]
+    assert sorted(titles) == sorted(
+        f"{name}{n}" for name in ("VVMul", "VVAdd", "VVRelu") for n in (32, 128)
+    )
+
+
+def test_padding_pays_where_pieces_would_be_many() -> None:
+    """100 elements: one operator of 128, not 64 and 32 and 32."""
+    assert check(chain(100), npu.MACHINES["full"]).summary == "1 VVMul128, 1 VVAdd128, 1 VVRelu128"
+
+
+def test_intermediates_stay_on_the_chip_and_results_leave_it() -> None:
+    mapped = npu.map_onto(chain(64), npu.MACHINES["full"])
+    spaces = [t.result.space for t in evaluate(mapped.derivation.program).tasks]
+    assert spaces == ["chip", "chip", "output"]
+    assert [i.op for i in mapped.program.instructions][-6:] == [
+        "v_rd", "vv_mul", "vv_add", "v_relu", "v_wr", "end_chain",
+    ]  # fmt: skip
+
+
+def test_a_derivation_is_replayed() -> None:
+    """All of a mapping is rule applications; each is checked again."""
+    machine = npu.MACHINES["full"]
+    mapped = npu.map_onto(layer(40, 24), machine)
+    rules = npu.rules(machine, machine.elements("vrf") * 4)
+    again = replay(mapped.derivation.to_json(), rules)
+    assert npu.generate(again.program, machine) == mapped.program
+
+
+def tight(vectors: int) -> npu.Machine:
+    """Operators of 32, and so many vectors of them in registers."""
+    return npu.Machine(
+        "tight",
+        npu.operators(("VVAdd", "VVMul", "VVRelu"), (32,), lanes=32, latency=2),
+        npu.Memory(1 << 20, 8, 10, 1),
+        npu.Memory(vectors * 32 * 4, 32, 1, 1),
+        npu.Memory(0, 1, 1, 1),
+    )
+
+
+def balanced(n: int) -> Lambda:
+    """(a + b) (c + d) + (e + f) (g + h): up to three results wait for one another."""
+    plus = lambda x, y: Zip(x, y) | Map(add)  # noqa: E731
+    times = lambda x, y: Zip(x, y) | Map(mul)  # noqa: E731
+    both = lambda a, b, c, d: times(plus(a, b), plus(c, d))  # noqa: E731
+    body = lambda a, b, c, d, e, f, g, h: plus(both(a, b, c, d), both(e, f, g, h))  # noqa: E731
+    return fun(body, *(f32[n],) * 8)
+
+
+def test_what_does_not_fit_is_spilled() -> None:
+    roomy, narrow = (check(balanced(64), tight(n)) for n in (8, 2))
+    spaces = [
+        {t.result.space for t in evaluate(m.derivation.program).tasks} for m in (roomy, narrow)
+    ]
+    assert "dram" not in spaces[0] and "dram" in spaces[1]
+    assert narrow.timing.dram_bytes > roomy.timing.dram_bytes
+    with pytest.raises(npu.NPUError, match="32 elements are needed in vrf, which has 0"):
+        npu.map_onto(balanced(64), tight(0))
+
+
+def test_what_has_no_operator_is_an_error() -> None:
+    with pytest.raises(npu.NPUError, match="no rule brings sin to an operator"):
+        npu.map_onto(fun(lambda x: x | Map(sin), f32[32]), npu.MACHINES["full"])
+    with pytest.raises(npu.NPUError, match="tight has no operators for MVMul"):
+        npu.map_onto(layer(32, 32), tight(8))
+    with pytest.raises(npu.NPUError, match=r"VVMul96.*has no such operator"):
+        npu.generate(_recognised(96), npu.MACHINES["full"])
+    with pytest.raises(InputError, match=r"MVMul.*is no operator"):
+        npu.Machine("m", (npu.Operator("MVMul", (64,), 1, 1, 1, 1),), *[npu.Memory(1, 1, 1, 1)] * 3)
+
+
+def _recognised(n: int) -> Lambda:
+    from tilewright.notation.lift.derive import derive
+    from tilewright.targets.npu.mapping import to_operators
+    from tilewright.targets.npu.price import Price
+
+    machine = npu.MACHINES["full"]
+    start = derive(chain(n), npu.rules(machine, 0))
+    return to_operators(start, Price(npu.Sizes(machine))).program
+
+
+def test_the_optimum_is_found() -> None:
+    """All mappings of a small program, simulated: 25 of them."""
+    found = npu.survey(chain(96), npu.MACHINES["bytes"])
+    assert found.count == 25
+    assert found.best <= found.found <= 1.05 * found.best < found.worst
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "machine"),
+    [(chain(96), "full"), (layer(48, 40), "wide"), (layer(48, 70), "small")],
+    ids=["chain-full", "layer-wide", "layer-small"],
+)
+def test_the_mapping_is_within_5_percent_of_the_optimum(program: Lambda, machine: str) -> None:
+    found = npu.survey(program, npu.MACHINES[machine])
+    assert found.best <= found.found <= 1.05 * found.best
