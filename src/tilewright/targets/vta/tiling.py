@@ -130,8 +130,10 @@ def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
     bus = steps * sum(d for _, d in loaded) + blocks * (saved[1] + sum(d for _, d in extra))
     if threads == 1:
         return load + compute + store
-    fill = (load / steps + store / blocks) + compute / steps
-    return max(load, compute, store, bus) + fill
+    # The busiest module, and what the others do before its first and after its last part.
+    parts = load / steps, compute / steps, store / blocks
+    alone = max(load - parts[0], compute - parts[1], store - parts[2])
+    return max(alone, bus - sum(parts)) + sum(parts)
 
 
 def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
