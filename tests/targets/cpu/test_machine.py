@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.dtypes import bfloat16, float32, float64, int8
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import ArtifactError, UnsupportedError
+from tilewright.runtime.machine import require
 from tilewright.targets.cpu.machine import LEVELS, host, machine
+from tilewright.targets.registry import target
 
 
 def test_host() -> None:
@@ -30,6 +32,17 @@ def test_levels(name: str, bits: int, registers: int) -> None:
     assert name in LEVELS and (m.vector_bits, m.registers) == (bits, registers)
     lanes = [m.lanes(d) for d in (float32, float64, bfloat16, int8)]
     assert lanes == [bits // 32, bits // 64, bits // 32, bits // 8]
+
+
+@pytest.mark.parametrize("name", ["native", *LEVELS])
+def test_a_target_runs_here_where_its_artifacts_load(name: str) -> None:
+    made = target("cpu", name)
+    try:
+        require(made.requirements)
+    except ArtifactError:
+        assert not made.runs_here
+    else:
+        assert made.runs_here
 
 
 def test_unknown_processor() -> None:

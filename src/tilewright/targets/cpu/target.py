@@ -10,12 +10,13 @@ from tilewright.base.dtypes import DType
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Context, Sketch, covers, default, sketches
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
-from tilewright.targets.cpu.machine import Machine, host, machine
+from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import support
 
 
@@ -39,9 +40,9 @@ class CpuTarget:
 
     @property
     def runs_here(self) -> bool:
-        """Whether the host has every feature."""
-        here = host()
-        return here.arch == self.machine.arch and set(self.machine.features) <= set(here.features)
+        """Whether this machine has every feature."""
+        here = architecture() == self.machine.arch
+        return here and not missing_features(self.machine.features)
 
     def default_schedule(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
