@@ -1,12 +1,13 @@
 """Bit error rates against the signal-to-noise ratio, as a table and a picture.
 
-python examples/pusch/error_rate.py [--subcarriers 3276] [--errors 1000] [--profiles A,B,C]
-    [--modulations QPSK,16QAM,64QAM,256QAM] [--antennas 4] [--layers 4] [--picture error_rate.svg]
+python examples/pusch/error_rate.py [--subcarriers 3276] [--errors 1000] [--slots 8]
+    [--profiles A,B,C] [--modulations QPSK,16QAM,64QAM,256QAM] [--antennas 4] [--layers 4]
+    [--picture error_rate.svg]
 
-Each point has at least so many errors. The reference is `reference.py`, NumPy in double precision,
-on the same draws of bits, channel and noise. `differ` counts the bits on which the two disagree.
-The last column is how far the two curves are apart, in dB: their distance in log error rate, over
-the slope of the reference's.
+Each point has at least so many errors, over at least so many draws of the channel. The reference is
+`reference.py`, NumPy in double precision, on the same draws of bits, channel and noise. `differ`
+counts the bits on which the two disagree. The last column is how far the two curves are apart, in
+dB: their distance in log error rate, over the slope of the reference's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from receiver import Receiver
 from slot import Layout, Slot, send
 
 # Signal-to-noise ratios in dB at which error rates are of interest.
-RANGES = {"QPSK": (0, 15, 3), "16QAM": (6, 21, 3), "64QAM": (12, 27, 3), "256QAM": (18, 33, 3)}
+RANGES = {"QPSK": (0, 21, 3), "16QAM": (6, 27, 3), "64QAM": (12, 33, 3), "256QAM": (18, 36, 3)}
 MOST = 200  # slots for one point
 
 
@@ -46,19 +47,19 @@ def by_reference(layout: Layout, slot: Slot) -> np.ndarray:
     return reference.demap(x, variance, layout.modulation)
 
 
-def measure(receiver: Receiver, channel: Channel, snr: float, least: int, seed: int = 0) -> Point:
-    """One point of a curve: slots, with seeds from `seed` on, until there are enough errors."""
+def measure(receiver: Receiver, channel: Channel, snr: float, least: int, slots: int = 1) -> Point:
+    """One point of a curve: slots of seeds 0, 1, ... until they and errors are enough."""
     layout = receiver.layout
     bits = compiled = double = differ = 0
     for draw in range(MOST):
-        slot = send(layout, channel, snr, np.random.default_rng((seed, draw)))
+        slot = send(layout, channel, snr, np.random.default_rng(draw))
         ratios = receiver(slot.received, slot.pilots[: layout.pilots], slot.noise)
         ours, theirs = ratios < 0, by_reference(layout, slot) < 0
         bits += slot.bits.size
         compiled += np.count_nonzero(ours != slot.bits)
         double += np.count_nonzero(theirs != slot.bits)
         differ += np.count_nonzero(ours != theirs)
-        if min(compiled, double) >= least:
+        if min(compiled, double) >= least and draw + 1 >= slots:
             break
     return Point(snr, bits, compiled, double, differ)
 
@@ -71,12 +72,12 @@ def gaps(points: list[Point]) -> list[float]:
 
 
 def curve(
-    layout: Layout, channel: Channel, least: int, method: str = "cholesky"
+    layout: Layout, channel: Channel, least: int, slots: int = 1, method: str = "cholesky"
 ) -> Iterator[tuple[Point, float]]:
     """The points of one curve and their gaps, printed."""
     first, last, step = RANGES[layout.modulation]
     receiver = Receiver(layout, method)
-    points = [measure(receiver, channel, snr, least) for snr in range(first, last + 1, step)]
+    points = [measure(receiver, channel, snr, least, slots) for snr in range(first, last + 1, step)]
     print(f"\nTDL-{channel.profile}, {layout.modulation}, {layout.antennas} x {layout.layers}")
     print(f"{'SNR/dB':>8}{'errors':>10}{'rate':>11}{'differ':>8}{'gap/dB':>10}")
     for point, gap in zip(points, gaps(points), strict=True):
@@ -87,7 +88,8 @@ def curve(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name, default in (("subcarriers", 3276), ("errors", 1000), ("antennas", 4), ("layers", 4)):
+    sizes = {"subcarriers": 3276, "errors": 1000, "slots": 8, "antennas": 4, "layers": 4}
+    for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--profiles", default="A,B,C")
     parser.add_argument("--modulations", default=",".join(RANGES))
@@ -98,7 +100,7 @@ def main() -> None:
     for profile in given.profiles.split(","):
         for modulation in given.modulations.split(","):
             one = replace(layout, modulation=modulation)
-            found = list(curve(one, Channel(profile), given.errors))
+            found = list(curve(one, Channel(profile), given.errors, given.slots))
             points = [(point.snr, point.compiled / point.bits) for point, _ in found]
             curves.append(Curve(f"TDL-{profile} {modulation}", points))
             worst = max(worst, *(abs(gap) for _, gap in found))

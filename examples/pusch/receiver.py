@@ -78,7 +78,7 @@ class Receiver:
             "variance": (k, n, LANES),
             "ratios": (layout.bits, n, k, layout.data, LANES),
         }
-        self._sign = (signs(layout) / (2 * layout.pilots)).astype(np.float32)
+        self.sign = (signs(layout) / (2 * layout.pilots)).astype(np.float32)
         self._given = {name: t.placeholder(s, name=name) for name, s in self.shapes.items()}
         for name in ("h", "factors", "x", "ratios"):
             setattr(self, name, np.empty(self.shapes[name], np.float32))
@@ -113,7 +113,7 @@ class Receiver:
 
         y: what arrived, (2, blocks, symbols, antennas, lanes). pilots: (2, symbols, subcarriers).
         """
-        self._estimate(y, pilots, self._sign, *self.h)
+        self._estimate(y, pilots, self.sign, *self.h)
         return self.h
 
     def detect(self, h: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
@@ -126,6 +126,11 @@ class Receiver:
     def gains(self) -> np.ndarray:
         """What the solutions were multiplied with to be unbiased: (layers, blocks, lanes)."""
         return self.factors[-2 * self.layout.layers : -self.layout.layers]
+
+    @property
+    def solutions(self) -> np.ndarray:
+        """What was detected last before it was unbiased: complex (layers, blocks, ..., lanes)."""
+        return (self.x[:, 0] + 1j * self.x[:, 1]) / self.gains[:, :, None]
 
     @property
     def variance(self) -> np.ndarray:

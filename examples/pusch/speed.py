@@ -1,6 +1,6 @@
 """Detection, compiled and in NumPy, timed in turns: gram matrix, matched filter, solution.
 
-python examples/pusch/speed.py [subcarriers [threads [rounds]]]
+python examples/pusch/speed.py [subcarriers [threads [rounds [sizes ...]]]]    sizes: antennas x layers
 
 NumPy does the same work with batched `matmul` and `linalg.solve` in single precision, one solve
 with all data symbols as right-hand sides. It is spared what is not that work: its arrays lie as it
@@ -11,9 +11,8 @@ likes them, the adjoint of the channel is at hand, and nothing is made unbiased.
 import os
 import sys
 
-subcarriers, threads, rounds = (
-    int(w) for w in [*sys.argv[1:], *["3276", "2", "15"][len(sys.argv) - 1 :]]
-)
+words = [*sys.argv[1:], *["3276", "2", "15", "4x4", "16x8"][len(sys.argv) - 1 :]]
+subcarriers, threads, rounds = (int(word) for word in words[:3])
 for library in ("OPENBLAS", "MKL", "OMP"):
     os.environ[f"{library}_NUM_THREADS"] = str(threads)
 
@@ -22,6 +21,7 @@ from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
+from accuracy import accuracy
 from channel import Channel
 from receiver import Receiver, blocked, joined
 from slot import Layout, send
@@ -39,15 +39,6 @@ def interleaved(ways: dict[str, Callable[[], object]]) -> dict[str, list[float]]
             run()
             times[name].append(perf_counter() - start)
     return times
-
-
-def bound(gram: np.ndarray) -> np.ndarray:
-    """What the relative error of a solution may be in single precision, for each subcarrier.
-
-    Higham, Accuracy and Stability of Numerical Algorithms, theorem 10.4 with the condition number
-    of the gram matrix: gram, filter and factorisation each err by at most about 4 K units.
-    """
-    return 8 * gram.shape[1] * np.finfo(np.float32).eps * np.linalg.cond(gram)
 
 
 def compare(layout: Layout) -> None:
@@ -68,14 +59,11 @@ def compare(layout: Layout) -> None:
     for method, receiver in receivers.items():
         ways[method] = lambda r=receiver: r.detect(channel, received, slot.noise)
     print(f"{layout.antennas} x {layout.layers}, {layout.subcarriers} x {layout.symbols}:")
-    exact_gram = adjoint.astype(complex) @ batch + slot.noise * np.eye(layout.layers)
-    exact = np.linalg.solve(exact_gram, adjoint.astype(complex) @ right)
     for method, receiver in receivers.items():
         ways[method]()
-        x = (receiver.x[:, 0] + 1j * receiver.x[:, 1]) / receiver.gains[:, :, None]
-        found = np.moveaxis(joined(x, 1, layout.subcarriers), -1, 0)
-        error = np.linalg.norm(found - exact, axis=(1, 2)) / np.linalg.norm(exact, axis=(1, 2))
-        worst = (error / bound(exact_gram)).max()
+        found = joined(receiver.solutions, 1, layout.subcarriers)
+        error, bound = accuracy(h, y.astype(np.complex64), slot.noise, found)
+        worst = (error / bound).max()
         print(f"  {method:<9} error {error.max():.1e}, {worst:.3f} of the bound")
     seconds = interleaved(ways)
     print(f"  {'':<9}{'median':>12}{'':>10}{'least':>12}")
@@ -87,5 +75,6 @@ def compare(layout: Layout) -> None:
         print(f"  {name:<9}{''.join(columns)}")
 
 
-for antennas, layers in ((4, 4), (16, 8)):
+for word in words[3:]:
+    antennas, layers = (int(part) for part in word.split("x"))
     compare(Layout(subcarriers, antennas, layers))
