@@ -62,9 +62,8 @@ def picture(found: Mapping[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
         'font-family="sans-serif" font-size="12">'
     ]
-    for p in points:
-        x, y = place(p)
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="#bbb"/>')
+    dots = dict.fromkeys(tuple(f"{at:.0f}" for at in place(p)) for p in points)
+    parts += [f'<circle cx="{x}" cy="{y}" r="2" fill="#bbb"/>' for x, y in dots]
     winners = dict.fromkeys(tuple(_best(found, int(n))["choice"]) for n in found["bounds"])
     for n, choice in enumerate(winners):
         line = [place(p) for p in points if tuple(p["choice"]) == choice]
