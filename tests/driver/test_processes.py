@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import time
 
 import onnx.parser
@@ -67,6 +69,50 @@ def test_children_end_when_this_process_is_interrupted() -> None:
     assert time.monotonic() - start < 30
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_interruption_is_seen_where_the_system_reaps_children() -> None:
+    here = os.getpid()
+
+    def job() -> bytes:
+        if os.getpid() == here:
+            time.sleep(0.2)  # until the others have ended
+            raise KeyboardInterrupt
+        return b""
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            share([job] * 8, 2)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("permitted", [0, 1])
+def test_a_system_that_permits_no_more_processes(
+    permitted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, made = os.fork, []
+
+    def limited() -> int:
+        if len(made) == permitted:
+            raise BlockingIOError("Resource temporarily unavailable")
+        made.append(None)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+    jobs = [lambda n=n: bytes([n]) for n in range(20)]
+    assert share(jobs, 4) == [bytes([n]) for n in range(20)]
+    assert len(made) == permitted
+
+
+@pytest.mark.parametrize("how", ["none", "closed"])
+def test_a_program_without_standard_output(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", None if how == "none" else closed)
+    found = share([lambda n=n: bytes([n]) for n in range(8)], 2)
+    assert found == [bytes([n]) for n in range(8)]
 
 
 def test_nothing_is_forked_beside_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,24 @@ def test_overlapping_and_strided_arrays() -> None:
     np.testing.assert_array_equal(wide[:, ::2] ** 2, 4 * wanted)
 
 
+def test_outputs_that_share_memory_are_refused() -> None:
+    x, rows = np.ones((4, 6), np.float32), np.zeros((5, 6), np.float32)
+    function = Function(_kernel())
+    for y, z in ((rows[:4], rows[:4]), (rows[:4], rows[1:])):
+        with pytest.raises(InputError, match="out= for 'y' and 'z': the arrays share memory"):
+            function(x, y, z)
+    assert not rows.any()
+    wide = np.zeros((4, 12), np.float32)
+    function(x, wide[:, ::2], wide[:, 1::2])  # side by side: each is its own
+    np.testing.assert_array_equal(wide, np.tile([2, 1], (4, 6)))
+
+
+def test_a_missing_output_is_refused() -> None:
+    x = np.ones((4, 6), np.float32)
+    with pytest.raises(InputError, match=r"both: z.* was given no array"):
+        Function(_kernel())(x, np.zeros_like(x), None)
+
+
 _GOOD = np.zeros((4, 6), np.float32)
 
 

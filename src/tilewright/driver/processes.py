@@ -47,10 +47,13 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
         stack.callback(_end, running)
         written = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
         for results in written:
-            running.append(_fork(jobs, queue, results))
+            try:
+                running.append(_fork(jobs, queue, results))
+            except OSError:  # the system permits no more: this process does the rest
+                break
         for n in _numbers(queue):
             found[n] = _done(jobs[n])
-        for results in written:
+        for results in written[: len(running)]:
             _wait(running.pop(0))
             for n, result, happened in _records(results):
                 found[n] = result
@@ -61,8 +64,10 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
 
 def _fork(jobs: Sequence[Job], queue: int, results: IO[bytes]) -> int:
     """A process that does jobs until the queue is empty and writes what came of them."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # What it holds is written once. A program without a terminal may have closed it.
+        with suppress(AttributeError, ValueError, OSError):
+            stream.flush()
     with warnings.catch_warnings():
         # Python warns of any other thread, but those of libraries do nothing while we compile.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -102,7 +107,8 @@ def _wait(pid: int) -> None:
 
 def _end(running: Sequence[int]) -> None:
     for pid in running:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # reaped by the program, or by the system for it
+            os.kill(pid, signal.SIGKILL)
         _wait(pid)
 
 

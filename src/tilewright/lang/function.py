@@ -71,6 +71,9 @@ def _general(kernel: Kernel, executable: Executable) -> Run:
     count, one = len(kernel.inputs), len(kernel.outputs) == 1
 
     def run(arrays: tuple[Any, ...]) -> object:
+        for b, a in zip(kernel.outputs, arrays[count:], strict=True):
+            if a is None:
+                raise InputError(f"{b!r} was given no array", where=kernel.name)
         return executable(*arrays[:count], out=arrays[count] if one else arrays[count:])
 
     return run

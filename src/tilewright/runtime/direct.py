@@ -101,7 +101,7 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     """A function of (inputs..., outputs...), or None if the model is not one plain native call.
 
     It computes into the outputs and returns True; or False, with nothing done, if some array is no
-    plain one of the expected type, or an output shares memory with an input.
+    plain one of the expected type, or an output shares memory with another array.
     """
     single = _single(plan)
     if single is None or not all(size for *_, size in single.outputs):
@@ -124,8 +124,8 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     checks = [_CHECK.format(n=n, plain=PLAIN) for n in range(total)]
     checks += [
         _APART.format(i=i, length=specs[i][3], o=o, size=specs[o][3])
-        for i in range(first)
         for o in range(first, total)
+        for i in range(o)
     ]
     stores = [f"        table[{spec[0]}] = s{n}\n" for n, spec in enumerate(specs)]
     names = "".join(f"a{n}, " for n in range(total))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def targets(out: Any, outputs: Sequence[Tensor]) -> list[Any]:
     for target, tensor in zip(given, outputs):
         if target is not None:
             _check_target(target, tensor)
+    _check_apart(given, outputs)
     return given
 
 
@@ -48,6 +50,18 @@ def _check_target(target: Any, tensor: Tensor) -> None:
         ).at(where)
     if not target.flags.writeable:
         raise InputError("the array is read-only").at(where)
+
+
+def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+    arrays = [(a, t.name) for a, t in zip(given, outputs) if a is not None]
+    for (one, name), (other, second) in combinations(arrays, 2):
+        # Their ranges cost nothing to compare; what lies in between matters only where they touch.
+        if buffer.overlap(one, other) and np.shares_memory(one, other):
+            raise InputError(
+                "the arrays share memory, so that one would overwrite the other",
+                where=f"out= for {name!r} and {second!r}",
+                hint="give each output an array of its own",
+            )
 
 
 def writable(target: Any, values: Sequence[Any]) -> Any:
