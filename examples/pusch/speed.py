@@ -1,6 +1,6 @@
 """Detection, compiled and in NumPy, timed in turns: gram matrix, matched filter, solution.
 
-python examples/pusch/speed.py [subcarriers [threads [rounds [sizes ...]]]]    sizes: antennas x layers
+python examples/pusch/speed.py [subcarriers [threads [rounds [4x4 16x8 ...]]]]
 
 NumPy does the same work with batched `matmul` and `linalg.solve` in single precision, one solve
 with all data symbols as right-hand sides. It is spared what is not that work: its arrays lie as it
