@@ -89,8 +89,8 @@ def main():
     print(network.report)
     machine = Machine()
     (y,) = network(x, machine)
-    macs = sum(s.product.convolution.macs for s in network.steps if s.product)
-    print(f"{macs:,} products with filled-up channels in {machine.cycles:,} cycles")
+    tiles = sum(s.counters[0].gemm_counter for s in network.steps if s.product)
+    print(f"{tiles:,} products of a tile by a tile of weights in {machine.cycles:,} cycles")
     if not arguments.without_cpu:
         (same,) = network(x, on_cpu)
         print("equal to the CPU, bit for bit:", bool((y == same).all()))

@@ -18,6 +18,7 @@ from tilewright.graph.nodes import Graph
 from tilewright.loops.lower import lower
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.network import Network, Simulated
+from tilewright.targets.vta.partition import partition
 from tilewright.targets.vta.quantised import dequantise, exponent_of, quantise
 
 SMALL = """
@@ -31,7 +32,8 @@ small (float[1, 3, 12, 12] image) => (float[1, 10] y)
   s = Add(b, p)
   sr = Relu(s)
   c = Conv<strides=[2,2]>(sr, w3)
-  d = Conv<pads=[1,1,1,1], group=4>(c, w4)
+  m = Conv<pads=[1,1,1,1], group=32>(c, w6)
+  d = Conv<pads=[1,1,1,1], group=4>(m, w4)
   f = Reshape(d, shape)
   y = Gemm<transB=1>(f, w5, b5)
 }
@@ -43,6 +45,7 @@ WEIGHTS = {
     "b2": (20,),
     "w3": (32, 20, 1, 1),
     "w4": (32, 8, 3, 3),
+    "w6": (32, 1, 3, 3),
     "w5": (10, 288),
     "b5": (10,),
 }
@@ -80,22 +83,49 @@ def test_the_machine_computes_what_the_cpu_does(graph: Graph) -> None:
     np.testing.assert_array_equal(y, alone)
     (real,) = evaluate(graph, image).values()
     assert np.corrcoef(y.ravel(), real.ravel())[0, 1] > 0.98
-    products = [s for s in network.steps if s.product is not None]
-    assert all(s.counters[0].gemm_counter > 0 for s in products)
+    done = [s.counters[0] for s in network.steps if s.product is not None]
+    assert all(c.alu_counter > 0 for c in done)
+    assert sum(c.gemm_counter > 0 for c in done) == 4
 
 
 def test_the_report_says_what_runs_where(graph: Graph) -> None:
     lines = Network(graph, images(1)).report.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["vta", "Conv+Relu"],
-        ["cpu", "MaxPool"],
+        ["vta", "MaxPool"],
         ["vta", "Conv+Add+Relu"],
+        ["vta", "Conv"],
         ["vta", "Conv"],
         ["cpu", "Conv"],
         ["cpu", "Reshape"],
         ["vta", "Gemm"],
     ]
-    assert lines[4].endswith("it has 4 groups")
+    assert lines[5].endswith("it has 4 groups")
+
+
+REFUSED = {
+    "Conv<dilations=[2,2]>(x, w)": "it is dilated",
+    "Conv<pads=[1,1,0,0]>(x, w)": "its padding is not the same on both sides",
+    'Conv<auto_pad="SAME_UPPER">(x, w)': "its padding is implicit",
+    "Conv(x, v)": "its weights are not constant",
+    "MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(x)": (
+        "its padding is not zero, and its data may be negative"
+    ),
+    "MaxPool<kernel_shape=[2,2], ceil_mode=1>(x)": "it gives indices, or rounds its extents up",
+    "Sigmoid(x)": "Sigmoid is no product and no pooling",
+}
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_stays_on_the_cpu(call: str) -> None:
+    model = onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["" : 21]>
+    one (float[1, 2, 6, 6] x, float[2, 2, 3, 3] v) => (float[1, 2, ?, ?] y) {{ y = {call} }}
+    """)
+    w = np.ones((2, 2, 3, 3), np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    (part,) = partition(load(model))
+    assert (part.main, part.why) == (None, REFUSED[call])
 
 
 def test_what_cannot_be_quantised(graph: Graph) -> None:

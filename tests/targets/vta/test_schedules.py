@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
-from tilewright.targets.vta.layers import Convolution, Layer, Requantise, convolution
+from tilewright.targets.vta.layers import (
+    Convolution,
+    Layer,
+    Requantise,
+    convolution,
+    depthwise,
+    pooling,
+)
 from tilewright.targets.vta.schedules import schedule
 from tilewright.targets.vta.target import Program
 
@@ -77,6 +84,34 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 )
 def test_any_layer_is_its_formula(c: Convolution, q: Requantise, threads: int) -> None:
     check(c, q, threads)
+
+
+@settings(deadline=None, max_examples=15)
+@given(convolutions(), st.sampled_from([1, 2]))
+def test_pooling(c: Convolution, threads: int) -> None:
+    layer = pooling(c)
+    x, y = (np.abs(a.astype(np.int16)).clip(0, 127).astype(np.int8) for a in arrays(layer))
+    Program(schedule(layer, threads).kernel).check([x, y])
+    padded = np.pad(x, ((0, 0), *((p, p) for p in c.pads), (0, 0)))
+    windows = [
+        padded[:, ky :: c.stride[0], kx :: c.stride[1]][:, : c.out_size[0], : c.out_size[1]]
+        for ky, kx in product(*map(range, c.kernel))
+    ]
+    np.testing.assert_array_equal(y, np.max(windows, 0))
+
+
+@settings(deadline=None, max_examples=15)
+@given(convolutions(), st.sampled_from([1, 2]))
+def test_depthwise(c: Convolution, threads: int) -> None:
+    layer = depthwise(c, q := Requantise(4, residual=1))
+    x, w, *more, y = arrays(layer)
+    Program(schedule(layer, threads).kernel).check([x, w, *more, y])
+    ct = len(x)
+    full = np.zeros((ct, ct, *c.kernel, 16, 16), np.int8)
+    for k, lane in product(range(ct), range(16)):
+        full[k, k, :, :, lane, lane] = w[k, :, :, lane]
+    square = Convolution(c.inputs, c.inputs, c.size, c.kernel, c.stride, c.pads)
+    np.testing.assert_array_equal(y, formula(square, q, x, full, *more))
 
 
 def test_virtual_threads_hide_latency() -> None:

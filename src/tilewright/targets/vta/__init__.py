@@ -15,7 +15,14 @@ from tilewright.targets.vta.functional import Counters, FunctionalSimulator
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT, gemm
 from tilewright.targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
 from tilewright.targets.vta.kernel import GEMM, RESET, Kernel, Loop, Operation, kernels
-from tilewright.targets.vta.layers import Convolution, Layer, Requantise, convolution
+from tilewright.targets.vta.layers import (
+    Convolution,
+    Layer,
+    Requantise,
+    convolution,
+    depthwise,
+    pooling,
+)
 from tilewright.targets.vta.listing import listing
 from tilewright.targets.vta.network import Network, Simulated
 from tilewright.targets.vta.schedules import schedule
@@ -69,6 +76,8 @@ __all__ = [
     "Requantise",
     "Simulated",
     "convolution",
+    "depthwise",
     "gemm",
+    "pooling",
     "schedule",
 ]

@@ -1,7 +1,8 @@
 """Lane operations: an expression over accumulators as a chain of ALU instructions.
 
-The ALU computes in place, `acc[d] = op(acc[d], acc[s] or a constant)`. So a value is computed where
-its first operand lies, which is then spent; only what a statement stores to has to be elsewhere.
+The ALU computes in place, `acc[d] = op(acc[d], acc[s] or a constant)`. What is stored to
+accumulators starts as a copy of the first operand there; what goes to DRAM is computed where its
+first operand lies, which is then spent, and so are second operands that are expressions themselves.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ def chain(value: Expr, target: Load | None, where: str) -> tuple[list[Step], Loa
             raise made.refused(value)
         made.constant(target, value)
         return made.steps, target
+    if target is not None and target not in loads(value):
+        made.target = target
     home = made.value(value)
     if target is not None and home is not target:
-        made.steps.append(Step(RESET, target))
-        made.steps.append(Step(Operation(alu=AluOp.ADD), target, home))
+        made.copy(target, home)
         home = target
     return made.steps, home
 
@@ -77,6 +79,12 @@ class _Chain:
         self.where = where
         self.steps: list[Step] = []
         self.changed: set[Load] = set()
+        # Where the first operand is copied to, so that it is not spent.
+        self.target: Load | None = None
+
+    def copy(self, target: Load, source: Load) -> None:
+        self.steps.append(Step(RESET, target))
+        self.steps.append(Step(Operation(alu=AluOp.ADD), target, source))
 
     def refused(self, e: Expr) -> CompileError:
         return CompileError(
@@ -103,7 +111,11 @@ class _Chain:
         if isinstance(e, Load) and e.buffer.scope == ACC:
             if e in self.changed:
                 raise self.refused(e)
-            return e
+            if self.target is None:
+                return e
+            home, self.target = self.target, None
+            self.copy(home, e)
+            return home
         if isinstance(e, Cast) and e.value.dtype is e.dtype is int32:
             return self.value(e.value)
         if isinstance(e, n.Neg):

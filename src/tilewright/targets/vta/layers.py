@@ -111,11 +111,17 @@ def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
 
 
 def _image(
-    x: Buffer, channel: Expr, point: tuple[Expr, Expr], pads: tuple[int, int], lane: Expr
+    x: Buffer,
+    channel: Expr,
+    point: tuple[Expr, Expr],
+    pads: tuple[int, int],
+    lane: Expr,
+    wide: bool = False,
 ) -> Expr:
-    """A point of an image with zeros around, where there are any."""
+    """A point of an image with zeros around, where there are any; wide: as int32."""
     place = tuple(at - const(pad) if pad else at for at, pad in zip(point, pads, strict=True))
-    load = x[channel, place[0], place[1], lane]
+    load: Expr = x[channel, place[0], place[1], lane]
+    load = Cast(load, int32) if wide else load
     guards = [
         (const(0) <= at) & (at < const(extent))
         for at, pad, extent in zip(place, pads, x.shape[1:], strict=False)
@@ -123,7 +129,70 @@ def _image(
     ]
     if not guards:
         return load
-    return Select(reduce(And, guards), load, const(0, int8))
+    return Select(reduce(And, guards), load, const(0, load.dtype))
+
+
+def pooling(c: Convolution, name: str = "pool") -> Layer:
+    """The largest of every window. Zeros stand around the image: for bytes that are not negative,
+    or no padding. params: x and y.
+    """
+    ct = c.inputs // BLOCK
+    x = Buffer("x", (ct, *c.size, BLOCK), int8)
+    y = Buffer("y", (ct, *c.out_size, BLOCK), int8)
+    pooled = Buffer("pooled", y.shape, int32)
+    wide, widen = _widened(x, c)
+    sh, sw = c.stride
+    most = reduce_(
+        name,
+        pooled,
+        c.kernel,
+        "max",
+        lambda k, i, j, lane, di, dj: wide[k, i * sh + di, j * sw + dj, lane],
+    )
+    narrow = map_("narrow", y, lambda *v: Cast(pooled[v], int8))
+    return Layer(name, (widen, most, narrow), (x, y))
+
+
+def depthwise(c: Convolution, q: Requantise, name: str = "depthwise") -> Layer:
+    """A convolution of each channel by itself, on the ALU; weights int8 [C/16, KH, KW, 16].
+
+    params: x, w, then bias and residual as far as there are any, and y.
+    """
+    ct = c.inputs // BLOCK
+    x = Buffer("x", (ct, *c.size, BLOCK), int8)
+    w = Buffer("w", (ct, *c.kernel, BLOCK), int8)
+    factors = Buffer("factors", w.shape, int32)
+    terms = Buffer("terms", (ct, *c.out_size, *c.kernel, BLOCK), int32)
+    acc = Buffer("acc", (ct, *c.out_size, BLOCK), int32)
+    wide, widen = _widened(x, c)
+    sh, sw = c.stride
+
+    def term(k: Expr, i: Expr, j: Expr, di: Expr, dj: Expr, lane: Expr) -> Expr:
+        return wide[k, i * sh + di, j * sw + dj, lane] * factors[k, di, dj, lane]
+
+    made = (
+        widen,
+        map_("factors", factors, lambda *v: Cast(w[v], int32)),
+        map_("terms", terms, term),
+        reduce_(
+            name,
+            acc,
+            c.kernel,
+            "add",
+            lambda k, i, j, lane, di, dj: terms[k, i, j, di, dj, lane],
+        ),
+    )
+    after, more, y = requantised(acc, q)
+    return Layer(name, (*made, *after), (x, w, *more, y))
+
+
+def _widened(x: Buffer, c: Convolution) -> tuple[Buffer, Computation]:
+    """An image as accumulators, with zeros around."""
+    (h, w), (ph, pw) = c.size, c.pads
+    wide = Buffer("image", (x.shape[0], h + 2 * ph, w + 2 * pw, BLOCK), int32)
+    return wide, map_(
+        "image", wide, lambda k, i, j, lane: _image(x, k, (i, j), c.pads, lane, wide=True)
+    )
 
 
 def requantised(

@@ -20,7 +20,7 @@ from tilewright.graph.interp import steps
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.passes.integers import SELECTING
 from tilewright.targets.vta.functional import Counters
-from tilewright.targets.vta.layers import Layer, convolution
+from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.partition import Part, partition
 from tilewright.targets.vta.quantised import (
     Product,
@@ -46,7 +46,6 @@ class Step:
     part: Part
     product: Product | None
     why: str
-    layer: Layer | None = None
     counters: list[Counters] = field(default_factory=list)
 
 
@@ -79,23 +78,23 @@ class Network:
         self.steps = [self._step(part, shapes) for part in partition(graph)]
 
     def _step(self, part: Part, shapes: Mapping[Value, tuple[int, ...]]) -> Step:
-        if part.product is None:
+        if part.main is None:
             (op,) = part.operations
             source = op.inputs[0] if op.inputs else None
             if op.op_type in SELECTING and source in self.exponents:
                 self.exponents[part.result] = self.exponents[source]  # the same bytes
             return Step(part, None, part.why)
-        data = part.product.inputs[0]
+        data = part.main.inputs[0]
         assert data is not None
         shape = shapes[data]
         if shape[0] != 1:
             raise UnsupportedError(
-                f"a batch of {shape[0]}", where=part.product.label, hint="run one at a time"
+                f"a batch of {shape[0]}", where=part.main.label, hint="run one at a time"
             )
         found = product(self.graph, part, (*shape[1:], 1, 1)[:3], self.exponents)
         if isinstance(found, str):
             return Step(part, None, found)
-        return Step(part, found, "", convolution(found.convolution, found.requantise))
+        return Step(part, found, "")
 
     def __call__(self, inputs: Mapping[str, Array], device: Device | None = None) -> list[Array]:
         """The outputs; device: what does the products, the simulated machine by default."""
@@ -136,15 +135,14 @@ class Network:
     def _on_machine(
         self, step: Step, p: Product, values: Mapping[Value, Array], device: Device
     ) -> Bytes:
-        op, layer = step.part.product, step.layer
+        op = step.part.main
         assert op is not None
-        assert layer is not None
         assert op.inputs[0] is not None
         x = values[op.inputs[0]]
         more = step.part.residual
         residual = None if more is None else _image(values[more])
-        y = np.zeros(layer.params[-1].shape, np.int8)
-        counters = device(layer, [*p.operands(_image(x), residual), y])
+        y = np.zeros(p.layer.params[-1].shape, np.int8)
+        counters = device(p.layer, [*p.operands(_image(x), residual), y])
         if counters is not None:
             step.counters.append(counters)
         made = plain(y, p.channels)
@@ -156,11 +154,10 @@ class Network:
         lines = []
         for step in self.steps:
             where = "vta" if step.product is not None else "cpu"
+            text = step.why
             if step.product is not None:
-                c, q = step.product.convolution, step.product.requantise
-                text = f"{c.inputs}->{c.outputs} {c.kernel[0]}x{c.kernel[1]}, shift {q.shift}"
-            else:
-                text = step.why
+                c, shift = step.product.window, step.product.shift
+                text = f"{c.inputs}->{c.outputs} {c.kernel[0]}x{c.kernel[1]}, shift {shift}"
             lines.append(f"{where}  {step.part.name:<14} {step.part.result.name:<16} {text}")
         return "\n".join(lines)
 

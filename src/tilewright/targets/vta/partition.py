@@ -1,7 +1,7 @@
 """What of a model runs on the machine, and why the rest does not.
 
 A convolution or a product with constant weights takes with it what follows: its bias, the addition
-of a tensor that is there already, and a ReLU.
+of a tensor that is there already, and a ReLU. The largest of windows is a part by itself.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 from tilewright.graph.nodes import Graph, Operation, Value
 
 PRODUCTS = ("Conv", "Gemm")
+POOLING = "MaxPool"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """Operations that run as one. product: the convolution or Gemm that the machine does.
+    """Operations that run as one. main: the convolution, Gemm or pooling that the machine does.
 
     why: what keeps the operations on the CPU, empty for those of the machine. residual: the tensor
     that is added to the product.
@@ -25,7 +26,7 @@ class Part:
 
     operations: tuple[Operation, ...]
     result: Value
-    product: Operation | None = None
+    main: Operation | None = None
     residual: Value | None = None
     relu: bool = False
     why: str = ""
@@ -62,6 +63,8 @@ def _part(
     why = refused(graph, op)
     if why:
         return Part((op,), result, why=why)
+    if op.op_type == POOLING:
+        return Part((op,), result, op)
     taken, residual, relu = [op], None, False
     after = _only(graph, result, users)
     if after is not None and after.op_type == "Add":
@@ -82,8 +85,10 @@ def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) ->
 
 def refused(graph: Graph, op: Operation) -> str:
     """Why the machine does not do an operation; empty if it does."""
-    if op.op_type not in PRODUCTS or op.domain:
-        return f"{op.qualified} is no product"
+    if op.domain or op.op_type not in (*PRODUCTS, POOLING):
+        return f"{op.qualified} is no product and no pooling"
+    if op.op_type == POOLING:
+        return _pooling_refused(graph, op)
     if any(v is not None and v not in graph.constants for v in op.inputs[1:]):
         return "its weights are not constant"
     a = op.attributes
@@ -91,18 +96,33 @@ def refused(graph: Graph, op: Operation) -> str:
         plain = a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
         return "" if plain else "its factors are scaled or transposed"
     weights = graph.constants[_value(op.inputs[1])]
-    if weights.ndim != 4:
-        return f"its kernel has {weights.ndim - 2} dimensions"
-    if a.get("group", 1) != 1:
-        return f"it has {a['group']} groups"
-    if any(d != 1 for d in a.get("dilations", ())):
+    groups = a.get("group", 1)
+    if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:
+        return f"it has {groups} groups"
+    return _window_refused(op, weights.shape[2:])
+
+
+def _pooling_refused(graph: Graph, op: Operation) -> str:
+    source = next((o for o in graph.operations if op.inputs[0] in o.writes), None)
+    if len(op.writes) != 1 or op.attributes.get("ceil_mode", 0):
+        return "it gives indices, or rounds its extents up"
+    if any(op.attributes.get("pads", ())) and (source is None or source.op_type != "Relu"):
+        return "its padding is not zero, and its data may be negative"
+    return _window_refused(op, op.attributes["kernel_shape"])
+
+
+def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
+    a = op.attributes
+    if len(kernel) != 2:
+        return f"its kernel has {len(kernel)} dimensions"
+    if any(d != 1 for d in a.get("dilations") or ()):
         return "it is dilated"
     if a.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET", "VALID", b"VALID"):
         return "its padding is implicit"
     pads = a.get("pads") or (0, 0, 0, 0)
     if tuple(pads[:2]) != tuple(pads[2:]):
         return "its padding is not the same on both sides"
-    if any(p >= k for p, k in zip(pads, weights.shape[2:], strict=False)):
+    if any(p >= k for p, k in zip(pads, kernel, strict=False)):
         return "its padding is as large as its kernel"
     return ""
 

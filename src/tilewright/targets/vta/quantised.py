@@ -17,10 +17,17 @@ from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
 from tilewright.graph.interp import evaluate
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.targets.vta.intrinsics import BLOCK
-from tilewright.targets.vta.layers import Convolution, Requantise
-from tilewright.targets.vta.partition import Part
+from tilewright.targets.vta.layers import (
+    Convolution,
+    Layer,
+    Requantise,
+    convolution,
+    depthwise,
+    pooling,
+)
+from tilewright.targets.vta.partition import POOLING, Part
 
 Array = NDArray[Any]
 _SUMS = (1 << 31) - 1
@@ -62,20 +69,21 @@ def calibrate(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> dict[Valu
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Product:
-    """A part in integers: a convolution (a Gemm is one of a single point) and its constants.
+    """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
-    weights, bias: in the machine's layout. exponents: of the data, the residual and the result.
+    window: its shape (a Gemm is a convolution of a single point). channels: those of the result
+    that are no filling. shift: from the sums to the result.
     """
 
-    convolution: Convolution
-    requantise: Requantise
-    weights: NDArray[np.int8]
-    bias: NDArray[np.int32]
+    layer: Layer
+    window: Convolution
+    constants: tuple[Array, ...]
     channels: int
+    shift: int = 0
 
     def operands(self, x: NDArray[np.int8], residual: NDArray[np.int8] | None) -> list[Array]:
         """The layer's inputs, for bytes [C, H, W]."""
-        given: list[Array] = [tiled(x), self.weights, self.bias]
+        given: list[Array] = [tiled(x), *self.constants]
         return given if residual is None else [*given, tiled(residual)]
 
 
@@ -95,54 +103,73 @@ def plain(y: NDArray[np.int8], channels: int) -> NDArray[np.int8]:
 
 
 def product(
-    graph: Graph,
-    part: Part,
-    shape: Sequence[int],
-    exponents: dict[Value, int],
+    graph: Graph, part: Part, shape: Sequence[int], exponents: dict[Value, int]
 ) -> Product | str:
     """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
 
-    exponents: of all tensors. That of the result becomes lower where sums have fewer bits.
+    exponents: of all tensors. That of the result becomes lower where sums have fewer bits, and is
+    that of the data for pooling.
     """
-    op = part.product
+    op = part.main
     assert op is not None
-    data, weights, *rest = op.inputs
+    data = op.inputs[0]
     assert data is not None
-    assert weights is not None
-    w = np.asarray(graph.constants[weights], np.float64)
-    if op.op_type == "Gemm":
-        w = (w if op.attributes.get("transB", 0) else w.T)[:, :, None, None]
-    bias = graph.constants[rest[0]] if rest and rest[0] is not None else np.zeros(len(w))
+    if op.op_type == POOLING:
+        exponents[part.result] = exponents[data]
+        window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
+        return Product(pooling(window), window, (), shape[0])
+    w = _weights_of(graph, op)
+    depth = op.attributes.get("group", 1) > 1
     e_w = exponent_of(float(np.abs(w).max()))
     e_sum = exponents[data] + e_w
     e_out = exponents[part.result] = min(exponents[part.result], e_sum)
-    shift = e_sum - e_out
     e_more = e_sum - exponents[part.residual] if part.residual is not None else None
+    shift = e_sum - e_out
     if shift > _MOST_SHIFT or (e_more is not None and not 0 <= e_more < _MOST_SHIFT - 7):
         return f"shifts by {shift} and {e_more} bits are out of range"
     whole = quantise(w, e_w)
     half = 1 << (shift - 1) if shift else 0
-    added = np.floor(np.broadcast_to(bias, len(w)) * 2.0**e_sum + 0.5) + half
+    added = np.floor(_bias_of(graph, op, len(w)) * 2.0**e_sum + 0.5) + half
     bound = 128 * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(added)
     bound = bound + (128 << e_more if e_more is not None else 0)
     if bound.max() > _SUMS:
         return f"its sums can reach {int(bound.max())}, beyond 32 bits"
+    window = _window(op, w.shape[2:], (len(w), *shape))
+    to_bytes = Requantise(shift, part.relu, True, e_more)
+    made = depthwise(window, to_bytes) if depth else convolution(window, to_bytes)
+    laid = _channel_weights(whole, window) if depth else _weights(whole, window)
+    return Product(made, window, (laid, _bias(added, window)), len(w), shift)
+
+
+def _weights_of(graph: Graph, op: Operation) -> Array:
+    """The weights of a convolution, or of a Gemm as one: [O, I, KH, KW]."""
+    v = op.inputs[1]
+    assert v is not None
+    w = np.asarray(graph.constants[v], np.float64)
+    if op.op_type == "Gemm":
+        w = (w if op.attributes.get("transB", 0) else w.T)[:, :, None, None]
+    return w
+
+
+def _bias_of(graph: Graph, op: Operation, count: int) -> Array:
+    v = op.inputs[2] if len(op.inputs) > 2 else None
+    bias = 0.0 if v is None else np.asarray(graph.constants[v], np.float64).reshape(-1)
+    return np.broadcast_to(bias, count)
+
+
+def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convolution:
+    """The shape of a convolution or pooling of [O, C, H, W] outputs and inputs."""
+    outputs, inputs = (-(-n // BLOCK) * BLOCK for n in shape[:2])
     a = op.attributes
-    geometry = Convolution(
-        -(-w.shape[1] // BLOCK) * BLOCK,
-        -(-w.shape[0] // BLOCK) * BLOCK,
-        (shape[1], shape[2]),
-        (w.shape[2], w.shape[3]),
-        tuple(a.get("strides") or (1, 1)),
-        tuple((a.get("pads") or (0, 0))[:2]),
-    )
-    return Product(
-        geometry,
-        Requantise(shift, part.relu, True, e_more),
-        _weights(whole, geometry),
-        _bias(added, geometry),
-        len(w),
-    )
+    (kh, kw), (sh, sw) = kernel, a.get("strides") or (1, 1)
+    ph, pw = (a.get("pads") or (0, 0))[:2]
+    return Convolution(inputs, outputs, (shape[2], shape[3]), (kh, kw), (sh, sw), (ph, pw))
+
+
+def _channel_weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
+    full = np.zeros((c.outputs, *c.kernel), np.int8)
+    full[: len(w)] = w[:, 0]
+    return np.ascontiguousarray(full.reshape(-1, BLOCK, *c.kernel).transpose(0, 2, 3, 1))
 
 
 def _weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:

@@ -12,6 +12,7 @@ from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT
+from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.tiling import Choice, Operand, Problem, choose
 from tilewright.targets.vta.timing import TimingParameters
@@ -32,6 +33,8 @@ def scheduled(
     kernel: Kernel, computations: Sequence[Computation], threads: int, timing: TimingParameters
 ) -> Schedule:
     """The same for a plain kernel of these Computations."""
+    if computations[0].reducer is None:
+        return lanes_scheduled(kernel, computations, threads)
     sums, *between, last = computations
     if sums.reducer is None or last.reducer is not None or last.outputs[0].tensor.dtype is not int8:
         raise CompileError(

@@ -1,0 +1,113 @@
+"""The default schedule of what the ALU does alone: maps, pooling, depthwise convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.base.dtypes import int32
+from tilewright.base.errors import CompileError
+from tilewright.compute.nodes import CC, Computation
+from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.walk import walk
+from tilewright.schedule import Schedule
+from tilewright.targets.vta.fields import DEFAULT
+from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
+
+
+def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads: int) -> Schedule:
+    """A plain kernel in the largest blocks that fit the accumulators, once per virtual thread.
+
+    Everything is computed in the blocks of the last Computation. Raises CompileError if not even
+    the smallest fits.
+    """
+    room = DEFAULT.spaces[MEMORIES[ACC]].depth
+    for count in dict.fromkeys((threads, 1)):
+        for sizes in _blocks(computations[-1]):
+            made = _apply(Schedule(kernel), computations, sizes, count)
+            if made is not None and _accumulators(made.kernel) * count <= room:
+                return made
+    raise CompileError(
+        "not even the smallest block fits the accumulators",
+        code="TW-VTA-MEMORY",
+        where=f"kernel {kernel.name}",
+    )
+
+
+def _blocks(last: Computation) -> Iterator[tuple[int, ...]]:
+    """Extents of a block: a tile of channels, then as many rows as possible, then columns."""
+    _, rows, columns, lanes = (d.extent for d in last.dims)
+    for wide in _divisors(columns):
+        for high in _divisors(rows):
+            yield 1, high, wide, lanes
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(n, 0, -1) if n % d == 0]
+
+
+def _accumulators(kernel: Kernel) -> int:
+    found = [p.stmt.buffer for p in walk(kernel.body) if isinstance(p.stmt, Alloc)]
+    return sum(b.size for b in found) // BLOCK
+
+
+def _apply(
+    s: Schedule, computations: Sequence[Computation], sizes: Sequence[int], threads: int
+) -> Schedule | None:
+    """The schedule with blocks of these sizes; None where there are too few for the threads."""
+    *before, last = computations
+    outer: list[str] = []
+    inner: list[str] = []
+    counts: list[int] = []
+    for d, size in zip(last.dims, sizes, strict=True):
+        name = f"{last.name}.{d.var.name}"
+        if d.extent == 1:
+            continue
+        if size < d.extent or not outer:
+            o, name = s.split(name, size)
+            outer.append(o)
+            counts.append(d.extent // size)
+        inner.append(name)
+    s.reorder(*outer, *inner)  # two at least: the lanes are always one
+    block = outer[-1]
+    if threads > 1:
+        able = [at for at, count in enumerate(counts) if count % threads == 0]
+        if not able:
+            return None
+        outer[able[0]], block = s.split(outer[able[0]], threads)
+        s.reorder(*outer, block)
+        s.bind(block, "vthread")
+    _stage(s, before, block)
+    for x in dict.fromkeys(load.buffer for load in last.accesses):
+        if x.dtype is int32 and x in s.kernel.params:
+            s.cache_read(x.name, block, ACC)
+    return s
+
+
+def _stage(s: Schedule, before: Sequence[Computation], block: str) -> None:
+    """Everything else in a block: reductions step by step, their terms at each step."""
+    steps: dict[Computation, str] = {}
+    for c in reversed(before):
+        reader = next((r for r in steps if _is_term(c, r)), None)
+        at = block if reader is None else steps[reader]
+        s.compute_at(c.outputs[0].tensor.name, at, scope=ACC)
+        if c.reducer is not None:
+            steps[c] = _steps(s, c) or block
+
+
+def _is_term(c: Computation, reader: Computation) -> bool:
+    """Whether each iteration of a reduction reads an element of its own."""
+    own = {d.var for d in reader.dims}
+    made = c.outputs[0].tensor
+    return any(x.buffer is made and set(x.index) == own for x in reader.accesses)
+
+
+def _steps(s: Schedule, c: Computation) -> str | None:
+    """The loops of a reduction go outside of those of its result; the last of them."""
+    loops = [d for d in c.dims if d.extent > 1]
+    kept = [f"{c.name}.{d.var.name}" for d in loops if d.combine == CC]
+    steps = [f"{c.name}.{d.var.name}" for d in loops if d.combine != CC]
+    s.decompose_reduction(c.outputs[0].tensor.name, kept[0])
+    if not steps:
+        return None
+    s.reorder(*steps, *kept)
+    return steps[-1]
