@@ -52,6 +52,35 @@ def test_results_keep_their_values(double):
     assert view.min() == view.max() == 100.0
 
 
+def torch_of(y):
+    return pytest.importorskip("torch").from_numpy(y)[3:5]
+
+
+HOLDERS = {
+    "memoryview": memoryview,
+    "iterator": iter,
+    "bytes": lambda y: memoryview(y).cast("B")[4000:8000].cast("f"),
+    "dlpack": np.from_dlpack,
+    "torch": torch_of,
+    "another dtype": lambda y: y.view(np.int32).view(np.float32)[::7],
+    "record": lambda y: y.view([("field", np.float32)])["field"],
+    "memory around": lambda y: np.frombuffer(
+        y.base, np.float32, 10, y.ctypes.data - y.base.ctypes.data
+    ),
+    "strides": lambda y: np.lib.stride_tricks.as_strided(y, (4, 4), (4, 4)),
+    "ctypes": np.ctypeslib.as_ctypes,
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_whatever_holds_a_result_keeps_its_values(double, holder):
+    held = HOLDERS[holder](double(np.full(SHAPE, 3, np.float32)))
+    for value in (-1, -2, -3, -4):
+        double(np.full(SHAPE, value, np.float32))
+    found = np.asarray(next(held) if holder == "iterator" else held, np.float32)
+    assert found.min() == found.max() == 6.0
+
+
 def test_a_result_as_the_next_input(double):
     x = np.ones(SHAPE, np.float32)
     for _ in range(8):

@@ -76,12 +76,11 @@ class Recycled:
         blocks = self._blocks
         for _ in range(len(blocks)):
             try:
-                block = blocks.pop(0)  # from here on, no other thread sees it
+                block, references = _taken(blocks)  # from here on, no other thread sees it
             except IndexError:
                 break
-            unused = sys.getrefcount(block) <= _UNUSED
             blocks.append(block)
-            if unused:
+            if references <= _UNUSED:
                 return block
         block = np.empty(self._nbytes, np.uint8)
         if len(blocks) < self.MOST:
@@ -89,14 +88,14 @@ class Recycled:
         return block
 
 
-def _unused() -> int:
-    # What `getrefcount` says of an array that only a list held and a variable holds now.
-    blocks = [np.empty(1, np.uint8)]
+def _taken(blocks: list[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], int]:
+    """The first of the blocks, no longer among them, and how many references it has here."""
     block = blocks.pop(0)
-    return sys.getrefcount(block)
+    return block, sys.getrefcount(block)
 
 
-_UNUSED: Final = _unused()
+# What an array has that only the list held; another Python may count otherwise.
+_UNUSED: Final = _taken([np.empty(1, np.uint8)])[1]
 
 
 def address(array: NDArray[Any]) -> int:
