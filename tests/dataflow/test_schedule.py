@@ -1,5 +1,7 @@
 """Streaming schedules: the published table, intervals, blocks, and time against simulation."""
 
+import random
+import time
 from fractions import Fraction
 from itertools import pairwise
 
@@ -157,3 +159,28 @@ def test_a_schedule_needs_an_element_and_known_names() -> None:
         schedule(graph, 0)
     with pytest.raises(InputError, match="no heuristic 'best'"):
         schedule(graph, 1, "best")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heuristic", ["lts", "rlx"])
+def test_a_hundred_thousand_tasks_are_scheduled_in_half_a_minute(heuristic: str) -> None:
+    rng = random.Random(0)
+    b = Builder("large")
+    b.source("in")
+    b.sink("out")
+    layer = [b.add(f"n0_{k}") for k in range(100)]
+    for name in layer:
+        b.connect("in", name, 64)
+    for depth in range(1, 1000):
+        above, layer = layer, [b.add(f"n{depth}_{k}") for k in range(100)]
+        for k, name in enumerate(layer):
+            for source in dict.fromkeys((above[k], rng.choice(above))):
+                b.connect(source, name, 64)
+    for name in layer:
+        b.connect(name, "out", 64)
+    graph = b.build("part")
+    assert graph.tasks == 100_000
+    begin = time.monotonic()
+    plan = schedule(graph, 256, heuristic)
+    assert plan.makespan * 256 >= graph.total_work and max(plan.fifos) > 0
+    assert time.monotonic() - begin < 30
