@@ -9,7 +9,7 @@ from itertools import groupby
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 440, 60, 190, 20, 45
 COLOURS = ["#1f5fa8", "#c8502d", "#2f8f4e", "#7b4aa0"]
-DASHES = ["", "7 4", "2 4"]
+DASHES = ["none", "7 4", "2 4"]
 Place = Callable[[float, float], tuple[float, float]]
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from channel import Channel, response
 from modulation import BITS, modulate
 
+from tilewright.base.errors import InputError
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -22,6 +24,20 @@ class Layout:
     layers: int = 4
     modulation: str = "16QAM"
     symbols: int = 14
+
+    def __post_init__(self) -> None:
+        if self.subcarriers < 8 or self.subcarriers % 4:
+            message, hint = f"{self.subcarriers} subcarriers", "a multiple of 4, from 8"
+        elif not 1 <= self.layers <= min(8, self.antennas):
+            message = f"{self.layers} layers at {self.antennas} antennas"
+            hint = "1 to 8 layers, and no more than antennas"
+        elif self.modulation not in BITS:
+            message, hint = f"modulation {self.modulation}", f"one of {', '.join(BITS)}"
+        elif self.symbols <= self.pilots:
+            message, hint = f"{self.symbols} symbols", "more than are reference symbols"
+        else:
+            return
+        raise InputError(message, where="layout", hint=hint)
 
     @property
     def pilots(self) -> int:

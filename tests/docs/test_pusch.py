@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.errors import InputError
 from tilewright.dataflow.lower import program
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,6 +83,14 @@ def test_16qam_is_the_standards(pusch: Any) -> None:
     s = 1 - 2 * bits
     expected = (s[0] * (2 - s[2]) + 1j * s[1] * (2 - s[3])) / np.sqrt(10)
     np.testing.assert_allclose(pusch.modulation.modulate(bits, "16QAM"), expected)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"subcarriers": 30}, {"layers": 5}, {"modulation": "8PSK"}, {"symbols": 1}], ids=str
+)
+def test_layouts_that_are_none_are_refused(pusch: Any, sizes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"layout: .*{next(iter(sizes.values()))}"):
+        pusch.slot.Layout(**sizes)
 
 
 # ---------------------------------------------------------------------------------------- receiver
