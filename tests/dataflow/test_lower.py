@@ -4,14 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 from tests.dataflow.models import RNG, lenet, model
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.dataflow import schedule
+from tilewright.dataflow.explore import explore
 from tilewright.dataflow.lower import network, program
+from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
+from tilewright.graph.ops import registry
+from tilewright.graph.ops.registry import OpDef, register
 
 
 def inputs(graph: Graph) -> dict[str, Any]:
@@ -136,9 +142,33 @@ def test_an_unknown_expansion_lists_those_there_are() -> None:
         program(net, {"pool1": "whole"})
 
 
+def test_an_operator_without_one_is_a_task_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+    register(
+        OpDef(
+            "Sorted",
+            lambda call: [(call.dtype(0), call.shape(0))],
+            domain="com.acme",
+            reference=lambda call, x: [np.sort(x, -1)],
+        )
+    )
+    text = """<ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>
+        g (float[4,6] x) => (float[4,6] y) { a = Relu(x) b = com.acme.Sorted(a) y = Neg(b) }"""
+    graph = load(onnx.parser.parse_model(text))
+    with pytest.raises(UnsupportedError, match=r"1 operators have no expansion: .*Sorted"):
+        network(graph)
+    found = program(network(graph, opaque=True))
+    assert found.graph.tasks == 3
+    x = RNG.standard_normal((4, 6)).astype(np.float32)
+    want = -np.sort(np.maximum(x, 0), -1)
+    np.testing.assert_array_equal(found.run({"x": x})["y"], want)
+    assert explore(network(graph, opaque=True), [4]).best(4).tasks == 3
+
+
 def test_operators_without_an_expansion_are_listed_at_once() -> None:
     graph = model(
         "g (float[n] x) => (int64[1,m] y, int64[1,k] z) { y = NonZero(x) z = NonZero(y) }"
     )
-    with pytest.raises(UnsupportedError, match="2 operators have no expansion"):
-        network(graph)
+    for opaque in (False, True):  # their sizes are not known
+        with pytest.raises(UnsupportedError, match="2 operators have no expansion"):
+            network(graph, opaque=opaque)

@@ -74,6 +74,7 @@ def _typed(parse: Any, expected: str) -> Any:
     help="What a task is where --expand says nothing.",
 )
 @click.option("--fuse", "fused", is_flag=True, help="Neighbouring element-wise tasks are one.")
+@click.option("--opaque", is_flag=True, help="Operators without an expansion are one task each.")
 @click.option("--volume", type=click.Choice(list(_READINGS)), default="part", show_default=True)
 @click.option("--heuristic", type=click.Choice(["lts", "rlx", "both"]), default="both")
 @click.option(
@@ -98,6 +99,7 @@ def command(
     expand: Sequence[tuple[str, list[str]]],
     grain: str,
     fused: bool,
+    opaque: bool,
     volume: str,
     heuristic: str,
     limit: int,
@@ -133,7 +135,7 @@ def command(
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
-            network(read, fused=fused),
+            network(read, fused=fused, opaque=opaque),
             pes,
             dict(expand),
             volume=volume,

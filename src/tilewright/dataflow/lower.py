@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,13 +12,14 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
 from tilewright.dataflow.expand import expand, expansions, family
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.program import Program, Task
+from tilewright.dataflow.program import Opaque, Program, Task
+from tilewright.graph.control import is_control
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Kernel, block
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,7 @@ class Network:
 
     name: str
     lowered: Lowered
+    opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
     _tasks: dict[tuple[Stage, str | None], list[Task]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -46,32 +49,59 @@ class Network:
     def tasks(self, stage: Stage, choice: str | None) -> list[Task]:
         """The tasks of one Stage by an expansion, made once."""
         if (stage, choice) not in self._tasks:
-            self._tasks[stage, choice] = _stage_tasks(stage, choice)
+            whole = stage.kernel and self.opaque.get(stage.kernel, stage.kernel)
+            self._tasks[stage, choice] = (
+                [_whole_task(stage.name, whole)] if whole else _stage_tasks(stage, choice)
+            )
         return self._tasks[stage, choice]
 
 
-def network(graph: Graph, *, fused: bool = False) -> Network:
+def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
     """The Stages of a graph with static shapes, simplified.
 
     fused: with neighbouring maps as one, which then is a task less, and index maps inside their
-    readers.
+    readers. opaque: operators without a native form are one task each, if their sizes are known.
     Raises UnsupportedError that lists every operator without a native form, and InputError for
     shapes that are not known.
     """
     simple = graph_pipeline("strict", None, byte_products=False).run(graph)
     lowered = lower(simple, channel_last=False)
+    held = _opaque(lowered) if opaque else {}
     missing = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
     if missing:
         names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
         raise UnsupportedError(
             f"{len(missing)} operators have no expansion: {names}",
             where=graph.name,
-            hint="cut the model before them, or give all shapes with --dim",
+            hint="cut the model before them, give all shapes with --dim"
+            + ("" if opaque else ", or take them as they are with --opaque"),
         )
     if fused:
         outputs = frozenset(lowered.buffers[v] for v in lowered.graph.outputs)
         lowered = replace(lowered, steps=fuse(lowered.steps, outputs))
-    return Network(graph.name or "network", lowered)
+    return Network(graph.name or "network", lowered, held)
+
+
+def _opaque(lowered: Lowered) -> dict[Kernel, Opaque]:
+    """Put a Stage in the place of each HostCall whose tensors all have a size.
+
+    Its Kernel has no statements: it stands for what is read and written.
+    """
+    found: dict[Kernel, Opaque] = {}
+    for n, step in enumerate(lowered.steps):
+        if not isinstance(step, HostCall):
+            continue
+        op = step.operation
+        sized = all(v in lowered.buffers for v in (*op.reads, *op.writes))
+        if not sized or is_control(op):
+            continue
+        operands = tuple(None if v is None else lowered.buffers[v] for v in op.inputs)
+        work = Opaque(op, operands, tuple(lowered.buffers[v] for v in op.writes))
+        name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
+        kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
+        found[kernel] = work
+        lowered.steps[n] = Stage(name, (), (op.label,), kernel=kernel)
+    return found
 
 
 def program(
@@ -96,8 +126,6 @@ def program(
 
 
 def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
-    if stage.kernel is not None:
-        return [_kernel_task(stage.name, stage.kernel)]
     main = _main(stage)
     found: list[Task] = []
     for c in stage.computations:
@@ -138,8 +166,8 @@ def _unique(tasks: Sequence[Task]) -> list[Task]:
     return found
 
 
-def _kernel_task(name: str, kernel: Kernel) -> Task:
-    """An operator that is a loop program of its own, as one task."""
-    writes = max(b.size for b in kernel.outputs)
-    reads = max([writes, *(b.size for b in kernel.inputs)])
-    return Task(name, name, kernel, reads, writes, {b: b.size for b in kernel.inputs})
+def _whole_task(name: str, work: Kernel | Opaque) -> Task:
+    """An operator that is a loop program of its own, or not taken apart, as one task."""
+    writes = max(b.size for b in work.outputs)
+    reads = max([writes, *(b.size for b in work.inputs)])
+    return Task(name, name, work, reads, writes, {b: b.size for b in work.inputs})

@@ -15,6 +15,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.graph import TaskGraph, Volume
 from tilewright.dataflow.parts import Cuts, places, reads_in_order, restrict, writes_in_order
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.interp import run_on
+from tilewright.graph.nodes import Operation
 from tilewright.loops import interp as kernels
 from tilewright.loops.nodes import Kernel
 
@@ -23,8 +25,34 @@ Held = dict[Buffer, Array]
 
 
 @dataclass(frozen=True, eq=False)
+class Opaque:
+    """An operator that is not taken apart: run by its reference, on whole tensors.
+
+    operands: a tensor for each of the operator's inputs, None for one left out.
+    """
+
+    operation: Operation
+    operands: tuple[Buffer | None, ...]
+    outputs: tuple[Buffer, ...]
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The tensors read, each once."""
+        return tuple(dict.fromkeys(b for b in self.operands if b is not None))
+
+    def run(self, held: Held) -> None:
+        """Write the outputs."""
+        given = [None if b is None else held[b] for b in self.operands]
+        results = zip(self.operation.outputs, run_on(self.operation, given, None), strict=False)
+        made = (array for value, array in results if value is not None)
+        for b, array in zip(self.outputs, made, strict=True):
+            held[b] = np.asarray(array, b.dtype.numpy).reshape(b.shape)
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
-    """Equal tasks: the same work on different parts, of a Computation or of a loop program.
+    """Equal tasks: the same work on different parts of a Computation; or one, a loop program or an
+    operator that is not taken apart.
 
     work: what all of them together are a part of. cuts: the part of each, its ranges of the
     Computation's variables. reads, writes: lengths of the streams on each of a task's in-edges and
@@ -35,7 +63,7 @@ class Task:
 
     name: str
     origin: str
-    work: Computation | Kernel
+    work: Computation | Kernel | Opaque
     reads: int
     writes: int
     unique: Mapping[Buffer, int]
@@ -56,14 +84,14 @@ class Task:
     @cached_property
     def outputs(self) -> tuple[Buffer, ...]:
         """The tensors written."""
-        if isinstance(self.work, Kernel):
-            return tuple(self.work.outputs)
-        return tuple(dict.fromkeys(o.tensor for o in self.work.outputs))
+        if isinstance(self.work, Computation):
+            return tuple(dict.fromkeys(o.tensor for o in self.work.outputs))
+        return tuple(self.work.outputs)
 
     @cached_property
     def part(self) -> Computation | None:
-        """What the first of them computes; None for a loop program."""
-        if isinstance(self.work, Kernel):
+        """What the first of them computes; None where that is no Computation."""
+        if not isinstance(self.work, Computation):
             return None
         return restrict(self.work, self.cuts[0], self.name)
 
@@ -86,6 +114,9 @@ class Task:
 
     def run(self, held: Held) -> None:
         """Do what they do on the tensors in `held`; other elements of the outputs stay."""
+        if isinstance(self.work, Opaque):
+            self.work.run(held)
+            return
         if isinstance(self.work, Kernel):
             for b in self.work.outputs:
                 held[b] = np.zeros(b.shape, b.dtype.numpy)
