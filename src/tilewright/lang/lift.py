@@ -45,9 +45,10 @@ from tilewright.notation.lift.rules import FAMILIES, RULES
 from tilewright.notation.lift.rules.device import Machine
 from tilewright.notation.lift.rules.device import rules as device_rules
 from tilewright.notation.lift.search import move, search
-from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of
+from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialised
 from tilewright.notation.lift.types import array, length, lengths
 from tilewright.schedule import Schedule
+from tilewright.targets import registry
 from tilewright.targets.registry import target as find_target
 
 Sizes = Mapping[Any, int]
@@ -102,10 +103,11 @@ def build(
     target: str = "cpu",
     sizes: Sizes | None = None,
     threads: int | None = None,
-) -> Function | Symbolic:
+) -> Function | Symbolic | Mapped:
     """A function on arrays: one per leaf, inputs first, outputs last, written in place.
 
-    target: a target's name, or "interp" for the interpreter. sizes: of the lengths, by name;
+    target: a target's name, "interp" for the interpreter, or a machine that programs are brought to
+    by rewriting ("npu"). sizes: of the lengths, by name;
     where some are missing, they are found from the arrays, and each combination is built once.
     """
     if isinstance(program, Schedule):
@@ -116,9 +118,34 @@ def build(
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
+    if target in registry.mappers():
+        return Mapped(specialised(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         return Function(lower(program, given, target=target), target, threads)
     return Function(schedule(program, given, target=target).kernel, target, threads)
+
+
+class Mapped:
+    """A program on a machine that it is brought to by rewriting, as a function on arrays."""
+
+    def __init__(self, program: n.Lambda, target: str) -> None:
+        self.program: Final = program
+        self.target: Final = target
+        self._run: Final = registry.mapper(target).load(program)
+
+    def __call__(self, *arrays: Any) -> object:
+        """Run; what the machine did. Raises InputError for a wrong number or shape."""
+        return self._run(arrays)
+
+    def source(self, kind: str = "asm") -> str:
+        """The program as text: `asm`, the machine's instructions, or `lift`."""
+        if kind not in ("asm", "lift"):
+            raise InputError(
+                f"no {kind!r} text of a program for {self.target}", hint="known: asm, lift"
+            )
+        return (
+            registry.mapper(self.target).text(self.program) if kind == "asm" else show(self.program)
+        )
 
 
 class Symbolic:
@@ -130,7 +157,7 @@ class Symbolic:
         self._count: Final = sum(len(leaves(t)) for t in self._types)
 
         @lru_cache(maxsize=64)
-        def at(sizes: tuple[tuple[Var, int], ...]) -> Function | Symbolic:
+        def at(sizes: tuple[tuple[Var, int], ...]) -> Function | Symbolic | Mapped:
             return build(program, target, dict(sizes), threads)
 
         self._at: Final = at
@@ -189,6 +216,7 @@ __all__ = [
     "Derivation",
     "Function",
     "Machine",
+    "Mapped",
     "Normal",
     "Symbolic",
     "Typing",

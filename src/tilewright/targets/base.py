@@ -103,6 +103,23 @@ class Target(Protocol):
         ...
 
 
+class Mapper(Protocol):
+    """A machine that functional programs are brought to by rewriting, whole, without loops."""
+
+    name: str
+
+    def load(self, program: Any) -> Callable[[Sequence[Any]], object]:
+        """A Lift program as a function of its arrays, outputs last; it says what the machine did.
+
+        Raises InputError for ill-typed programs, TilewrightError for what it has no operator for.
+        """
+        ...
+
+    def text(self, program: Any) -> str:
+        """The machine's instructions for the program."""
+        ...
+
+
 class Simulator(Protocol):
     """A machine that exists as a program only: it runs a scheduled kernel as the machine would."""
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Simulator, Target
+from tilewright.targets.base import Mapper, Simulator, Target
 
 _FACTORIES = {"cpu": "tilewright.targets.cpu.target:make"}
 _SIMULATORS = {
     "vdla": "tilewright.targets.vdla.simulator:make",
     "vta": "tilewright.targets.vta.target:make",
 }
+_MAPPERS = {"npu": "tilewright.targets.npu.target:make"}
 _INTRINSICS = {
     "cpu": "tilewright.targets.cpu.intrinsics",
     "vdla": "tilewright.targets.vdla.intrinsics",
@@ -52,6 +53,19 @@ def simulator(name: str) -> Simulator:
     if name not in _SIMULATORS:
         raise _unknown(name)
     made: Simulator = _load(_SIMULATORS[name])()
+    return made
+
+
+def mappers() -> tuple[str, ...]:
+    """The machines that Lift programs are brought to by rewriting."""
+    return tuple(sorted(_MAPPERS))
+
+
+def mapper(name: str) -> Mapper:
+    """The machine `name` that Lift programs are brought to. Raises UnsupportedError for others."""
+    if name not in _MAPPERS:
+        raise _unknown(name)
+    made: Mapper = _load(_MAPPERS[name])()
     return made
 
 

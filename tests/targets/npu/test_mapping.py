@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.targets.npu.programs import chain, example, layer
+from tilewright import lift
 from tilewright.base.errors import InputError
 from tilewright.lang.lift import Map, Zip, add, f32, fun, mul, sin
 from tilewright.notation.lift.derive import replay
@@ -127,6 +128,21 @@ def test_what_does_not_fit_is_spilled() -> None:
     assert narrow.timing.dram_bytes > roomy.timing.dram_bytes
     with pytest.raises(npu.NPUError, match="32 elements are needed in vrf, which has 0"):
         npu.map_onto(balanced(64), tight(0))
+
+
+def test_the_registry_finds_it() -> None:
+    built = lift.build(layer(40, 24), target="npu")
+    assert isinstance(built, lift.Mapped)
+    W, b, x = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((40, 24), 40, 24))
+    y = np.empty(40, np.float32)
+    timing = built(W, b, x, y)
+    assert isinstance(timing, npu.Timing) and timing.cycles > 0
+    np.testing.assert_allclose(y, np.maximum(W @ x + b, 0), rtol=1e-4, atol=1e-5)
+    assert npu.parse(built.source()).outputs[0].shape == (40,)
+    with pytest.raises(InputError, match="3 arrays given, 4 expected: W, b, x, out"):
+        built(W, b, x)
+    with pytest.raises(InputError, match="no 'llvm' text"):
+        built.source("llvm")
 
 
 def test_what_has_no_operator_is_an_error() -> None:

@@ -122,8 +122,9 @@ class Machine:
         return self._table.get((name, tuple(sizes)))
 
     def sizes(self, name: str) -> tuple[tuple[int, ...], ...]:
-        """The sizes at which it has an operator, smallest first."""
-        return tuple(sorted(op.sizes for op in self.operators if op.name == name))
+        """The sizes at which it has an operator, largest first."""
+        found = (op.sizes for op in self.operators if op.name == name)
+        return tuple(sorted(found, reverse=True))
 
     @property
     def bytes(self) -> int:

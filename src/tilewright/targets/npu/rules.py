@@ -14,7 +14,7 @@ from functools import lru_cache
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Expr, Mul, Sub, const
 from tilewright.notation.lift import rules as lift_rules
-from tilewright.notation.lift.conditions import at_most, number
+from tilewright.notation.lift.conditions import SideCondition, at_most, number, positive
 from tilewright.notation.lift.device import Schema, operators
 from tilewright.notation.lift.lambdas import applied
 from tilewright.notation.lift.nodes import (
@@ -102,12 +102,17 @@ def _meaning(schema: Schema) -> tuple[Rule, Rule]:
     )
 
 
+def _proper(size: Expr) -> tuple[SideCondition, ...]:
+    """p is a part of the size."""
+    return positive(p), positive(Sub(size, p))
+
+
 def _cut(schema: Schema) -> Rule:
     """p elements, and the others."""
     operands, whole = _whole(schema, n)
     first = Apply(schema.at(p), tuple(x | Take(p) for x in operands))
     others = Apply(schema.at(Sub(n, p)), tuple(x | Drop(p) for x in operands))
-    return Rule(f"cut-{schema.name}", whole, Concat()(first, others), (at_most(p, n),))
+    return Rule(f"cut-{schema.name}", whole, Concat()(first, others), _proper(n))
 
 
 def _pad(schema: Schema) -> tuple[Rule, ...]:
@@ -125,7 +130,7 @@ def _reductions(name: str) -> tuple[Rule, ...]:
     first, others = schema.at(p)(x | Take(p)), schema.at(Sub(n, p))(x | Drop(p))
     reason = "the sum is taken in another order"
     return (
-        Rule(f"cut-{name}", whole, combine(first, others), (at_most(p, n),), reason),
+        Rule(f"cut-{name}", whole, combine(first, others), _proper(n), reason),
         Rule(f"pad-{name}", whole, schema.at(p)(x | PadConstant(_0, Sub(p, n), init)),
              (at_most(n, p),)),
     )  # fmt: skip
@@ -143,23 +148,23 @@ def _products() -> tuple[Rule, ...]:
     return (
         Rule("cut-MVMul-rows", whole,
              Concat()(product.at(p, n)(w | Take(p), v), product.at(Sub(m, p), n)(w | Drop(p), v)),
-             (at_most(p, m),)),
+             _proper(m)),
         Rule("cut-MVMul-columns", whole,
              add.at(m)(product.at(m, p)(w | Map(Take(p)), v | Take(p)),
                        product.at(m, Sub(n, p))(w | Map(Drop(p)), v | Drop(p))),
-             (at_most(p, n),), reason),
+             _proper(n), reason),
         Rule("flat-MMAdd", added, flat | Split(n)),
         Rule("cut-MMMul-rows", matrices,
              Concat()(tiles.at(p, n, k)(x | Take(p), y), tiles.at(Sub(m, p), n, k)(x | Drop(p), y)),
-             (at_most(p, m),)),
+             _proper(m)),
         Rule("cut-MMMul-inner", matrices,
              sums(tiles.at(m, p, k)(x | Map(Take(p)), y | Take(p)),
                   tiles.at(m, Sub(n, p), k)(x | Map(Drop(p)), y | Drop(p))),
-             (at_most(p, n),), reason),
+             _proper(n), reason),
         Rule("cut-MMMul-columns", matrices,
              Zip()(tiles.at(m, n, p)(x, y | Map(Take(p))),
                    tiles.at(m, n, Sub(k, p))(x, y | Map(Drop(p))))
-             | Map(fn(lambda one, other: Concat()(one, other))), (at_most(p, k),)),
+             | Map(fn(lambda one, other: Concat()(one, other))), _proper(k)),
         Rule("pad-MMMul", matrices,
              tiles.at(p, p, p)(_square(x, m, n), _square(y, n, k)) | Take(m) | Map(Take(k)),
              (at_most(m, p), at_most(n, p), at_most(k, p))),
