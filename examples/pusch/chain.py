@@ -16,10 +16,11 @@ from modulation import axis
 from slot import Layout
 
 from tilewright import te as t
+from tilewright.base.flags import MCPU
 from tilewright.operators import minimum
 from tilewright.targets.registry import target
 
-LANES = 16 if "avx512f" in target().requirements["features"] else 8
+LANES = 16 if "avx512f" in target("cpu", MCPU.get()).requirements["features"] else 8
 Tensors = Sequence[t.Tensor]
 
 sum_of_pairs = t.comm_reducer(
