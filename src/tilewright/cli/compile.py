@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base.text import human_bytes, human_time
+from tilewright.cli import quantised
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
 from tilewright.cli.options import (
     OUT,
@@ -53,6 +54,9 @@ def command(
     from tilewright.runtime import bundle
 
     graph = specialised(load_graph(model, options), options)
+    if quantised.wanted(options):
+        _put(quantised.text(graph, emit, options), emit, output, as_json)
+        return
     if emit is not None:
         _emit(graph, emit, output, options, as_json)
         return
@@ -88,6 +92,10 @@ def _emit(
 
     with progress(f"compiling to {stage}"):
         text = driver.text(graph, stage, **_keywords(options))
+    _put(text, stage, output, as_json)
+
+
+def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> None:
     if output is not None:
         write_whole(output, lambda file: file.write(text.encode() + b"\n"))
     elif as_json:

@@ -6,12 +6,13 @@ import json
 import statistics
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from tilewright.base.text import human_bytes, human_time
+from tilewright.cli import quantised
 from tilewright.cli.model import Prepared, prepare
 from tilewright.cli.options import (
     OUT,
@@ -57,6 +58,9 @@ def command(
       tilewright run model.onnx --input image=cat.npy -o outputs.npz
       tilewright run model.onnx --dim batch=8 --profile
     """
+    if quantised.wanted(options):
+        quantised.run(model, options, files, archive, seed, output, as_json)
+        return
     prepared = prepare(model, options, files, archive, seed)
     exe, feeds = prepared.executable, prepared.feeds
     names = [tensor.name for tensor in exe.outputs]
@@ -66,7 +70,7 @@ def command(
         times = _time(prepared, repeat)
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
     if output is not None:
-        write_whole(output, lambda file: _save(file, outputs))
+        write_whole(output, lambda file: quantised.save(file, outputs))
     if trace is not None and profile is not None:
         text = json.dumps(profile.chrome_trace())
         write_whole(trace, lambda file: file.write(text.encode()))
@@ -106,10 +110,6 @@ def _time(prepared: Prepared, repeat: int) -> list[float]:
         exe(*values)
         times.append(time.perf_counter() - start)
     return times
-
-
-def _save(file: IO[bytes], outputs: dict[str, Any]) -> None:
-    np.savez(file, **{name: np.asarray(value) for name, value in outputs.items()})  # type: ignore[arg-type]
 
 
 def describe(value: Any) -> dict[str, Any]:

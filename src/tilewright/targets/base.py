@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -130,4 +130,22 @@ class Simulator(Protocol):
 
         Raises CompileError for what the machine cannot do.
         """
+        ...
+
+
+class QuantisedModel(Protocol):
+    """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
+
+    @property
+    def report(self) -> str:
+        """What runs where and why, a line each."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The machine's instructions."""
+        ...
+
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs for an array per input."""
         ...

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Mapper, Simulator, Target
+from tilewright.targets.base import Mapper, QuantisedModel, Simulator, Target
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
 
 _FACTORIES = {"cpu": "tilewright.targets.cpu.target:make"}
 _SIMULATORS = {
@@ -15,6 +19,7 @@ _SIMULATORS = {
     "vta": "tilewright.targets.vta.target:make",
 }
 _MAPPERS = {"npu": "tilewright.targets.npu.target:make"}
+_QUANTISED = {"vta": "tilewright.targets.vta.network:Network"}
 _INTRINSICS = {
     "cpu": "tilewright.targets.cpu.intrinsics",
     "vdla": "tilewright.targets.vdla.intrinsics",
@@ -66,6 +71,22 @@ def mapper(name: str) -> Mapper:
     if name not in _MAPPERS:
         raise _unknown(name)
     made: Mapper = _load(_MAPPERS[name])()
+    return made
+
+
+def quantisers() -> tuple[str, ...]:
+    """The machines that a whole model is quantised for."""
+    return tuple(sorted(_QUANTISED))
+
+
+def quantised(name: str, graph: Graph, samples: Sequence[Mapping[str, Any]]) -> QuantisedModel:
+    """A float model for the machine `name`, with scales from samples, an array per input each.
+
+    Raises UnsupportedError for an unknown machine or a model that it cannot take.
+    """
+    if name not in _QUANTISED:
+        raise _unknown(name)
+    made: QuantisedModel = _load(_QUANTISED[name])(graph, samples)
     return made
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import tilewright as tw
-from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.errors import InputError
 from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
@@ -131,14 +131,27 @@ def test_what_stays_on_the_cpu(call: str) -> None:
 def test_what_cannot_be_quantised(graph: Graph) -> None:
     with pytest.raises(InputError, match="no samples"):
         Network(graph, [])
-    batch = onnx.parser.parse_model("""
+
+
+def test_batches() -> None:
+    """Rows of a matrix are points of an image; convolutions take one image at a time."""
+    model = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 21]>
-    two (float[2, 1, 4, 4] x) => (float[2, 1, 4, 4] y) <float[1, 1, 1, 1] w = {2.0}> {
+    two (float[2, 1, 4, 4] x, float[2, 3, 40] m) => (float[2, 1, 4, 4] y, float[2, 3, 20] n) {
       y = Conv(x, w)
+      n = MatMul(m, v)
     }
     """)
-    with pytest.raises(UnsupportedError, match="batch of 2"):
-        Network(load(batch), [{"x": np.ones((2, 1, 4, 4), np.float32)}])
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (1, 1, 1, 1), "v": (40, 20)}.items():
+        array = rng.standard_normal(shape, dtype=np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    graph = load(model)
+    given = {"x": np.ones((2, 1, 4, 4), np.float32), "m": rng.random((2, 3, 40), np.float32)}
+    network = Network(graph, [given])
+    assert [s.why for s in network.steps] == ["it has a batch of 2", ""]
+    for mine, real in zip(network(given), evaluate(graph, given).values(), strict=True):
+        np.testing.assert_allclose(mine, real, atol=0.05 * np.abs(real).max())
 
 
 def test_bytes_round_halves_up_and_come_back() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.passes.integers import SELECTING
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
-from tilewright.targets.vta.partition import Part, partition
+from tilewright.targets.vta.partition import MATRIX, Part, partition
 from tilewright.targets.vta.quantised import (
     Product,
     calibrate,
@@ -64,12 +65,12 @@ class Simulated:
 
 
 class Network:
-    """A quantised model as a function of its float inputs; batches of one."""
+    """A quantised model as a function of its float inputs."""
 
     def __init__(self, graph: Graph, samples: Iterable[Mapping[str, Array]]) -> None:
         """Quantise a float graph by samples, an array per input.
 
-        Raises InputError without samples, UnsupportedError for batches of more than one.
+        Raises InputError without samples.
         """
         given = list(samples)
         self.graph = graph
@@ -87,11 +88,11 @@ class Network:
         data = part.main.inputs[0]
         assert data is not None
         shape = shapes[data]
-        if shape[0] != 1:
-            raise UnsupportedError(
-                f"a batch of {shape[0]}", where=part.main.label, hint="run one at a time"
-            )
-        found = product(self.graph, part, (*shape[1:], 1, 1)[:3], self.exponents)
+        rows = part.main.op_type in MATRIX
+        if not rows and shape[0] != 1:
+            return Step(part, None, f"it has a batch of {shape[0]}")
+        points = (shape[-1], prod(shape[:-1]), 1) if rows else shape[1:]
+        found = product(self.graph, part, points, self.exponents)
         if isinstance(found, str):
             return Step(part, None, found)
         return Step(part, found, "")
@@ -108,6 +109,16 @@ class Network:
             else:
                 values[step.part.result] = self._on_machine(step, step.product, values, does)
         return [self._real(v, values[v]) for v in self.graph.outputs]
+
+    @property
+    def text(self) -> str:
+        """The instructions of every layer of the machine, one after the other."""
+        done = ((s.part, s.product) for s in self.steps)
+        return "\n".join(
+            f"// {part.name} -> {part.result.name}\n{Program(schedule(p.layer).kernel).text}"
+            for part, p in done
+            if p is not None
+        )
 
     def _bytes(self, v: Value, array: Array) -> Array:
         return quantise(array, self.exponents[v]) if v in self.exponents else array
@@ -138,15 +149,15 @@ class Network:
         op = step.part.main
         assert op is not None
         assert op.inputs[0] is not None
-        x = values[op.inputs[0]]
+        x, rows = values[op.inputs[0]], op.op_type in MATRIX
         more = step.part.residual
-        residual = None if more is None else _image(values[more])
+        residual = None if more is None else _image(values[more], rows)
         y = np.zeros(p.layer.params[-1].shape, np.int8)
-        counters = device(p.layer, [*p.operands(_image(x), residual), y])
+        counters = device(p.layer, [*p.operands(_image(x, rows), residual), y])
         if counters is not None:
             step.counters.append(counters)
         made = plain(y, p.channels)
-        return made[None] if x.ndim == 4 else made.reshape(1, -1)
+        return made[:, :, 0].T.reshape(*x.shape[:-1], -1) if rows else made[None]
 
     @property
     def report(self) -> str:
@@ -162,9 +173,9 @@ class Network:
         return "\n".join(lines)
 
 
-def _image(a: Bytes) -> Bytes:
-    """Without the batch: [C, H, W]."""
-    return a[0] if a.ndim == 4 else a.reshape(-1, 1, 1)
+def _image(a: Bytes, rows: bool) -> Bytes:
+    """[C, H, W]: without the batch; or, of a matrix, columns as channels and rows as points."""
+    return a.reshape(-1, a.shape[-1]).T[:, :, None] if rows else a[0]
 
 
 def _shapes(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[Value, tuple[int, ...]]:

@@ -12,13 +12,14 @@ from typing import Any
 
 from tilewright.graph.nodes import Graph, Operation, Value
 
-PRODUCTS = ("Conv", "Gemm")
+MATRIX = ("Gemm", "MatMul")
+PRODUCTS = ("Conv", *MATRIX)
 POOLING = "MaxPool"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """Operations that run as one. main: the convolution, Gemm or pooling that the machine does.
+    """Operations that run as one. main: the convolution, product or pooling of the machine.
 
     why: what keeps the operations on the CPU, empty for those of the machine. residual: the tensor
     that is added to the product.
@@ -96,6 +97,8 @@ def refused(graph: Graph, op: Operation) -> str:
         plain = a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
         return "" if plain else "its factors are scaled or transposed"
     weights = graph.constants[_value(op.inputs[1])]
+    if op.op_type == "MatMul":
+        return "" if weights.ndim == 2 else "its weights are no matrix"
     groups = a.get("group", 1)
     if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:
         return f"it has {groups} groups"

@@ -27,7 +27,7 @@ from tilewright.targets.vta.layers import (
     depthwise,
     pooling,
 )
-from tilewright.targets.vta.partition import POOLING, Part
+from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 
 Array = NDArray[Any]
 _SUMS = (1 << 31) - 1
@@ -71,7 +71,7 @@ def calibrate(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> dict[Valu
 class Product:
     """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
-    window: its shape (a Gemm is a convolution of a single point). channels: those of the result
+    window: its shape (rows of a matrix are points of an image). channels: those of the result
     that are no filling. shift: from the sums to the result.
     """
 
@@ -142,11 +142,11 @@ def product(
 
 
 def _weights_of(graph: Graph, op: Operation) -> Array:
-    """The weights of a convolution, or of a Gemm as one: [O, I, KH, KW]."""
+    """The weights of a convolution, or of a product as one: [O, I, KH, KW]."""
     v = op.inputs[1]
     assert v is not None
     w = np.asarray(graph.constants[v], np.float64)
-    if op.op_type == "Gemm":
+    if op.op_type in MATRIX:
         w = (w if op.attributes.get("transB", 0) else w.T)[:, :, None, None]
     return w
 

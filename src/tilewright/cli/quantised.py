@@ -1,0 +1,86 @@
+"""Models on machines that take bytes only: quantised for them by the inputs at hand, and run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.base.text import human_time
+from tilewright.cli import inputs
+from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.options import CompileOptions
+from tilewright.cli.output import dump, note, progress, say, write_whole
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+
+
+def wanted(options: CompileOptions) -> bool:
+    """Whether the target is such a machine."""
+    if options.target == "cpu":
+        return False
+    from tilewright.targets import registry
+
+    return options.target in registry.quantisers()
+
+
+def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
+    """The machine's instructions, with scales from random inputs."""
+    from tilewright.targets import registry
+
+    if emit != "asm":
+        raise UnsupportedError(
+            f"there is no {emit or 'artifact'} for {options.target}",
+            code="TW-TARGET",
+            hint="pass --emit asm, or `tilewright run`, which simulates it",
+        )
+    feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
+    with progress(f"compiling for {options.target}"):
+        return registry.quantised(options.target, graph, [feeds]).text
+
+
+def run(
+    model: Path,
+    options: CompileOptions,
+    files: tuple[tuple[str, Path], ...],
+    archive: Path | None,
+    seed: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Quantise by the inputs, run once on them, and say what ran where and what came out."""
+    from tilewright.graph.interp import evaluate
+    from tilewright.targets import registry
+
+    graph = specialised(load_graph(model, options), options)
+    feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
+    with progress(f"quantising {model.name}"):
+        made = registry.quantised(options.target, graph, [feeds])
+        real = evaluate(graph, feeds)
+    start = time.perf_counter()
+    with progress(f"simulating {model.name}"):
+        names = [v.name for v in graph.outputs]
+        outputs = dict(zip(names, made(feeds), strict=True))
+    seconds = time.perf_counter() - start
+    if output is not None:
+        write_whole(output, lambda file: save(file, outputs))
+    errors = {n: float(np.abs(outputs[n] - real[n]).max(initial=0)) for n in names}
+    ranges = {n: float(np.abs(real[n]).max(initial=0)) for n in names}
+    if as_json:
+        parts = made.report.splitlines()
+        dump({"parts": parts, "seconds": seconds, "largest_error": errors, "largest": ranges})
+        return
+    note("scales are taken from this input alone")
+    say(made.report)
+    for n in names:
+        say(f"{n}: at most {errors[n]:.3g} from the float model, whose largest is {ranges[n]:.3g}")
+    say(f"simulated in {human_time(seconds)}")
+
+
+def save(file: IO[bytes], outputs: dict[str, Any]) -> None:
+    """Arrays by name as an .npz file."""
+    np.savez(file, **{name: np.asarray(value) for name, value in outputs.items()})  # type: ignore[arg-type]
