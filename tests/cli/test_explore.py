@@ -85,7 +85,8 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
         (["matmul", "--pes", "0"], "processing elements [0]"),
         (["matmul", "--graph", "graph.png"], "no form of a task graph: .png"),
         (["matmul", "--expand", "conv=mv"], "which the network does not have"),
-        (["matmul", "--expand", "matmul=direct"], "it has: lmv, mv, op"),
+        (["matmul", "--expand", "matmul=direct"], "known: lmv, mv, op"),
+        (["matmul", "--expand", "matmul=mv,foo"], "no expansion 'foo' of matmul"),
     ],
 )
 def test_bad_input_is_one_line(command, arguments, message):

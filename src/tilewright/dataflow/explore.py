@@ -151,14 +151,22 @@ def _same(stage: Stage) -> str:
 
 
 def _check(net: Network, wanted: Mapping[str, Sequence[str]]) -> None:
-    families = set(net.families.values())
-    for name in wanted:
-        if name not in families and name not in {s.name for s in net.stages}:
+    for name, options in wanted.items():
+        concerned = [s.name for s in net.stages if name in (s.name, net.families[s.name])]
+        if not concerned:
             raise InputError(
                 f"expansions are given for {name}, which the network does not have",
                 where=net.name,
-                hint=f"families: {', '.join(sorted(families))}; "
+                hint=f"families: {', '.join(sorted(set(net.families.values())))}; "
                 f"operators: {', '.join(s.name for s in net.stages[:12])}",
+            )
+        known = dict.fromkeys(o for s in concerned for o in net.choices.get(s, ("whole",)))
+        unknown = [option for option in options if option not in known]
+        if unknown:
+            raise InputError(
+                f"no expansion {unknown[0]!r} of {name}",
+                where=net.name,
+                hint=f"known: {', '.join(known)}",
             )
 
 
