@@ -13,7 +13,16 @@ from tilewright.base.errors import CompileError
 from tilewright.lang.te.schedule import Schedule
 from tilewright.notation.te.nodes import Tensor
 from tilewright.targets import registry
-from tilewright.targets.vta import ACC, INP, WGT, Program
+from tilewright.targets.vta import (
+    ACC,
+    INP,
+    WGT,
+    Convolution,
+    Program,
+    Requantise,
+    convolution,
+    schedule,
+)
 from tilewright.targets.vta.isa import Gemm
 
 t = tw.te
@@ -198,3 +207,53 @@ def test_max_pooling() -> None:
     x_in, out = numbers(8, 8, 16), np.zeros((4, 4, 16), np.int8)
     Program(t.lower(s, [X, Y])).check([x_in, out])
     np.testing.assert_array_equal(out, x_in.reshape(4, 2, 4, 2, 16).max((1, 3)))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_convolution(stride: int) -> None:
+    """Padding as a stage of its own, in the memory of the inputs, as VTA's tutorials have it."""
+    size, out = 8, 8 // stride
+    X = t.placeholder((2, size, size, 16), "int8", name="X")
+    W = t.placeholder((4, 2, 3, 3, 16, 16), "int8", name="W")
+    zero = t.const(0, "int8")
+
+    def inside(i: tw.te.Expr) -> tw.te.Expr:
+        return t.all(i >= 1, i < size + 1)
+
+    pad = t.compute(
+        (2, size + 2, size + 2, 16),
+        lambda c, y, x, d: t.if_then_else(t.all(inside(y), inside(x)), X[c, y - 1, x - 1, d], zero),
+        name="pad",
+    )
+    c, dy, dx, d = (t.reduce_axis((0, n)) for n in (2, 3, 3, 16))
+    P = t.compute(
+        (4, out, out, 16),
+        lambda o, y, x, n: t.sum(
+            pad[c, y * stride + dy, x * stride + dx, d].astype("int32")
+            * W[o, c, dy, dx, n, d].astype("int32"),
+            [c, dy, dx, d],
+        ),
+        name="P",
+    )
+    Y = t.compute(P.shape, lambda *v: t.min(t.max(P[v], 0) >> 9, 127).astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    s[pad].set_scope(INP)
+    WL = s.cache_read(W, WGT, [P])
+    s[P].set_scope(ACC)
+    o, y, x, n = s[Y].op.axis
+    oo, yo, oi, yi = s[Y].tile(o, y, 2, 4)
+    s[Y].reorder(oo, yo, oi, yi, x, n)
+    s[Y].bind(oo, "vthread")
+    s[P].compute_at(s[Y], yo)
+    po, py, px, pl = s[P].op.axis
+    s[P].reorder(c, po, py, px, dy, dx, pl, d)
+    s[pad].compute_at(s[P], c)
+    s[WL].compute_at(s[P], c)
+    s[P].tensorize(pl, "vta.gemm")
+    a, b = numbers(2, size, size, 16), numbers(4, 2, 3, 3, 16, 16)
+    found, same = (np.zeros((4, out, out, 16), np.int8) for _ in range(2))
+    Program(t.lower(s, [X, W, Y])).check([a, b, found])
+    shape = Convolution(32, 64, (size, size), (3, 3), (stride, stride), (1, 1))
+    program = Program(schedule(convolution(shape, Requantise(9, relu=True, bias=False))).kernel)
+    program([a, b, same])
+    np.testing.assert_array_equal(found, same)

@@ -20,6 +20,7 @@ from tilewright.graph.infer import run_operation
 from tilewright.graph.interp import steps
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.passes.integers import SELECTING
+from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remove_unused
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.partition import MATRIX, Part, partition
@@ -73,7 +74,7 @@ class Network:
         Raises InputError without samples.
         """
         given = list(samples)
-        self.graph = graph
+        self.graph = graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
         self.exponents = calibrate(graph, given)
         shapes = _shapes(graph, given)
         self.steps = [self._step(part, shapes) for part in partition(graph)]
