@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import InputError
-from tilewright.dataflow.lower import program
+from tilewright.dataflow.lower import network, program
+from tilewright.frontends.onnx import load
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "examples" / "pusch"
@@ -186,6 +187,31 @@ def test_the_task_graph_computes_what_the_receiver_does(
         np.testing.assert_allclose(found[f"x{n}"], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("factorisation", ["Cholesky", "LU"])
+def test_the_model_computes_factors_and_filtered_symbols(pusch: Any, factorisation: str) -> None:
+    layout = pusch.slot.Layout(8, 3, 2, symbols=4)
+    rng = np.random.default_rng(0)
+    h = rng.standard_normal((8, 3, 2)) + 1j * rng.standard_normal((8, 3, 2))
+    y = rng.standard_normal((8, 3, 3)) + 1j * rng.standard_normal((8, 3, 3))
+    # A vector is the first column of its real matrix.
+    vectors = np.concatenate([y.real, y.imag], -2).astype(np.float32)
+    inputs = {
+        "h": pusch.model.real(h),
+        "y": vectors,
+        "noise": 0.1 * np.eye(4, dtype=np.float32),
+    }
+    model = pusch.model.model(layout, factorisation)
+    found = program(network(load(model)), {"matmul": "mv"}).run(inputs)
+    filtered = h.conj().swapaxes(1, 2) @ y
+    expected = np.concatenate([filtered.real, filtered.imag], -2)
+    np.testing.assert_allclose(found["filtered"], expected, rtol=1e-4, atol=1e-4)
+    gram = pusch.model.real(h.conj().swapaxes(1, 2) @ h + 0.1 * np.eye(2))
+    lower = np.tril(found["factors"], -1 if factorisation == "LU" else 0)
+    upper = np.triu(found["factors"]) if factorisation == "LU" else lower.swapaxes(1, 2)
+    unit = np.eye(4) if factorisation == "LU" else 0
+    np.testing.assert_allclose((lower + unit) @ upper, gram, rtol=1e-4, atol=1e-3)
+
+
 # ----------------------------------------------------------------------------------------- scripts
 
 SAYS = {
@@ -195,6 +221,7 @@ SAYS = {
         "largest gap",
         "error_rate.svg written",
     ],
+    "model 8 3 2": ["pusch_cholesky.onnx written", "pusch_lu.onnx written"],
     "explore 32": ["cholesky", "lu", "loop", "128 PEs"],
 }
 

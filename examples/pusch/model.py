@@ -1,0 +1,54 @@
+"""The front half of detection as an ONNX model: gram matrix, its factors, matched filter.
+
+python examples/pusch/model.py [subcarriers [antennas [layers]]]
+
+A complex matrix is the real one [[Re, -Im], [Im, Re]], which is a product of such matrices whenever
+the complex one is, and symmetric and positive definite whenever that is Hermitian and so. The
+factorisations are operators of the domain `tilewright`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import onnx
+import onnx.parser
+from slot import Layout
+
+
+def model(layout: Layout, factorisation: str) -> onnx.ModelProto:
+    """From h, y and noise to factors and filtered symbols. factorisation: "Cholesky" or "LU"."""
+    s, m, k, symbols = layout.subcarriers, 2 * layout.antennas, 2 * layout.layers, layout.data
+    return onnx.parser.parse_model(f"""
+<ir_version: 10, opset_import: ["" : 21, "tilewright" : 1]>
+pusch_{factorisation.lower()}
+    (float[{s},{m},{k}] h, float[{s},{m},{symbols}] y, float[{k},{k}] noise)
+    => (float[{s},{k},{k}] factors, float[{s},{k},{symbols}] filtered) {{
+  adjoint = Transpose <perm = [0, 2, 1]> (h)
+  gram = MatMul(adjoint, h)
+  regular = Add(gram, noise)
+  factors = tilewright.{factorisation}(regular)
+  filtered = MatMul(adjoint, y)
+}}
+""")
+
+
+def real(matrices: np.ndarray) -> np.ndarray:
+    """Complex (..., m, k) as float32 (..., 2 m, 2 k)."""
+    upper = np.concatenate([matrices.real, -matrices.imag], -1)
+    lower = np.concatenate([matrices.imag, matrices.real], -1)
+    return np.concatenate([upper, lower], -2).astype(np.float32)
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    sizes = [int(w) for w in [*words, *["16", "4", "4"][len(words) :]]]
+    for factorisation in ("Cholesky", "LU"):
+        path = f"pusch_{factorisation.lower()}.onnx"
+        onnx.save(model(Layout(*sizes), factorisation), path)
+        print(f"{path} written: tilewright explore {path}")
+
+
+if __name__ == "__main__":
+    main()
