@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import tilewright as tw
 from tilewright.base.errors import InputError
+from tilewright.cli import resnet
 from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
@@ -86,6 +87,21 @@ def test_the_machine_computes_what_the_cpu_does(graph: Graph) -> None:
     done = [s.counters[0] for s in network.steps if s.product is not None]
     assert all(c.alu_counter > 0 for c in done)
     assert sum(c.gemm_counter > 0 for c in done) == 4
+
+
+@pytest.mark.slow
+def test_a_resnet_50() -> None:
+    """All of its convolutions and pooling; batch normalisation is folded into the weights."""
+    graph = load(resnet.build())
+    given = {graph.inputs[0].name: resnet.image()}
+    network = Network(graph, [given])
+    (y,) = network(given)
+    (same,) = network(given, compiled)
+    np.testing.assert_array_equal(y, same)
+    on_machine = [s.part.main.op_type for s in network.steps if s.product is not None]
+    assert (on_machine.count("Conv"), on_machine.count("MaxPool")) == (53, 1)
+    (real,) = evaluate(network.graph, given).values()
+    assert np.corrcoef(y.ravel(), real.ravel())[0, 1] > 0.95
 
 
 def test_the_report_says_what_runs_where(graph: Graph) -> None:
