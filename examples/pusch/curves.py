@@ -65,5 +65,8 @@ def _grid(left: float, right: float, low: int, high: int, place: Place) -> list[
         parts.append(f'<line x1="{at}" x2="{at}" y1="{y0}" y2="{y1}" stroke="#ddd"/>')
         parts.append(f'<text x="{at}" y="{y0 + 16}" text-anchor="middle">{x}</text>')
     middle, _ = place((left + right) / 2, low)
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">SNR in dB</text>')
+    parts += [
+        f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">SNR in dB</text>',
+        f'<text x="{LEFT}" y="{TOP - 6}">bit error rate</text>',
+    ]
     return parts
