@@ -50,7 +50,7 @@ def build(
 ) -> Function | Specialising:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
-    target: "cpu", "vdla" or "interp". auto: let the target's sketches schedule; nothing may be
+    target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may be
     recorded then. Where sizes were made by `var`, the function compiles for each value it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.base.dtypes import int32
 from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import CC, Computation
 from tilewright.loops.nodes import Alloc, Kernel
 from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
+from tilewright.targets.vta.blocks import blocked, load_parameters
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
 
@@ -55,31 +55,15 @@ def _apply(
 ) -> Schedule | None:
     """The schedule with blocks of these sizes; None where there are too few for the threads."""
     *before, last = computations
-    outer: list[str] = []
-    inner: list[str] = []
-    counts: list[int] = []
-    for d, size in zip(last.dims, sizes, strict=True):
-        name = f"{last.name}.{d.var.name}"
-        if d.extent == 1:
-            continue
-        if size < d.extent or not outer:
-            o, name = s.split(name, size)
-            outer.append(o)
-            counts.append(d.extent // size)
-        inner.append(name)
-    s.reorder(*outer, *inner)  # two at least: the lanes are always one
-    block = outer[-1]
+    axis = None
     if threads > 1:
-        able = [at for at, count in enumerate(counts) if count % threads == 0]
-        if not able:
+        counts = [d.extent // size for d, size in zip(last.dims, sizes, strict=True)]
+        axis = next((at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None)
+        if axis is None:
             return None
-        outer[able[0]], block = s.split(outer[able[0]], threads)
-        s.reorder(*outer, block)
-        s.bind(block, "vthread")
+    block = blocked(s, last, sizes, threads, axis)
     _stage(s, before, block)
-    for x in dict.fromkeys(load.buffer for load in last.accesses):
-        if x.dtype is int32 and x in s.kernel.params:
-            s.cache_read(x.name, block, ACC)
+    load_parameters(s, last, block)
     return s
 
 

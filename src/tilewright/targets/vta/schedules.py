@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.dtypes import int8, int32
+from tilewright.base.dtypes import int8
 from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import PW, Computation
 from tilewright.expr.nodes import Load, Var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
+from tilewright.targets.vta.blocks import blocked, load_parameters
 from tilewright.targets.vta.intrinsics import ACC, INP, WGT
 from tilewright.targets.vta.lane_schedules import lanes_scheduled
 from tilewright.targets.vta.layers import Layer
@@ -52,8 +53,11 @@ def _problem(sums: Computation, between: Sequence[Computation], last: Computatio
     *reduced, _ = (d for d in sums.dims if d.combine == PW)
     out = sums.outputs[0]
     renamed = {d.var: p.var for d, p in zip(last.dims, parallel)}
+    widened = {c.outputs[0].tensor for c in between}  # loaded as bytes
     extras = [
-        Operand(_renamed(x, renamed), ACC, 64) for x in last.accesses if x.buffer is not out.tensor
+        Operand(_renamed(x, renamed), ACC, 16 if x.buffer in widened else 64)
+        for x in last.accesses
+        if x.buffer is not out.tensor
     ]
     return Problem(
         {d.var: d.extent for d in parallel},
@@ -90,36 +94,16 @@ def _apply(
     best: Choice,
     threads: int,
 ) -> Schedule:
-    acc = sums.outputs[0].tensor.name
     parallel = [d for d in sums.dims if d.combine != PW]
-    outer: dict[Var, str] = {}
-    inner: list[str] = []
-    for mine, d in zip(parallel[:-1], last.dims):
-        if d.extent == 1:
-            continue  # is no loop
-        name, size = f"{last.name}.{d.var.name}", best.tile[mine.var]
-        if size < mine.extent or not outer:
-            outer[mine.var], name = s.split(name, size)
-        inner.append(name)
-    if not outer:
-        lanes = last.dims[-1].var
-        outer[lanes], name = s.split(f"{last.name}.{lanes.name}", last.dims[-1].extent)
-        inner.append(name)
-    s.reorder(*outer.values(), *inner)
-    if best.thread is not None:
-        outer[best.thread], thread = s.split(outer[best.thread], threads)
-        s.reorder(*outer.values(), thread)
-        s.bind(thread, "vthread")
-    block = thread if best.thread is not None else [*outer.values()][-1]
+    sizes = [*(best.tile[d.var] for d in parallel[:-1]), parallel[-1].extent]
+    axis = [d.var for d in parallel].index(best.thread) if best.thread is not None else None
+    block = blocked(s, last, sizes, threads, axis)
     for c in between:
         s.compute_at(c.outputs[0].tensor.name, block, scope=ACC)
-    s.compute_at(acc, block, scope=ACC)
+    s.compute_at(sums.outputs[0].tensor.name, block, scope=ACC)
     _sum(s, sums, best, block)
-    for x in dict.fromkeys(load.buffer for load in last.accesses):
-        if x.scope == "global" and x.name != acc and x.dtype is int32 and x in s.kernel.params:
-            s.cache_read(x.name, block, ACC)
-    lane = f"{sums.name}.{parallel[-1].var.name}"
-    s.tensorize(lane, "vta.gemm")
+    load_parameters(s, last, block)
+    s.tensorize(f"{sums.name}.{parallel[-1].var.name}", "vta.gemm")
     return s
 
 
