@@ -15,7 +15,7 @@ from tilewright.dataflow.follow import Cycles, read_times, write_times
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import Intervals
 
-FOLLOWED: Final = 1 << 15  # elements of a component that are followed one by one
+FOLLOWED: Final = 1 << 14  # elements of a component that are followed one by one
 
 
 @dataclass(frozen=True, slots=True)
