@@ -117,3 +117,23 @@ def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:
     (c,) = part(1).computations
     kept, offsets = from_zero([c, map_("again", x, lambda i, j: y[i, j])], [y])
     assert kept[0] is c and not offsets
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_padding_ends_where_the_part_ends_not_where_the_whole_does(axis: int) -> None:
+    """Convolutions with padding read a part of a concatenation and all of it."""
+    agree(
+        f"""part (float[1, 4, 6, 16] x, float[4, 4, 3, 3] w, float[4, 4, 3, 3] v)
+            => (float[1, 4, 6, 16] y, float z) {{
+          a = Conv<pads = [1, 1, 1, 1]>(x, w)
+          b = Sigmoid(x)
+          ab = Concat<axis = {axis}>(a, b)
+          y = Conv<pads = [1, 1, 1, 1]>(a, w)
+          t = Conv<pads = [1, 1, 1, 1]>(ab, v)
+          u = Neg(b)
+          m = ReduceMax(u)
+          s = ReduceMax(t)
+          z = Add(s, m)
+        }}""",
+        placed=2,
+    )
