@@ -24,3 +24,32 @@ def test_compile_lists_the_instructions(command, perceptron):
     found = command("compile", perceptron, "--target", "vta")
     assert found.code == 1
     assert "pass --emit asm" in found.err
+
+
+def test_quantize_writes_scales_that_run_and_compile_take(command, perceptron, tmp_path):
+    rng = np.random.default_rng(0)
+    samples = []
+    for n in range(3):
+        samples += ["--sample", tmp_path / f"{n}.npz"]
+        np.savez(tmp_path / f"{n}.npz", x=rng.standard_normal((2, 8), dtype=np.float32))
+    scales = tmp_path / "s.json"
+    found = command("quantize", perceptron, "--for", "vta", *samples, "-o", scales)
+    assert found.code == 0, found.err
+    assert "tensors from 3 samples" in found.out
+    with_scales = ("--target", "vta", "--scales", scales)
+    found = command("run", perceptron, *with_scales, "--inputs", tmp_path / "0.npz")
+    assert found.code == 0, found.err
+    assert "this input alone" not in found.err
+    assert command("compile", perceptron, *with_scales, "--emit", "asm").code == 0
+
+
+def test_quantize_refuses(command, perceptron, tmp_path):
+    found = command("quantize", perceptron, "--for", "cpu")
+    assert found.code == 1
+    assert "one of vta" in found.err
+    scales = tmp_path / "s.json"
+    for text, message in (("[]", "no scales"), ('{"scales": {"z": 1}}', "another model")):
+        scales.write_text(text)
+        found = command("run", perceptron, "--target", "vta", "--scales", scales)
+        assert found.code == 1
+        assert message in found.err

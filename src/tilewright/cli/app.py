@@ -19,6 +19,7 @@ VERBS: Final[dict[str, str]] = {
     "demo": "demo",
     "run": "run",
     "compile": "compile",
+    "quantize": "quantize",
     "bench": "bench",
     "verify": "verify",
     "check": "check",

@@ -87,6 +87,7 @@ class CompileOptions:
     use_cache: bool
     memory_limit: int | None
     dim: tuple[tuple[str, int], ...]
+    scales: Path | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -122,6 +123,7 @@ _COMPILE: Final = (
     click.option(
         "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
     ),
+    click.option("--scales", type=PATH, help="For a machine of bytes: what quantize has written."),
 )
 
 

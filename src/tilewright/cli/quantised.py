@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.errors import UnsupportedError
+from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.text import human_time
 from tilewright.cli import inputs
 from tilewright.cli.model import load_graph, specialised
@@ -40,7 +41,21 @@ def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
         )
     feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
     with progress(f"compiling for {options.target}"):
-        return registry.quantised(options.target, graph, [feeds]).text
+        return registry.quantised(options.target, graph, [feeds], scales(options)).text
+
+
+def scales(options: CompileOptions) -> dict[str, int] | None:
+    """What `quantize` has written. Raises InputError for another file."""
+    path = options.scales
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_text())["scales"]
+        return {str(name): int(exponent) for name, exponent in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"no scales can be read from it: {error}", where=str(path), hint="quantize writes them"
+        ) from None
 
 
 def run(
@@ -59,7 +74,7 @@ def run(
     graph = specialised(load_graph(model, options), options)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"quantising {model.name}"):
-        made = registry.quantised(options.target, graph, [feeds])
+        made = registry.quantised(options.target, graph, [feeds], scales(options))
         real = evaluate(graph, feeds)
     start = time.perf_counter()
     with progress(f"simulating {model.name}"):
@@ -74,7 +89,8 @@ def run(
         parts = made.report.splitlines()
         dump({"parts": parts, "seconds": seconds, "largest_error": errors, "largest": ranges})
         return
-    note("scales are taken from this input alone")
+    if options.scales is None:
+        note("scales are taken from this input alone; quantize takes them from samples")
     say(made.report)
     for n in names:
         say(f"{n}: at most {errors[n]:.3g} from the float model, whose largest is {ranges[n]:.3g}")

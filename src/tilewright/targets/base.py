@@ -137,6 +137,11 @@ class QuantisedModel(Protocol):
     """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
 
     @property
+    def scales(self) -> Mapping[str, int]:
+        """Tensor -> the power of two by which its numbers are multiplied to be bytes."""
+        ...
+
+    @property
     def report(self) -> str:
         """What runs where and why, a line each."""
         ...

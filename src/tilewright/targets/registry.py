@@ -79,14 +79,21 @@ def quantisers() -> tuple[str, ...]:
     return tuple(sorted(_QUANTISED))
 
 
-def quantised(name: str, graph: Graph, samples: Sequence[Mapping[str, Any]]) -> QuantisedModel:
+def quantised(
+    name: str,
+    graph: Graph,
+    samples: Sequence[Mapping[str, Any]],
+    scales: Mapping[str, int] | None = None,
+) -> QuantisedModel:
     """A float model for the machine `name`, with scales from samples, an array per input each.
+
+    scales: those of a model made before; a sample then says the shapes only.
 
     Raises UnsupportedError for an unknown machine or a model that it cannot take.
     """
     if name not in _QUANTISED:
         raise _unknown(name)
-    made: QuantisedModel = _load(_QUANTISED[name])(graph, samples)
+    made: QuantisedModel = _load(_QUANTISED[name])(graph, samples, scales)
     return made
 
 

@@ -50,8 +50,8 @@ def build(
 ) -> Function | Specialising:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
-    target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may be
-    recorded then. Where sizes were made by `var`, the function compiles for each value it meets.
+    target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
+    be recorded then. Where sizes were made by `var`, the function compiles for each value it meets.
     Raises what `lower` does, and UnsupportedError for an unknown target.
     """
     params = _arguments(s, args)

@@ -28,6 +28,7 @@ from tilewright.targets.vta.quantised import (
     Product,
     calibrate,
     dequantise,
+    known,
     plain,
     product,
     quantise,
@@ -68,14 +69,19 @@ class Simulated:
 class Network:
     """A quantised model as a function of its float inputs."""
 
-    def __init__(self, graph: Graph, samples: Iterable[Mapping[str, Array]]) -> None:
-        """Quantise a float graph by samples, an array per input.
+    def __init__(
+        self,
+        graph: Graph,
+        samples: Iterable[Mapping[str, Array]],
+        scales: Mapping[str, int] | None = None,
+    ) -> None:
+        """Quantise a float graph by samples, an array per input; or by `scales` made so before.
 
-        Raises InputError without samples.
+        Raises InputError without samples, and for scales of another model.
         """
         given = list(samples)
         self.graph = graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
-        self.exponents = calibrate(graph, given)
+        self.exponents = calibrate(graph, given) if scales is None else known(graph, scales)
         shapes = _shapes(graph, given)
         self.steps = [self._step(part, shapes) for part in partition(graph)]
 
@@ -110,6 +116,11 @@ class Network:
             else:
                 values[step.part.result] = self._on_machine(step, step.product, values, does)
         return [self._real(v, values[v]) for v in self.graph.outputs]
+
+    @property
+    def scales(self) -> Mapping[str, int]:
+        """Tensor -> its exponent, to make the same network again."""
+        return {v.name: e for v, e in self.exponents.items()}
 
     @property
     def text(self) -> str:

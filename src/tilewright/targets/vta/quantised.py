@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -65,6 +66,20 @@ def calibrate(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> dict[Valu
         raise InputError("there are no samples", where=f"graph {graph.name}")
     values = [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
     return {v: exponent_of(largest[v.name]) for v in values if v.name in largest}
+
+
+def known(graph: Graph, scales: Mapping[str, int]) -> dict[Value, int]:
+    """Exponents by the names of tensors. Raises InputError for names that the graph has not."""
+    values = [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
+    found = {v: scales[v.name] for v in values if v.name in scales}
+    missing = [v.name for v in graph.inputs if v.dtype is float32 and v not in found]
+    if len(found) != len(scales) or missing:
+        raise InputError(
+            "the scales are of another model",
+            where=f"graph {graph.name}",
+            hint="quantize this one",
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)

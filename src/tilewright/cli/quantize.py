@@ -1,0 +1,71 @@
+"""`tilewright quantize`: scales for a machine that takes bytes, from samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from tilewright.base.errors import InputError
+from tilewright.cli import inputs
+from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.options import (
+    OUT,
+    PATH,
+    CompileOptions,
+    compile_options,
+    json_option,
+    model_argument,
+)
+from tilewright.cli.output import dump, note, progress, say, write_whole
+
+
+@click.command()
+@model_argument
+@click.option("--for", "machine", required=True, help="The machine, such as vta.")
+@click.option(
+    "--sample", "samples", multiple=True, type=PATH, help="Inputs by name, an .npz file each."
+)
+@click.option("-o", "--output", type=OUT, help="Default: MODEL with suffix .scales.json.")
+@compile_options
+@json_option
+def command(
+    model: Path,
+    machine: str,
+    samples: tuple[Path, ...],
+    output: Path | None,
+    options: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Choose scales for MODEL (.onnx) so that its samples fit the bytes of a machine.
+
+    \b
+    Example:
+      tilewright quantize model.onnx --for vta --sample cat.npz --sample dog.npz
+      tilewright run model.onnx --target vta --scales model.scales.json --inputs cat.npz
+    """
+    from tilewright.targets import registry
+
+    if machine not in registry.quantisers():
+        raise InputError(
+            f"models are not quantised for {machine!r}",
+            where="--for",
+            hint=f"one of {', '.join(registry.quantisers())}",
+        )
+    graph = specialised(load_graph(model, options), options)
+    wanted = inputs.of_graph(graph)
+    given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
+    if not given:
+        note("there are no samples: random numbers take their place")
+        given = [inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)]
+    with progress(f"quantising {model.name}"):
+        made = registry.quantised(machine, graph, given)
+    target = output or model.with_suffix(".scales.json")
+    text = json.dumps({"machine": machine, "scales": dict(made.scales)}, indent=1)
+    write_whole(target, lambda file: file.write(text.encode() + b"\n"))
+    if as_json:
+        dump({"scales": str(target), "parts": made.report.splitlines()})
+        return
+    say(made.report)
+    say(f"{target}: scales of {len(made.scales)} tensors from {len(given)} samples")
