@@ -19,7 +19,7 @@ from tilewright.targets.npu.evaluate import evaluate
 
 NETWORKS = ("dense", "conv_im2col", "conv_stencil", "lstm", "gru", "attention")
 QUICK = [("dense", "full"), ("conv_im2col", "bytes"), ("conv_stencil", "wide"),
-         ("lstm", "bytes"), ("attention", "full")]  # fmt: skip
+         ("lstm", "wide"), ("attention", "full")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("network", "machine"), QUICK, ids=map("-".join, QUICK))
@@ -52,7 +52,7 @@ def check(program: Lambda, machine: npu.Machine, seed: int = 0) -> npu.Mapped:
     return mapped
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     n=st.integers(1, 200), machine=st.sampled_from(sorted(npu.MACHINES)), seed=st.integers(0, 99)
 )
@@ -60,7 +60,7 @@ def test_vectors_of_any_length(n: int, machine: str, seed: int) -> None:
     check(chain(n), npu.MACHINES[machine], seed)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     m=st.integers(1, 70), n=st.integers(1, 70), machine=st.sampled_from(["full", "wide", "bytes"])
 )
@@ -145,6 +145,23 @@ def test_the_registry_finds_it() -> None:
         built.source("llvm")
 
 
+def test_pinned_matrices_are_there_already() -> None:
+    """Without bringing weights: nothing but the vectors crosses the border."""
+    machine = npu.MACHINES["wide"]
+    program = npu.map_onto(layer(128, 128), machine).program
+    once, again = npu.time(program, machine), npu.time(program, machine, pinned=True)
+    assert again.dram_bytes == 2 * 3 * 128 == once.dram_bytes - 2 * 128 * 128
+    assert again.cycles < once.cycles and again.utilisation > once.utilisation
+    assert once.chains - again.chains == 1
+
+
+def test_operators_on_padded_vectors_share_a_chain() -> None:
+    """What is beyond the end is not taken, so it need not be zero again for each of them."""
+    program = npu.map_onto(chain(100), npu.MACHINES["wide"]).program
+    ops = [i.op for i in program.instructions]
+    assert ops[-10:-3] == ["v_rd", "v_rd", "vv_mul", "vv_add", "v_relu", "v_wr", "end_chain"]
+
+
 def test_what_has_no_operator_is_an_error() -> None:
     with pytest.raises(npu.NPUError, match="no rule brings sin to an operator"):
         npu.map_onto(fun(lambda x: x | Map(sin), f32[32]), npu.MACHINES["full"])
@@ -176,8 +193,8 @@ def test_the_optimum_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "machine"),
-    [(chain(96), "full"), (layer(48, 40), "wide"), (layer(48, 70), "small")],
-    ids=["chain-full", "layer-wide", "layer-small"],
+    [(layer(64, 96), "bytes"), (layer(96, 64), "bytes"), (layer(80, 80), "small")],
+    ids=["layer-64x96-bytes", "layer-96x64-bytes", "layer-80x80-small"],
 )
 def test_the_mapping_is_within_5_percent_of_the_optimum(program: Lambda, machine: str) -> None:
     found = npu.survey(program, npu.MACHINES[machine])

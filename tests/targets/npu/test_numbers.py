@@ -40,7 +40,8 @@ def test_blocks_share_an_exponent(x: np.ndarray) -> None:
     block = BlockFloat(16, mantissa=5)
     rounded = block.round(x)
     assert (np.abs(rounded - x) <= block.errors(np.abs(x).astype(np.float64))).all()
-    for part in (rounded[0, :16], rounded[1, 16:]):
+    wide = rounded.astype(np.float64)
+    for part in (wide[0, :16], wide[1, 16:]):
         largest = np.abs(part).max()
         if largest:
             step = 2.0 ** (np.floor(np.log2(largest)) + 1 - 6)

@@ -60,6 +60,7 @@ SIMPLER = (
 TIDY = (
     "take-all", "drop-none", "take-concat", "drop-concat", "take-in-first", "drop-in-first",
     "take-into-second", "drop-into-second", "join-cancel", "split-cancel",
+    *(f"unpad-{name}" for name in UNARY), *(f"unpad-{name}-{i}" for name in BINARY for i in (1, 2)),
 )  # fmt: skip
 SPACES = ("to-output-1", "to-output-2", "to-chip-1", "to-chip-2", "to-dram-1", "to-dram-2")
 

@@ -10,22 +10,30 @@ from tilewright.targets.npu.errors import NPUError
 
 @dataclass(slots=True)
 class Allocator:
-    """First fit in a memory of so many elements."""
+    """Next fit in a memory of so many elements.
+
+    Places are used again late, so that chains seldom wait for others to have read what was there.
+    """
 
     memory: str
     capacity: int
     used: dict[int, int] = field(default_factory=dict)
+    next: int = 0
 
     def take(self, size: int) -> int | None:
         """The address of free elements, None if there are none."""
-        at = 0
+        for at in (self._fit(self.next, size), self._fit(0, size)):
+            if at + size <= self.capacity:
+                self.used[at], self.next = size, at + size
+                return at
+        return None
+
+    def _fit(self, at: int, size: int) -> int:
+        """The first free place from an address on, which may be beyond the end."""
         for start in sorted(self.used):
             if start - at >= size:
                 break
-            at = start + self.used[start]
-        if at + size > self.capacity:
-            return None
-        self.used[at] = size
+            at = max(at, start + self.used[start])
         return at
 
     def free(self, address: int) -> None:

@@ -81,6 +81,7 @@ def rules(machine: Machine, chip: int) -> Mapping[str, Rule]:
         *(rule for name in ("VVExp", "VVRecip") for rule in _pad(schemas()[name])),
         *(rule for name in REDUCTIONS for rule in _reductions(name)),
         *_products(),
+        *(rule for name in (*BINARY, *UNARY) for rule in _unpadded(name)),
         *_pieces(),
         *_others(),
     ]  # fmt: skip
@@ -188,6 +189,19 @@ def _pieces() -> tuple[Rule, ...]:
         Rule("drop-in-first", both | Drop(k), Concat()(xs | Drop(k), ys), (at_most(k, n),)),
         Rule("drop-into-second", both | Drop(k), ys | Drop(Sub(k, n)), (at_most(n, k),)),
     )  # fmt: skip
+
+
+def _unpadded(name: str) -> tuple[Rule, ...]:
+    """Elements that are not taken need not be what an operand was made longer with."""
+    op, count = schemas()[name].at(p), len(schemas()[name].operands(p))
+    long, other = term("xs", _vector(p)), term("ys", _vector(p))
+    padded = long | Take(n) | PadConstant(_0, k, term("s", _F32))
+    if count == 1:
+        return (Rule(f"unpad-{name}", op(padded) | Take(n), op(long) | Take(n)),)
+    return (
+        Rule(f"unpad-{name}-1", op(padded, other) | Take(n), op(long, other) | Take(n)),
+        Rule(f"unpad-{name}-2", op(other, padded) | Take(n), op(other, long) | Take(n)),
+    )
 
 
 def _others() -> tuple[Rule, ...]:
