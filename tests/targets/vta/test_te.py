@@ -257,3 +257,28 @@ def test_a_convolution(stride: int) -> None:
     program = Program(schedule(convolution(shape, Requantise(9, relu=True, bias=False))).kernel)
     program([a, b, same])
     np.testing.assert_array_equal(found, same)
+
+
+def test_loads_wait_for_stores_through_dram() -> None:
+    """Load and store are no neighbours: the compute module passes the token on."""
+    X = t.placeholder((8, 16), "int8", name="X")
+    W = t.placeholder((16, 16), "int8", name="W")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    Y = t.compute(X.shape, lambda *v: (XW[v] >> 3).astype("int8"), name="Y")
+    d = t.reduce_axis((0, 16))
+    P = t.compute(
+        (8, 16),
+        lambda i, o: t.sum(Y[i, d].astype("int32") * W[o, d].astype("int32"), axis=d),
+        name="P",
+    )
+    Z = t.compute(P.shape, lambda *v: (P[v] >> 6).astype("int8"), name="Z")
+    s = t.create_schedule(Z.op)
+    s[XW].set_scope(ACC)
+    s.cache_read(Y, INP, [P])
+    s.cache_read(W, WGT, [P])
+    s[P].set_scope(ACC)
+    s[P].tensorize(s[P].op.axis[1], "vta.gemm")
+    x, w, z = numbers(8, 16), numbers(16, 16), np.zeros((8, 16), np.int8)
+    Program(t.lower(s, [X, W, Z])).check([x, w, z])
+    y = (x >> 3).astype(np.int32)
+    np.testing.assert_array_equal(z, ((y @ w.T.astype(np.int32)) >> 6).astype(np.int8))
