@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,6 +68,13 @@ def test_vectors_of_any_length(n: int, machine: str, seed: int) -> None:
 )
 def test_layers_of_any_size(m: int, n: int, machine: str) -> None:
     check(layer(m, n), npu.MACHINES[machine])
+
+
+def test_products_of_matrices() -> None:
+    """Where there is no product of a matrix and a vector."""
+    full = npu.MACHINES["full"]
+    found = tuple(op for op in full.operators if op.name != "MVMul")
+    assert "2 MMMul64x64x64" in example().row("conv_im2col", replace(full, operators=found))
 
 
 def test_160_is_128_and_32() -> None:
@@ -193,8 +202,8 @@ def test_the_optimum_is_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "machine"),
-    [(layer(64, 96), "bytes"), (layer(96, 64), "bytes"), (layer(80, 80), "small")],
-    ids=["layer-64x96-bytes", "layer-96x64-bytes", "layer-80x80-small"],
+    [(layer(64, 96), "bytes"), (layer(80, 80), "small")],
+    ids=["layer-64x96-bytes", "layer-80x80-small"],
 )
 def test_the_mapping_is_within_5_percent_of_the_optimum(program: Lambda, machine: str) -> None:
     found = npu.survey(program, npu.MACHINES[machine])

@@ -128,27 +128,14 @@ def _cut(side: str, p: int, first: tuple[int, ...], others: tuple[int, ...]) -> 
 
 
 def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
-    """Cycles of an operator that the machine has, with moving what it reads and writes.
+    """Cycles of an operator that the machine has, with its latency and the vectors that it moves.
 
-    The matrix comes from DRAM, as large as it is with its padding; vectors from the registers.
+    Bringing matrices from DRAM costs the same however they are cut: padding is not brought.
     """
     op = machine.find(name, sizes)
     assert op is not None
-    own = op.issue + max(op.interval, 1)
-    if name == "MVMul":
-        load = op.work * machine.bytes
-        return own + _moved(machine, load, dram=True) + _moved(machine, sum(sizes) * machine.bytes)
-    if name == "MMMul":
-        m, n, k = sizes
-        return (
-            own
-            + _moved(machine, n * k * machine.bytes, dram=True)
-            + _moved(machine, (m * n + m * k) * machine.bytes)
-        )
-    vectors = (3 if name in BINARY else 2) * machine.bytes * sizes[-1]
-    return own + _moved(machine, vectors)
-
-
-def _moved(machine: Machine, count: int, dram: bool = False) -> float:
-    memory = machine.dram if dram else machine.vectors
-    return machine.transfer + ceil(count / memory.bandwidth)
+    moved = {"MVMul": sum(sizes), "MMMul": sizes[0] * sum(sizes[1:])}
+    vectors = moved.get(name, (3 if name in BINARY else 2) * sizes[-1])
+    memory = machine.vectors
+    transfer = machine.transfer + ceil(vectors * machine.bytes / memory.bandwidth)
+    return op.issue + op.interval + op.latency + transfer
