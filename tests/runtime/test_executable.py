@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import timeit
 
 import numpy as np
 import pytest
@@ -158,16 +157,6 @@ def test_one_call_is_one_frame_even_in_many_threads(exe):
     for thread in threads:
         thread.join()
     assert wrong == [] and 1 <= len(exe._frames) <= 4
-
-
-def test_call_overhead(exe, record_property):
-    out = np.empty(100, np.float32)
-    ways = {"new": lambda: exe(X), "out": lambda: exe(X, out=out), "named": lambda: exe(x=X)}
-    for name, way in ways.items():
-        best = min(timeit.repeat(way, number=2000, repeat=7)) / 2000 * 1e6
-        print(f"call overhead, {name}: {best:.2f} us")
-        record_property(name, best)
-        assert best < (10 if name != "named" else 40)
 
 
 def test_torch_in_torch_out(exe):
