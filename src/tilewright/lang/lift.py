@@ -141,7 +141,9 @@ class Mapped:
         """The program as text: `asm`, the machine's instructions, or `lift`."""
         if kind not in ("asm", "lift"):
             raise InputError(
-                f"no {kind!r} text of a program for {self.target}", hint="known: asm, lift"
+                f"no {kind!r} text of a program for {self.target}",
+                where="source",
+                hint="known: asm, lift",
             )
         return (
             registry.mapper(self.target).text(self.program) if kind == "asm" else show(self.program)
