@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Final
 
 from tilewright.base.errors import InputError
-from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.compute.winograd import winograd
 from tilewright.dataflow.pieces import (
@@ -47,7 +47,7 @@ def family(c: Computation) -> str:
     p = product_of(c)
     if p is not None and p.n and (p.m or p.b):
         return "conv" if is_windowed(p) else "matmul"
-    if any(d.combine == "ps" for d in c.dims):
+    if any(d.combine == PS for d in c.dims):
         return "scan"
     return "map" if c.is_map else "reduce"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
 from tilewright.ir.node import postorder, substitute
@@ -47,12 +47,12 @@ def points(c: Computation) -> int:
 
 def results(c: Computation) -> int:
     """Elements that each output gets: the points of what is not reduced."""
-    return math.prod(d.extent for d in c.dims if d.combine in (CC, "ps"))
+    return math.prod(d.extent for d in c.dims if d.combine in (CC, PS))
 
 
 def places(c: Computation, output: Output) -> tuple[Any, ...]:
     """The indices of all elements that an output gets, as arrays to index with."""
-    free = [d for d in c.dims if d.combine in (CC, "ps")]
+    free = [d for d in c.dims if d.combine in (CC, PS)]
     grid = _grid(free)
     index = (np.asarray(evaluate(i, grid)) for i in output.index)
     return tuple(np.broadcast_to(i, [d.extent for d in free]) for i in index)
@@ -131,11 +131,11 @@ def writes_in_order(c: Computation) -> bool:
     """Whether the only output is written element after element as the dimensions run."""
     if len(c.outputs) != 1:
         return False
-    kinds = [kind for kind, _ in groupby(d.combine in (CC, "ps") for d in c.dims if d.extent > 1)]
+    kinds = [kind for kind, _ in groupby(d.combine in (CC, PS) for d in c.dims if d.extent > 1)]
     if kinds not in ([], [True], [False], [True, False]):
         return False
     o = c.outputs[0]
-    free = Computation(c.name, tuple(d for d in c.dims if d.combine in (CC, "ps")), ())
+    free = Computation(c.name, tuple(d for d in c.dims if d.combine in (CC, PS)), ())
     return in_order(free, o.index, o.tensor.shape)
 
 

@@ -22,6 +22,7 @@ from tilewright.notation.halide.expr import (
 )
 from tilewright.notation.halide.intrinsics import (
     abs,
+    caster,
     clamp,
     floor,
     saturating_cast,
@@ -116,18 +117,13 @@ def rounding_shift_right(a: Any, shift: int) -> Expr:
     return saturating_cast(e.dtype, wide >> shift)
 
 
-def _saturating(name: str) -> Callable[[Any], Expr]:
-    dtype = dtype_of(name)
-
-    def to(value: Any) -> Expr:
-        return saturating_cast(dtype, value)
-
-    to.__doc__ = f"`value` as {dtype}, an end of it where it is beyond."
-    return to
+def _saturating(*names: str) -> list[Callable[[Any], Expr]]:
+    how = ", an end of it where it is beyond"
+    return [caster(name, lambda value, dtype: saturating_cast(dtype, value), how) for name in names]
 
 
-u8_sat, u16_sat, u32_sat, u64_sat = map(_saturating, ("uint8", "uint16", "uint32", "uint64"))
-i8_sat, i16_sat, i32_sat, i64_sat = map(_saturating, ("int8", "int16", "int32", "int64"))
+u8_sat, u16_sat, u32_sat, u64_sat = _saturating("uint8", "uint16", "uint32", "uint64")
+i8_sat, i16_sat, i32_sat, i64_sat = _saturating("int8", "int16", "int32", "int64")
 
 
 def div_round_to_zero(a: Any, b: Any) -> Expr:

@@ -38,19 +38,24 @@ def saturating_cast(type: Type | DType, value: Any) -> Expr:
 builtins_max, builtins_min = max, min
 
 
-def _caster(name: str) -> Callable[[Any], Expr]:
+def caster(name: str, convert: Callable[[Any, Any], Expr], how: str) -> Callable[[Any], Expr]:
+    """The function of one value that converts to the dtype of that name."""
     dtype = dtype_of(name)
 
     def to(value: Any) -> Expr:
-        return cast_to(value, dtype)
+        return convert(value, dtype)
 
-    to.__doc__ = f"`value` as {dtype}."
+    to.__doc__ = f"`value` as {dtype}{how}."
     return to
 
 
-u8, u16, u32, u64 = map(_caster, ("uint8", "uint16", "uint32", "uint64"))
-i8, i16, i32, i64 = map(_caster, ("int8", "int16", "int32", "int64"))
-f16, f32, f64 = map(_caster, ("float16", "float32", "float64"))
+def _casters(*names: str) -> list[Callable[[Any], Expr]]:
+    return [caster(name, cast_to, "") for name in names]
+
+
+u8, u16, u32, u64 = _casters("uint8", "uint16", "uint32", "uint64")
+i8, i16, i32, i64 = _casters("int8", "int16", "int32", "int64")
+f16, f32, f64 = _casters("float16", "float32", "float64")
 
 
 def select(condition: Any, then: Any, otherwise: Any, *more: Any) -> Expr:

@@ -28,6 +28,28 @@ from tilewright.notation.lift.sites import Site, root_site
 from tilewright.notation.lift.types import Array
 
 
+def weighed(program: Fun, operator: Callable[[Site, DeviceOp], float], scalar: float) -> float:
+    """The cost of a program: each operator by the given function and each scalar operation at one
+    price, as often as the patterns around them run it."""
+
+    def of(at: Site, times: int) -> float:
+        match at.node:
+            case ScalarFun():
+                return scalar * times
+            case DeviceOp() as op:
+                return operator(at, op) * times
+            case AnyMap() | AnyReduce() | AnyScan() | PartRed():
+                assert at.args is not None and isinstance(at.args[0], Array)
+                runs = times * evaluate(at.args[0].length, {})
+                rest = sum(of(child, times) for child in at.children[1:])
+                return rest + of(at.children[0], runs)
+            case Iterate(count):
+                return of(at.children[0], times * count)
+        return sum(of(child, times) for child in at.children)
+
+    return of(root_site(program), 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Cycles:
     """Cycles of a program; called with it.
@@ -45,23 +67,10 @@ class Cycles:
     memory: float = 0.25
 
     def __call__(self, program: Fun) -> float:
-        return self._of(root_site(program), 1)
+        return weighed(program, self._instruction, self.host)
 
-    def _of(self, at: Site, times: int) -> float:
-        """The cycles of a part that runs so many times."""
-        match at.node:
-            case ScalarFun():
-                return self.host * times
-            case DeviceOp() as op:
-                return (self._operator(op) + self._traffic(at, op)) * times
-            case AnyMap() | AnyReduce() | AnyScan() | PartRed():
-                assert at.args is not None and isinstance(at.args[0], Array)
-                runs = times * evaluate(at.args[0].length, {})
-                rest = sum(self._of(child, times) for child in at.children[1:])
-                return rest + self._of(at.children[0], runs)
-            case Iterate(count):
-                return self._of(at.children[0], times * count)
-        return sum(self._of(child, times) for child in at.children)
+    def _instruction(self, at: Site, op: DeviceOp) -> float:
+        return self._operator(op) + self._traffic(at, op)
 
     def _operator(self, op: DeviceOp) -> float:
         work = prod(op.sizes) * (2 if len(op.sizes) > 1 else 1)

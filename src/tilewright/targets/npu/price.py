@@ -9,19 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tilewright.notation.lift.lengths import evaluate
-from tilewright.notation.lift.nodes import (
-    AnyMap,
-    AnyReduce,
-    AnyScan,
-    DeviceOp,
-    Fun,
-    Iterate,
-    PartRed,
-    ScalarFun,
-)
-from tilewright.notation.lift.sites import Site, root_site
-from tilewright.notation.lift.types import Array
+from tilewright.notation.lift.cost import weighed
+from tilewright.notation.lift.nodes import DeviceOp, Fun
 from tilewright.targets.npu.sizes import Key, Sizes
 
 
@@ -33,23 +22,7 @@ class Price:
     host: float = 100.0
 
     def __call__(self, program: Fun) -> float:
-        return self._of(root_site(program), 1)
-
-    def _of(self, at: Site, times: int) -> float:
-        """The cycles of a part that runs so many times."""
-        match at.node:
-            case ScalarFun():
-                return self.host * times
-            case DeviceOp() as op:
-                return self.sizes.best(*operator_of(op)).cost * times
-            case AnyMap() | AnyReduce() | AnyScan() | PartRed():
-                assert at.args is not None and isinstance(at.args[0], Array)
-                runs = times * evaluate(at.args[0].length, {})
-                rest = sum(self._of(child, times) for child in at.children[1:])
-                return rest + self._of(at.children[0], runs)
-            case Iterate(count):
-                return self._of(at.children[0], times * count)
-        return sum(self._of(child, times) for child in at.children)
+        return weighed(program, lambda _, op: self.sizes.best(*operator_of(op)).cost, self.host)
 
 
 def operator_of(op: DeviceOp) -> Key:
