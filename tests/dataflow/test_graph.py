@@ -53,7 +53,7 @@ def test_types_follow_the_reading() -> None:
         ("x -> scale: 1024", "x -> scale: 1024\nsum -> scale: 1024", "sum writes 16 .* and 1024"),
         ("sink y", "sink y\nsink y", "two nodes are called y"),
         ("sink y", "sink y\nbuffer b", "buffer b has no in-edge"),
-        ("volume=part", "volume=all", "no reading of volumes 'all'"),
+        ("volume=part", "volume=all", "no volume 'all'"),
         ("graph fir", "graph", "expected `graph NAME"),
     ],
 )

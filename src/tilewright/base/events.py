@@ -54,6 +54,13 @@ def unsubscribe(listener: Listener) -> None:
         _listeners = tuple(rest)
 
 
+def silence() -> None:
+    """Drop every listener: in a process that was forked, those of the other one."""
+    global _listeners
+    with _changing:
+        _listeners = ()
+
+
 def listening() -> bool:
     """Somebody listens: whether costly fields are worth computing."""
     return bool(_listeners)

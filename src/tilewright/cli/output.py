@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,29 +82,30 @@ def progress(title: str) -> Iterator[None]:
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
+        # A thread of its own would keep the compiler from forking others.
+        auto_refresh=False,
     )
     follow = _follower(bar, title)
-    timer = threading.Timer(_PATIENCE_SECONDS, bar.start)
-    timer.daemon = True
     events.subscribe(follow)
-    timer.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
         events.unsubscribe(follow)
         bar.stop()
 
 
 def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
     task = bar.add_task(title, total=None)
+    begin = time.monotonic()
 
     def follow(event: events.Event) -> None:
         subject = str(event.fields.get("name", ""))[:40]
         bar.update(task, description=f"{title}: {event.kind} {subject}".rstrip())
         if event.elapsed is None and "total" in event.fields:
             bar.update(task, total=event.fields["total"], advance=1)
+        if time.monotonic() - begin > _PATIENCE_SECONDS:
+            bar.start()
+            bar.refresh()
 
     return follow
 

@@ -33,7 +33,7 @@ class Evaluator:
     """Schedules combinations: an expansion for each group of operators.
 
     stages: the operators of each group. found: the points by combination and number of elements.
-    made: how many were scheduled here, not read from the store.
+    made: how many were scheduled here, not read from the store. total: how many are expected.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Evaluator:
         volume: Volume,
         heuristics: Sequence[Heuristic],
         store: Store,
+        total: int,
     ) -> None:
         self.net: Final = net
         self.stages: Final = stages
@@ -50,6 +51,7 @@ class Evaluator:
         self.heuristics: Final = heuristics
         self.found: Final[dict[tuple[Choice, int], Point]] = {}
         self.made = 0
+        self.total: Final = total
         self._store: Final = store
         self._graphs: OrderedDict[Choice, _Prepared] = OrderedDict()
 
@@ -59,7 +61,7 @@ class Evaluator:
         if key not in self.found:
             known = self._store.known.get(key)
             self.found[key] = known or self._schedule(choice, pes)
-            events.emit("schedule", name=" ".join(choice), pes=pes)
+            events.emit("schedule", name=" ".join(choice), pes=pes, total=self.total)
         return self.found[key]
 
     def graph(self, choice: Choice) -> TaskGraph:

@@ -199,7 +199,8 @@ def _winograd(c: Computation) -> Sequence[Piece]:
     for step in steps:
         p = product_of(step)
         spread = {d.var: 1 for d in p.b} if p is not None else {}
-        pieces.append(Piece(step, step.name.rsplit("_", 1)[-1], spread))
+        label = step.name.removeprefix(c.name).lstrip(".") or "result"
+        pieces.append(Piece(step, label, spread))
     return pieces
 
 

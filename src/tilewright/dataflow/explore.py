@@ -17,17 +17,16 @@ from enum import StrEnum
 from itertools import product
 from typing import Any, Final
 
-from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.compute.canonical import canonical
 from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import Evaluator
-from tilewright.dataflow.graph import TaskGraph, Volume
+from tilewright.dataflow.graph import TaskGraph, Volume, named
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Schedule, named, schedule
+from tilewright.dataflow.schedule import Schedule, schedule
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
@@ -196,13 +195,13 @@ def explore(
             f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
         )
     groups = groups_of(net, wanted or {}, named(Grain, grain))
-    reading = Volume(volume)
+    reading = named(Volume, volume)
     known = store or Store()
     known.open(_subject(net, groups, reading, heuristics))
-    evaluator = Evaluator(net, [g.stages for g in groups], reading, heuristics, known)
-    combinations = math.prod(len(g.options) for g in groups)
-    exact = combinations * len(counts) <= limit
-    events.emit("explore", name=net.name, total=min(combinations * len(counts), limit))
+    everything = math.prod(len(g.options) for g in groups) * len(counts)
+    exact = everything <= limit
+    stages = [g.stages for g in groups]
+    evaluator = Evaluator(net, stages, reading, heuristics, known, min(everything, limit))
     if exact:
         for choice in product(*(g.options for g in groups)):
             for count in counts:

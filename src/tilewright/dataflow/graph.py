@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright.base.errors import InputError
 
 MAX_VOLUME: Final = 1 << 62
+_E = TypeVar("_E", bound=StrEnum)
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:+/\[\],-]+")
 
 
@@ -114,7 +115,7 @@ class TaskGraph:
         self.name: Final = name
         self.nodes: Final = tuple(nodes)
         self.edges: Final = tuple(edges)
-        self.volume: Final = _reading(volume)
+        self.volume: Final = named(Volume, volume)
         self._check_names()
         self._check_edges()
         ins: list[list[int]] = [[] for _ in self.nodes]
@@ -281,7 +282,7 @@ class TaskGraph:
                     )
 
     def _sorted(self) -> list[int]:
-        """The nodes in a topological order, ties by position."""
+        """The nodes in a topological order: as they become ready."""
         missing = [len(edges) for edges in self.ins]
         order = [n for n, m in enumerate(missing) if m == 0]
         for n in order:
@@ -311,9 +312,10 @@ class TaskGraph:
         return f"{self.nodes[e.source].name} -> {self.nodes[e.target].name}"
 
 
-def _reading(volume: Volume | str) -> Volume:
+def named(kind: type[_E], value: str) -> _E:
+    """The member of `kind` that `value` names; InputError that lists them for another name."""
     try:
-        return Volume(volume)
+        return kind(value)
     except ValueError:
-        names = " or ".join(repr(str(v)) for v in Volume)
-        raise InputError(f"no reading of volumes {volume!r}: expected {names}") from None
+        known = ", ".join(kind)
+        raise InputError(f"no {kind.__name__.lower()} {value!r}", hint=f"known: {known}") from None

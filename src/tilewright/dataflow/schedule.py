@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.dataflow.blocks import Heuristic, spatial_blocks
 from tilewright.dataflow.copies import Division, divided, expanded
 from tilewright.dataflow.depth import critical_path, streaming_depth
 from tilewright.dataflow.fifos import fifo_sizes
-from tilewright.dataflow.graph import Role, TaskGraph
+from tilewright.dataflow.graph import Role, TaskGraph, named
 from tilewright.dataflow.intervals import Intervals, intervals, streaming
 from tilewright.dataflow.timing import Clock, Times
 
@@ -203,7 +203,6 @@ def _tasks(graph: TaskGraph, block: Sequence[int]) -> list[int]:
     return [n for n in block if graph.nodes[n].role is Role.COMPUTE]
 
 
-_E = TypeVar("_E", bound=StrEnum)
 _Run = Callable[[Division, int, Sequence[Sequence[int]], Clock], list[int]]
 _DISCIPLINES: Final[dict[Discipline, _Run]] = {Discipline.GANG: _gang, Discipline.LIST: _list}
 
@@ -214,12 +213,3 @@ def _memory(graph: TaskGraph, times: Times) -> None:
         if node.role is Role.SINK:
             done = max(times.last[u] for u in graph.predecessors(n))
             times.start[n] = times.first[n] = times.last[n] = done
-
-
-def named(kind: type[_E], value: str) -> _E:
-    """The member of `kind` that `value` names; InputError that lists them for another name."""
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InputError(f"no {kind.__name__.lower()} {value!r}", hint=f"known: {known}") from None

@@ -22,7 +22,7 @@ from tilewright.base import events
 
 Job = Callable[[], bytes]
 _NUMBER = struct.Struct("<I")
-_MOST = 4096  # jobs that a queue in a pipe holds for sure
+_MOST = 1024  # jobs whose numbers are one page, which any pipe holds
 _FEWEST = 4  # fewer jobs are done before another process has started
 
 
@@ -75,11 +75,13 @@ def _fork(jobs: Sequence[Job], queue: int, results: IO[bytes]) -> int:
     if pid:
         return pid
     status = 1
+    listening = events.listening()
+    events.silence()
     try:
         for n in _numbers(queue):
             with events.record() as happened:
                 result = _done(jobs[n])
-            pickle.dump((n, result, happened if events.listening() else []), results)
+            pickle.dump((n, result, happened if listening else []), results)
         results.flush()
         status = 0
     finally:

@@ -26,13 +26,14 @@ from tilewright.graph.unroll import unroll
 
 MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
-BYTES = ("DequantizeLinear",)  # products of what it reads are better than of what it makes
 # What a definition raises, besides its own errors, on operands that break its rules.
 RULE_BREAKS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 IMPURE = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli "
     "Dropout".split()
 )
+# Products of what DequantizeLinear reads are better than of what it makes.
+UNFOLDED = IMPURE | {"DequantizeLinear"}
 
 
 class Fallback(Protocol):
@@ -183,7 +184,7 @@ class Typer:
             found = definition.static_value(call)
             if found is not None:
                 return list(found)
-        if op.op_type in (*IMPURE, *BYTES) or op.subgraphs or not op.reads:
+        if op.op_type in UNFOLDED or op.subgraphs or not op.reads:
             return None
         if not all(v in self.known for v in op.reads):
             return None

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from tilewright.report.gantt import gantt
+from tilewright.report.gantt import COLOURS, gantt
 
-_COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
 _WIDTH, _HEIGHT, _MARGIN = 640, 360, 60
 _STYLE: Final = (
     "body{font:15px sans-serif;max-width:60em;margin:2em auto}"
@@ -67,7 +66,7 @@ def picture(found: Mapping[str, Any]) -> str:
     winners = dict.fromkeys(tuple(_best(found, int(n))["choice"]) for n in found["bounds"])
     for n, choice in enumerate(winners):
         line = [place(p) for p in points if tuple(p["choice"]) == choice]
-        colour = _COLOURS[n % len(_COLOURS)]
+        colour = COLOURS[n % len(COLOURS)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         label = escape(_label(found, choice)[:90])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-_COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
+COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
 _WIDTH, _HEIGHT, _MARGIN = 900, 260, 50
 
 Bar = Mapping[str, Any]
@@ -20,7 +20,7 @@ def gantt(schedule: Mapping[str, Any]) -> str:
     """
     bars: Sequence[Bar] = schedule["bars"]
     colours = {
-        origin: _COLOURS[n % len(_COLOURS)]
+        origin: COLOURS[n % len(COLOURS)]
         for n, origin in enumerate(dict.fromkeys(_operator(b) for b in bars))
     }
     across = (_WIDTH - 2 * _MARGIN) / max(1, schedule["makespan"])

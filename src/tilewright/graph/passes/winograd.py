@@ -59,7 +59,7 @@ def _transformed(stage: Stage, constants: Collection[Buffer]) -> Group | None:
         return None
     first, *rest = stage.computations
     parts = winograd(first)
-    if parts is None or not set(parts[0].inputs) <= set(constants):
+    if parts is None or not all(b in constants for b in parts[0].inputs):
         return None
     *before, result = parts
     if rest:
