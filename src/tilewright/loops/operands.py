@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import gcd
 
 from tilewright.expr.affine import Affine, affine, to_expr
@@ -71,10 +72,11 @@ def _at(index: Index) -> str:
     return f"[{', '.join(map(repr, index))}]"
 
 
-def _position(load: Load) -> Affine:
+@lru_cache(maxsize=4096)
+def position(buffer: Buffer, index: Index) -> Affine:
     """The flat position of an access in its buffer."""
     total = Affine((), 0)
-    for i, stride in zip(load.index, load.buffer.strides, strict=True):
+    for i, stride in zip(index, buffer.strides, strict=True):
         total = total + affine(i).scaled(stride)
     return total
 
@@ -82,7 +84,7 @@ def _position(load: Load) -> Affine:
 def _moves(load: Load, inner: set[Var]) -> dict[Expr, int]:
     """By how many elements an access moves with each loop of the nest."""
     moves: dict[Expr, int] = {}
-    for atom, c in _position(load).terms:
+    for atom, c in position(load.buffer, load.index).terms:
         if atom in inner:
             moves[atom] = c
         elif any(v in inner for v in variables(atom)):
@@ -149,7 +151,7 @@ def _check_alignment(
     intrinsic: TensorIntrinsic, tensor: Buffer, buffer: Buffer, base: Index
 ) -> None:
     need = intrinsic.alignment.get(tensor.name, 1)
-    form = _position(Load(buffer, base))
+    form = position(buffer, base)
     unit = gcd(form.const, *(c for _, c in form.terms)) * buffer.dtype.itemsize
     if unit % need:
         raise Mismatch(

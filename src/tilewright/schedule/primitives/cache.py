@@ -6,9 +6,10 @@ from math import gcd
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import And, Buffer, Const, Expr, Le, Load, Lt, Select, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
@@ -209,7 +210,7 @@ def _is_guarded(node: Select, buffer: Buffer) -> bool:
 
 def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
-    limits = [_limit(part, load) for part in _conjuncts(condition)]
+    limits = [_limit(part, load) for part in conjuncts(condition)]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
         least = [_attained(lo, i, up=True) for n, lo, _ in limits if n == d and lo is not None]
@@ -228,12 +229,6 @@ def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
                 f"the guard {condition!r} of {load!r} is not the test that dimension {d} is inside",
                 "only padding guards can be staged; leave pad=False",
             )
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, And):
-        return _conjuncts(condition.lhs) + _conjuncts(condition.rhs)
-    return [condition]
 
 
 def _attained(limit: int, index: Expr, up: bool) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.base.errors import CompileError
+from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import affine
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import And, Expr, Le, Lt, Var
+from tilewright.expr.nodes import Expr, Le, Lt, Var
 from tilewright.expr.reads import variables
 from tilewright.targets.vta.pieces import Values, linear
 
@@ -21,7 +22,7 @@ def box_of(condition: Expr | None, loops: Mapping[Var, int], values: Values, whe
     hold.
     """
     found: Ranges = {}
-    for part in _parts(condition):
+    for part in conjuncts(condition) if condition is not None else ():
         if all(v in values for v in variables(part)):
             known = {v: values[v] for v in variables(part)}
             if not evaluate(part, known):
@@ -42,14 +43,6 @@ def box_of(condition: Expr | None, loops: Mapping[Var, int], values: Values, whe
             high = min(high, constant // -step + 1)
         found[v] = min(low, loops[v]), max(high, 0)
     return found
-
-
-def _parts(condition: Expr | None) -> list[Expr]:
-    if condition is None:
-        return []
-    if isinstance(condition, And):
-        return _parts(condition.lhs) + _parts(condition.rhs)
-    return [condition]
 
 
 def _no_box(part: Expr, where: str) -> CompileError:

@@ -12,6 +12,7 @@ from tilewright.schedule import Schedule
 from tilewright.targets.vta.blocks import blocked, load_parameters
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
+from tilewright.targets.vta.tiling import divisors
 
 
 def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads: int) -> Schedule:
@@ -36,13 +37,9 @@ def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads
 def _blocks(last: Computation) -> Iterator[tuple[int, ...]]:
     """Extents of a block: a tile of channels, then as many rows as possible, then columns."""
     _, rows, columns, lanes = (d.extent for d in last.dims)
-    for wide in _divisors(columns):
-        for high in _divisors(rows):
+    for wide in reversed(divisors(columns)):
+        for high in reversed(divisors(rows)):
             yield 1, high, wide, lanes
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(n, 0, -1) if n % d == 0]
 
 
 def _accumulators(kernel: Kernel) -> int:

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import CompileError
-from tilewright.expr.affine import Affine, affine
+from tilewright.expr.affine import Affine
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.reads import variables
 from tilewright.loops.nodes import For, Stmt
+from tilewright.loops.operands import position
 
 Values = Mapping[Var, int]
 Index = tuple[Expr, ...]
@@ -86,15 +87,7 @@ def linear(e: Affine, values: Values, where: str) -> tuple[int, dict[Var, int]]:
 
 def access(buffer: Buffer, index: Index, values: Values, where: str) -> Access:
     """An access with the loops outside of its piece at `values`."""
-    return Access(buffer, *linear(_position(buffer, index), values, where))
-
-
-@lru_cache(maxsize=4096)
-def _position(buffer: Buffer, index: Index) -> Affine:
-    total = Affine((), 0)
-    for i, stride in zip(index, buffer.strides, strict=True):
-        total = total + affine(i).scaled(stride)
-    return total
+    return Access(buffer, *linear(position(buffer, index), values, where))
 
 
 def tiles(

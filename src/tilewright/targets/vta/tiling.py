@@ -83,7 +83,7 @@ def _tiles(p: Problem) -> Iterator[Tile]:
     """Exact divisors of every loop; a window's loops stay whole."""
     windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
     loops = {**p.parallel, **p.reduced}
-    options = [(n,) if v in windows else _divisors(n) for v, n in loops.items()]
+    options = [(n,) if v in windows else divisors(n) for v, n in loops.items()]
     for sizes in product(*options):
         yield dict(zip(loops, sizes, strict=True))
 
@@ -94,7 +94,8 @@ def _in_window(v: Var, o: Operand) -> bool:
     return any(len(t) > 1 and any(atom is v for atom, _ in t) for t in forms)
 
 
-def _divisors(n: int) -> tuple[int, ...]:
+def divisors(n: int) -> tuple[int, ...]:
+    """The divisors of a number, from 1 up."""
     return tuple(d for d in range(1, n + 1) if n % d == 0)
 
 
