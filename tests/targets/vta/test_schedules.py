@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
+from tilewright.loops.lower import lower
+from tilewright.schedule import Schedule
+from tilewright.targets.vta.blocks import blocked
+from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
     Convolution,
     Layer,
@@ -112,6 +116,40 @@ def test_depthwise(c: Convolution, threads: int) -> None:
         full[k, k, :, :, lane, lane] = w[k, :, :, lane]
     square = Convolution(c.inputs, c.inputs, c.size, c.kernel, c.stride, c.pads)
     np.testing.assert_array_equal(y, formula(square, q, x, full, *more))
+
+
+PRIMES = {  # -> what two virtual threads use of the matrix unit, at least
+    Convolution(64, 64, (53, 53), (3, 3), (1, 1), (1, 1)): 0.83,
+    Convolution(64, 128, (53, 47), (3, 3), (2, 2), (1, 1)): 0.83,
+    Convolution(768, 768, (197, 1)): 0.87,
+    Convolution(64, 64, (31, 31), (3, 3), (1, 1), (1, 1)): 0.81,
+}
+
+
+@pytest.mark.parametrize("c", PRIMES, ids=lambda c: "x".join(map(str, c.size)))
+def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
+    """They need not divide the extent: the last one is as large as the others."""
+    layer = convolution(c, q := Requantise(7))
+    given = arrays(layer)
+    program = Program(schedule(layer).kernel)
+    assert c.macs / 256 / program.time(given).cycles > PRIMES[c]
+    np.testing.assert_array_equal(given[-1], formula(c, q, *given[:-1]))
+    program.check(given)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_blocks_of_one_row(rows: int) -> None:
+    """A loop of one turn is gone from the image's index, and from its padding."""
+    c = Convolution(64, 64, (8, 53), (3, 3), (1, 1), (1, 1))
+    layer = convolution(c, Requantise(7))
+    last = layer.computations[-1]
+    made = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
+    s = Schedule(made)
+    block = blocked(s, last, (4, rows, 53, 16), 1, None)
+    s.compute_at("acc", block, scope=ACC)
+    assert s.cache_read("x", block, INP, pad=True)
+    (added,) = (line for line in str(s.kernel).splitlines() if "add=" in line)
+    assert "select" not in added
 
 
 def test_virtual_threads_hide_latency() -> None:

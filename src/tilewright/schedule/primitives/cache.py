@@ -10,7 +10,7 @@ from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
-from tilewright.ir.node import postorder
+from tilewright.ir.node import postorder, substitute
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
@@ -210,7 +210,10 @@ def _is_guarded(node: Select, buffer: Buffer) -> bool:
 
 def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
-    limits = [_limit(part, load) for part in conjuncts(condition)]
+    # The index may be without the loops of one turn, the guard is then too.
+    still = {v: const(low) for v, (low, high) in env.items() if low is not None and low == high}
+    load = substitute(load, still)
+    limits = [_limit(part, load) for part in conjuncts(substitute(condition, still))]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
         least = [_attained(lo, i, up=True) for n, lo, _ in limits if n == d and lo is not None]

@@ -15,8 +15,9 @@ def blocked(
 ) -> str:
     """Split the loops of the last Computation into blocks; the loop whose body is one block.
 
-    sizes: extents of a block, which divide those of the dimensions. axis: the dimension whose
-    neighbouring blocks are virtual threads; their number divides its blocks. None: no threads.
+    sizes: extents of a block; where they do not divide the dimension's, the last block overlaps
+    the one before. axis: the dimension whose neighbouring blocks are virtual threads; their number
+    divides its blocks. None: no threads.
     """
     loops = [(at, d) for at, d in enumerate(last.dims) if d.extent > 1]  # the others are no loops
     # One loop around a block there must be, if only of one turn.
@@ -26,7 +27,7 @@ def blocked(
     for at, d in loops:
         name = f"{last.name}.{d.var.name}"
         if at in cut:
-            outer[at], name = s.split(name, sizes[at])
+            outer[at], name = s.split(name, sizes[at], "overlap")
         inner.append(name)
     s.reorder(*outer.values(), *inner)
     if axis is None:

@@ -12,7 +12,7 @@ from tilewright.schedule import Schedule
 from tilewright.targets.vta.blocks import blocked, load_parameters
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import ACC, BLOCK, MEMORIES
-from tilewright.targets.vta.tiling import divisors
+from tilewright.targets.vta.tiling import shares
 
 
 def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads: int) -> Schedule:
@@ -37,8 +37,8 @@ def lanes_scheduled(kernel: Kernel, computations: Sequence[Computation], threads
 def _blocks(last: Computation) -> Iterator[tuple[int, ...]]:
     """Extents of a block: a tile of channels, then as many rows as possible, then columns."""
     _, rows, columns, lanes = (d.extent for d in last.dims)
-    for wide in reversed(divisors(columns)):
-        for high in reversed(divisors(rows)):
+    for wide in reversed(shares(columns)):
+        for high in reversed(shares(rows)):
             yield 1, high, wide, lanes
 
 
@@ -54,7 +54,7 @@ def _apply(
     *before, last = computations
     axis = None
     if threads > 1:
-        counts = [d.extent // size for d, size in zip(last.dims, sizes, strict=True)]
+        counts = [-(-d.extent // size) for d, size in zip(last.dims, sizes, strict=True)]
         axis = next((at for at, n in enumerate(counts) if n > 1 and n % threads == 0), None)
         if axis is None:
             return None

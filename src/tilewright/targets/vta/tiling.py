@@ -80,10 +80,13 @@ def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
 
 
 def _tiles(p: Problem) -> Iterator[Tile]:
-    """Exact divisors of every loop; a window's loops stay whole."""
+    """Tiles of every loop: equal ones of the sum, a window's loops whole."""
     windows = {v for v in p.reduced if any(_in_window(v, o) for o in p.operands)}
     loops = {**p.parallel, **p.reduced}
-    options = [(n,) if v in windows else divisors(n) for v, n in loops.items()]
+    options = [
+        (n,) if v in windows else divisors(n) if v in p.reduced else shares(n)
+        for v, n in loops.items()
+    ]
     for sizes in product(*options):
         yield dict(zip(loops, sizes, strict=True))
 
@@ -92,6 +95,11 @@ def _in_window(v: Var, o: Operand) -> bool:
     """Whether a loop of the sum moves along with one of the result."""
     forms = [affine(i).terms for i in o.load.index]
     return any(len(t) > 1 and any(atom is v for atom, _ in t) for t in forms)
+
+
+def shares(n: int) -> tuple[int, ...]:
+    """The smallest tile for every number of tiles that a loop can become, from 1 up."""
+    return tuple(sorted({-(-n // count) for count in range(1, n + 1)}))
 
 
 def divisors(n: int) -> tuple[int, ...]:
@@ -111,13 +119,13 @@ def _placed(p: Problem, tile: Tile, threads: int, timing: TimingParameters) -> I
         yield Choice(tile, None, cycles)
         return
     for v, n in p.parallel.items():
-        if n // tile[v] % threads == 0:
+        if -(-n // tile[v]) % threads == 0:
             yield Choice(tile, v, cycles)
             return
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
-    blocks = prod(n // tile[v] for v, n in p.parallel.items())
+    blocks = prod(-(-n // tile[v]) for v, n in p.parallel.items())
     steps = blocks * prod(n // tile[v] for v, n in p.reduced.items())
     loaded = [_transfer(o, tile, t) for o in p.operands]
     extra = [_transfer(o, tile, t) for o in p.extras]
