@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.base.errors import MemoryLimitError, TilewrightWarning
+from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.driver import contents
+from tilewright.runtime import bundle
 
 W = np.random.default_rng(0).standard_normal((40, 30)).astype(np.float32)
 X = np.random.default_rng(1).standard_normal((5, 40)).astype(np.float32)
@@ -87,12 +90,138 @@ def test_values_of_dimensions_are_part_of_the_key() -> None:
     assert exe.inputs[0].shape == (6, 40)
 
 
-def test_weights_in_another_file_keep_a_model_out(tmp_path: Path, folder: Path) -> None:
-    path = tmp_path / "m.onnx"
-    onnx.save(model(), path, save_as_external_data=True, location="w.bin", size_threshold=0)
-    found(path)
-    assert not found(path)[1]
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose weights lie in another file; what was just written counts as settled."""
+    monkeypatch.setattr(contents, "SETTLED", -60.0)
+    return saved_apart(tmp_path / "m.onnx")
+
+
+def saved_apart(path: Path, **options: Any) -> Path:
+    external = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(model(**options), path, **external)
+    return path
+
+
+def test_weights_in_another_file_are_part_of_the_key(apart: Path, folder: Path) -> None:
+    assert not found(apart)[1]
+    exe, again = found(apart)
+    assert again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    (apart.parent / "w.bin").write_bytes((2 * W).tobytes())
+    exe, again = found(apart)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0) * 2, rtol=1e-4, atol=1e-4)
+    assert found(apart)[1]
+    (apart.parent / "w.bin").write_bytes(W.tobytes())
+    assert found(apart)[1]
+    assert len(entries(folder)) == 2
+
+
+def test_the_same_model_elsewhere_has_weights_of_its_own(apart: Path) -> None:
+    found(apart)
+    other = apart.parent / "other"
+    other.mkdir()
+    path = other / "n.onnx"
+    path.write_bytes(apart.read_bytes())
+    with pytest.raises(ModelError, match="does not exist"):
+        tw.compile(path)
+    (other / "w.bin").write_bytes((3 * W).tobytes())
+    exe, again = found(path)
+    assert not again
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0) * 3, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_outside_the_folder_are_refused_from_the_cache_too(apart: Path) -> None:
+    found(apart)
+    weights = apart.parent / "w.bin"
+    outside = apart.parent.parent / f"{apart.parent.name}-outside.bin"
+    weights.rename(outside)
+    weights.symlink_to(outside)
+    with pytest.raises(ModelError, match="outside"):
+        tw.compile(apart)
+
+
+def test_a_model_given_as_bytes_has_no_other_files(apart: Path) -> None:
+    found(apart)
+    with pytest.raises(ModelError, match="given as bytes"):
+        tw.compile(apart.read_bytes())
+
+
+def test_values_of_dimensions_keep_the_files_in_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "SETTLED", -60.0)
+    path = saved_apart(tmp_path / "m.onnx", shape=("N", 40))
+    found(path, dims={"N": 5})
+    assert found(path, dims={"N": 5})[1]
+    (tmp_path / "w.bin").write_bytes((2 * W).tobytes())
+    assert not found(path, dims={"N": 5})[1]
+
+
+def test_weights_that_were_just_written_keep_a_model_out(tmp_path: Path, folder: Path) -> None:
+    found(saved_apart(tmp_path / "m.onnx"))
     assert not entries(folder)
+
+
+def test_a_model_that_changes_meanwhile_is_not_kept(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilewright.driver import steps
+
+    path = tmp_path / "m.onnx"
+    onnx.save(model(), path)
+    executable = steps.executable
+
+    def changing(*arguments: Any) -> Any:
+        onnx.save(model("Neg"), path)
+        return executable(*arguments)
+
+    monkeypatch.setattr(steps, "executable", changing)
+    found(path)
+    assert not entries(folder)
+
+
+def test_constants_are_verified_unless_nobody_wrote_since(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "_VERIFY_LIMIT", 0)
+    source = model().SerializeToString()
+    found(source)
+    asked = []
+    load = bundle.load
+
+    def noting(path: Path, *, verify: bool) -> Any:
+        asked.append(verify)
+        return load(path, verify=verify)
+
+    monkeypatch.setattr(bundle, "load", noting)
+    assert found(source)[1]
+    (entry,) = entries(folder)
+    data = bytearray(entry.read_bytes())
+    entry.write_bytes(data)
+    assert found(source)[1]
+    assert found(source)[1]
+    monkeypatch.setattr(contents, "_boot", lambda: "another")
+    assert found(source)[1]
+    assert asked == [False, True, False, True]
+    at = data.index(W.tobytes()[:16])
+    data[at] ^= 1
+    entry.write_bytes(data)
+    with pytest.warns(TilewrightWarning, match="damaged"):
+        assert not found(source)[1]
+
+
+def test_a_truncated_entry_is_made_again_with_an_event(folder: Path) -> None:
+    source = model().SerializeToString()
+    found(source)
+    (entry,) = entries(folder)
+    os.truncate(entry, entry.stat().st_size // 2)
+    with events.record() as log, pytest.warns(TilewrightWarning, match="damaged"):
+        exe = tw.compile(source)
+    assert [e.fields["key"] for e in log if e.kind == "store-corrupted"] == [entry.name]
+    np.testing.assert_allclose(exe(X), np.maximum(X @ W, 0), rtol=1e-4, atol=1e-4)
+    assert found(source)[1]
 
 
 def test_reference_kernels_are_reported_each_time(folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 An entry is one file, ``root/ab/abcdef...``: a magic line, a checksum over key and data, the data.
 Writers rename a finished file into place, so a reader or a crash never sees half an entry, and any
-number of processes may share a store. The time of last use is the file's modification time.
+number of processes may share a store. The time of last use is the file's time of last access: that
+of its last change stays what it was, so that it tells whether somebody wrote to the file.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Store:
         self._hits += 1
         # It fails in a store that is read-only, or if evicted this moment: the data is good anyway.
         with suppress(OSError):
-            os.utime(path)
+            _use(path)
         return data
 
     def put(self, key: str, data: bytes) -> None:
@@ -118,7 +119,7 @@ class Store:
         """The file that `adopt` made under ``key``, or None. Counts as a use."""
         path = self._path(key)
         try:
-            os.utime(path)
+            _use(path)
         except OSError:
             if not path.is_file():
                 self._misses += 1
@@ -126,21 +127,23 @@ class Store:
         self._hits += 1
         return path
 
-    def adopt(self, key: str, size: int, write: Callable[[Path], object]) -> None:
+    def adopt(self, key: str, size: int, write: Callable[[Path], object]) -> Path | None:
         """Keep under ``key`` the file of about ``size`` bytes that ``write(path)`` makes at once.
 
         For data that is read in place and carries its own checksum: whoever finds it damaged calls
-        `discard`. A file larger than a quarter of the cap is not made.
+        `discard`. A file larger than half the cap is not made. The file, or None.
         """
         path = self._path(key)
-        if not self._writable or size > self.max_bytes // 4:
-            return
+        if not self._writable or size > self.max_bytes // 2:
+            return None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
             self._account(path.stat().st_size)
         except OSError as error:
             self._unwritable(error)
+            return None
+        return path
 
     def discard(self, key: str) -> None:
         """Delete a damaged entry, and say so once."""
@@ -190,7 +193,8 @@ class Store:
                     stat = item.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                yield Entry(item.name, stat.st_size, stat.st_mtime, Path(item.path))
+                used = max(stat.st_atime, stat.st_mtime)
+                yield Entry(item.name, stat.st_size, used, Path(item.path))
 
     def _account(self, size: int) -> None:
         self._written_since_scan += size
@@ -276,6 +280,11 @@ def _header(key: str, data: bytes) -> bytes:
     digest = hashlib.blake2b(key.encode() + b"\n", digest_size=_DIGEST_SIZE)
     digest.update(data)
     return _MAGIC + digest.digest()
+
+
+def _use(path: Path) -> None:
+    """Note that an entry was used just now. Raises OSError."""
+    os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
 def _write_atomically(path: Path, *parts: bytes) -> None:

@@ -36,15 +36,18 @@ def compile(
     chosen = Options.of(options)
     with alone(), events.span("compile"):
         store = chosen.store
-        key = None if store is None else whole.key_of(source, dims, chosen.decisive, chosen.limit)
-        if store is None or key is None:
+        limit = chosen.limit
+        asked = None
+        if store is not None:
+            asked = whole.known(store, source, dims, chosen.decisive, limit)
+        if store is None or asked is None:
             return _anew(source, example_inputs, dims, chosen)
-        found = whole.find(store, key, chosen.limit, thread_count(chosen.threads))
+        found = whole.find(store, asked, limit, thread_count(chosen.threads))
         if found is not None:
             return Executable(found, threads=chosen.threads)
         made = _anew(source, example_inputs, dims, chosen)
         if isinstance(made, Executable):
-            whole.keep(store, key, made.model)
+            whole.keep(store, asked, made.model, limit)
         return made
 
 

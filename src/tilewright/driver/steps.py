@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
     extents = {name: int(value) for name, value in dims.items()}
-    return specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
+    special = specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
+    return replace(special, files=graph.files)
 
 
 def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
@@ -105,6 +107,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
 def build(graph: Graph, options: Options) -> CompiledModel:
     """The compiled model of a graph with static inputs."""
     target = find_target(options.target, options.mcpu, options.math == "exact")
+    files = list(graph.files)
     graph = optimise(graph, options, target)
     lowered = stages(graph, target)
     _report_reference_kernels(lowered, options)
@@ -113,7 +116,8 @@ def build(graph: Graph, options: Options) -> CompiledModel:
     steps = kernels(lowered, target, options.store)
     with events.span("assemble"):
         assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
-        return assembler.model({"math": options.math, "target": target.name})
+        meta = {"math": options.math, "target": target.name}
+        return assembler.model({**meta, "files": files} if files else meta)
 
 
 def optimise(graph: Graph, options: Options, target: Target) -> Graph:

@@ -1,36 +1,57 @@
 """Whole models in the cache: a model that was compiled before is not even read as a model.
 
-The key is what the result depends on: the bytes of the ONNX file, the options, the processor's
-features, this compiler's own sources, and the Python packages it calls. Only models that are their
-bytes are kept: no weights in other files, no operators of the user's own, no reference kernels.
+The key is what the result depends on: the contents of the ONNX file and of the files that its
+weights lie in, the options, the processor's features, this compiler's own sources, and the Python
+packages it calls. Which other files a model names is kept beside it when it was compiled, so that
+they are known without reading it as a model. Not kept: models with operators of the user's own, or
+with reference kernels.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.base import events
-from tilewright.base.errors import ArtifactError
+from tilewright.base.errors import ArtifactError, ModelError
 from tilewright.base.store import Store
+from tilewright.driver import contents
+from tilewright.driver.contents import State
 from tilewright.driver.version import compiler
 from tilewright.runtime import bundle
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostStep
 
-# How ONNX writes the first key of weights in another file; it may occur by chance, which only
-# keeps such a model out.
-_EXTERNAL = b"\n\x08location"
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model as the cache knows it, before anything is parsed.
+
+    stem: all that the result depends on but the files that the model names. path: its file, which
+    was in `state`; None where it was given as bytes. began: nanoseconds of the epoch.
+    """
+
+    stem: str
+    path: Path | None
+    state: State | None
+    began: int
 
 
-def key_of(
-    source: Any, dims: Mapping[str, int] | None, options: Mapping[str, Any], limit: int
-) -> str | None:
-    """The key of a model given as a path or bytes; None for what is not kept whole.
+def known(
+    store: Store,
+    source: Any,
+    dims: Mapping[str, int] | None,
+    options: Mapping[str, Any],
+    limit: int,
+) -> Known | None:
+    """What is known of a model given as a path or bytes; None for what is not kept whole.
 
     A file of more than `limit` bytes, or that is no plain file, is not read: importing refuses it.
     """
@@ -39,45 +60,116 @@ def key_of(
     registry = sys.modules.get("tilewright.graph.ops.registry")
     if registry is not None and registry.user_defined():
         return None
+    began = time.time_ns()
+    path = state = None
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         try:
-            if not path.is_file() or path.stat().st_size > limit:
+            if not path.is_file() or (state := State.of(path)).size > limit:
                 return None
-            source = path.read_bytes()
+            digest = contents.of_file(path, store)
         except (OSError, ValueError):
             return None
-    if not isinstance(source, bytes) or _EXTERNAL in source:
+    elif isinstance(source, bytes):
+        digest = contents.of_bytes(source)
+    else:
         return None
     machine = [architecture(), sorted(cpu_flags())]
-    text = repr((sorted((dims or {}).items()), sorted(options.items()), machine, compiler()))
-    digest = hashlib.sha256(source)  # which processors have instructions for
-    digest.update(text.encode())
-    return f"model-{digest.hexdigest()}"
+    rest = (digest, sorted((dims or {}).items()), sorted(options.items()), machine, compiler())
+    return Known(_digest(rest), path, state, began)
 
 
-def find(store: Store, key: str, limit: int, threads: int) -> CompiledModel | None:
-    """The model kept under `key`, verified; a damaged one is deleted.
+def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
+    """The model kept for it, verified; a damaged one is deleted.
 
     None also for one that needs more than `limit` bytes: compiling says so properly.
     """
-    path = store.find(key)
-    if path is None:
+    key = _key(store, asked, _named(store, asked), limit)
+    path = None if key is None else store.find(key)
+    if key is None or path is None:
         return None
     try:
-        model = bundle.load(path, verify=True)
-    except ArtifactError:
+        sealed = store.get(f"seal-{key}") == _seal(path)
+        model = bundle.load(path, verify=not sealed)
+        if not sealed:
+            store.put(f"seal-{key}", _seal(path))
+    except (ArtifactError, OSError):
         store.discard(key)
         return None
     if model.memory(threads) + len(model.constants) > limit:
         return None
-    events.emit("model-cached", key=key)
+    events.emit("model-cached", key=key, sealed=sealed)
     return model
 
 
-def keep(store: Store, key: str, model: CompiledModel) -> None:
-    """Keep a compiled model, unless it runs reference kernels, which have to be reported anew."""
+def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
+    """Keep a compiled model, unless it runs reference kernels, which have to be reported anew.
+
+    Nor is it kept where a file that it was made from may have changed meanwhile.
+    """
     if any(isinstance(s, HostStep) for s in model.steps):
         return
+    names = model.meta.get("files", [])
+    key = _key(store, asked, names, limit)
+    if key is None or _changed(asked, names):
+        return
     size = len(model.constants) + sum(map(len, model.objects))
-    store.adopt(key, size, lambda path: bundle.save(model, path, durable=False))
+    path = store.adopt(key, size, lambda path: bundle.save(model, path, durable=False))
+    if path is not None:
+        store.put(f"seal-{key}", _seal(path))
+        if names:
+            store.put(f"files-{asked.stem}", json.dumps(names).encode())
+
+
+def _named(store: Store, asked: Known) -> list[str]:
+    """The files that the model names, as noted when it was last kept."""
+    entry = store.get(f"files-{asked.stem}")
+    try:
+        return [] if entry is None else list(map(str, json.loads(entry)))
+    except (ValueError, TypeError):
+        return []
+
+
+def _key(store: Store, asked: Known, names: Sequence[str], limit: int) -> str | None:
+    """The key in the store; None where a file is missing, too large, or must not be read."""
+    if not names:
+        return f"model-{asked.stem}"
+    try:
+        files = _files(asked, names)
+        if sum(f.stat().st_size for f in files) > limit:
+            return None
+        return f"model-{_digest((asked.stem, [contents.of_file(f, store) for f in files]))}"
+    except (OSError, ModelError):
+        return None
+
+
+def _changed(asked: Known, names: Sequence[str]) -> bool:
+    """Whether a file may have changed since the compilation began."""
+    try:
+        same = asked.path is None or State.of(asked.path) == asked.state
+        return not (same and all(State.of(f).settled(asked.began) for f in _files(asked, names)))
+    except (OSError, ModelError):
+        return True
+
+
+def _files(asked: Known, names: Sequence[str]) -> list[Path]:
+    """Where the named files are. Raises ModelError for one that the model must not read."""
+    if not names:
+        return []
+    from tilewright.frontends.onnx.external import ExternalData
+
+    rules = ExternalData.of(asked.path)
+    return [rules.find(name, "the model") for name in names]
+
+
+def _seal(path: Path) -> bytes:
+    """The state of an artifact that was whole, as long as this start of the system lasts.
+
+    Not `touched`, which each use changes: nobody but the store writes here.
+    """
+    s = State.of(path)
+    return repr((s.boot or time.time_ns(), s.device, s.inode, s.size, s.changed)).encode()
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

@@ -130,7 +130,8 @@ class Graph:
     """A model or a subgraph. operations: in an order in which they can run.
 
     constants: values that are known, with their arrays (not to be written to). Every operand is an
-    input, a constant, or the output of an earlier operation (or, in a subgraph, captured).
+    input, a constant, or the output of an earlier operation (or, in a subgraph, captured). files:
+    as the model names them, those that constants were read from besides its own.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Graph:
     outputs: tuple[Value, ...]
     operations: tuple[Operation, ...]
     constants: Mapping[Value, np.ndarray[Any, Any]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

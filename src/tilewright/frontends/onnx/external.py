@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -23,10 +23,14 @@ MAX_LOCATION = 4096
 
 @dataclass(frozen=True)
 class ExternalData:
-    """Where external data may lie. base: folder of the model's path, links not resolved."""
+    """Where external data may lie. base: folder of the model's path, links not resolved.
+
+    named: the locations that were found so far, in order.
+    """
 
     base: Path | None
     roots: tuple[Path, ...]
+    named: dict[str, None] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(model: Path | None, roots: Sequence[str | Path] = ()) -> ExternalData:
@@ -65,6 +69,7 @@ class ExternalData:
                 where=where,
                 hint=f"Put it next to the model, in {self.base}",
             )
+        self.named[location] = None
         return real
 
     @staticmethod

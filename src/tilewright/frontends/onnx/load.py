@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def load(
         limit,
     )
     try:
-        return import_graph(model.graph, context)
+        graph = import_graph(model.graph, context)
+        return replace(graph, files=tuple(context.external.named))
     except RecursionError:
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
