@@ -187,6 +187,20 @@ def test_argmax():
     checked(f, [7], want, rtol=1e-6)
 
 
+def test_conditions_of_a_reduction_in_an_expression():
+    """They may use Vars, and variables of a reduction around, which the values do not use."""
+    f, g, r, q = hl.Func("f"), hl.Func("g"), hl.RDom([(0, 8)], "r"), hl.RDom([(0, 5)], "q")
+    r.where(r <= x)
+    f[x] = hl.sum(r, hl.i32(r) + 1)
+    np.testing.assert_array_equal(f.realize([6]), [1, 3, 6, 10, 15, 21])
+    inner = hl.RDom([(0, 8)], "inner")
+    inner.where(inner < q + x)
+    g[x] = 0
+    g[x] += hl.sum(inner, hl.i32(inner))
+    want = [sum(sum(range(min(8, p + n))) for p in range(5)) for n in range(4)]
+    np.testing.assert_array_equal(g.realize([4]), want)
+
+
 def test_inline_reductions():
     data = np.random.default_rng(0).integers(1, 4, (6, 8)).astype(np.int32)
     source, f = hl.Buffer(data), hl.Func("f")

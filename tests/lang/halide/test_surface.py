@@ -136,3 +136,55 @@ def test_types_answer():
     assert hl.Int(16).can_represent(hl.UInt(8)) and not hl.UInt(8).can_represent(hl.Int(8))
     assert hl.UInt(8).with_bits(32) == hl.UInt(32) and str(hl.Bool()) == "bool"
     assert hl.Bool().is_uint() and hl.Bool().bits() == 1 and hl.Bool().max() == 1
+
+
+def test_loop_nests_show_a_definition_once(capsys):
+    """No line for the registers that values are computed in before one of them is stored."""
+    f, r = hl.Func("f"), hl.RDom([(0, 4)], "r")
+    f[()] = (0, 1)
+    f[()] = (f[()][1] * 2, f[()][0])
+    f[()] = (f[()][1] + r, f[()][0])
+    f.print_loop_nest([])
+    assert capsys.readouterr().out.splitlines() == [
+        "produce f:",
+        "  f(...) = ...",
+        "  f(...) = ...",
+        "  for r.x in [0, 3]:",
+        "    f(...) = ...",
+    ]
+
+
+NUMBERS = (0, 1, -1, 0.1, 1.5, 255, 256, 2**24, 2**24 + 1, 2**53 + 1, 1e300, 10**400)
+
+
+@pytest.mark.parametrize("number", [*NUMBERS, float("inf")], ids=lambda n: repr(n)[:12])
+@pytest.mark.parametrize("bits", [16, 32, 64])
+def test_floats_that_can_be_represented(bits, number):
+    """Those that survive the way there and back."""
+    kind = np.dtype(f"float{bits}").type
+    try:
+        with np.errstate(over="ignore"):
+            expected = float(kind(number)) == number
+    except OverflowError:
+        expected = False
+    assert hl.Float(bits).can_represent(number) is expected
+
+
+SCALARS = [hl.UInt(1)]
+SCALARS += [kind(bits) for kind in (hl.Int, hl.UInt) for bits in (8, 16, 32, 64)]
+
+
+@pytest.mark.parametrize("other", SCALARS, ids=str)
+@pytest.mark.parametrize("type", [*SCALARS, *map(hl.Float, (16, 32, 64))], ids=str)
+def test_types_that_can_be_represented(type, other):
+    """A type holds another if it holds its ends, and what is next to them."""
+    ends = {other.min(), min(other.min() + 1, 1), other.max() - 1, other.max()}
+    assert type.can_represent(other) == all(map(type.can_represent, ends))
+
+
+def test_floats_as_types():
+    assert hl.Float(64).can_represent(hl.Float(32)) and hl.Float(16).can_represent(hl.Float(16))
+    assert not hl.Float(32).can_represent(hl.Float(64))
+    assert not hl.Int(64).can_represent(hl.Float(16))
+    assert not hl.Int(32).can_represent(0.5) and hl.UInt(8).can_represent(255.0)
+    assert not hl.Int(32).can_represent(float("nan")) and hl.Float(32).can_represent(float("nan"))

@@ -20,7 +20,8 @@ from typing import Any, Final
 from tilewright.lang.halide.absent import FUNCTIONS, refusing
 from tilewright.lang.halide.func import Func, ImageParam, Pipeline
 from tilewright.lang.halide.levels import MemoryType
-from tilewright.lang.halide.verbs import Stage, TailStrategy
+from tilewright.lang.halide.plan import TailStrategy
+from tilewright.lang.halide.verbs import Stage
 from tilewright.notation.halide import boundary
 from tilewright.notation.halide.arithmetic import (
     atan2,

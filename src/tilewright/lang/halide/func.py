@@ -13,12 +13,14 @@ from tilewright.lang.function import Function
 from tilewright.lang.halide.absent import Absent
 from tilewright.lang.halide.levels import Scheduled
 from tilewright.lang.halide.loop_nest import show as show_loop_nest
+from tilewright.lang.halide.plan import Plan, Reorder, Split, line, plan_of
 from tilewright.lang.halide.replay import replay
-from tilewright.lang.halide.verbs import Plan, Reorder, Split, Stage, plan_of, var_name
+from tilewright.lang.halide.verbs import Stage, var_name
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.halide import factor, lower
+from tilewright.notation.halide.definition import Definition
+from tilewright.notation.halide.domain import Var
 from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.func import Definition
 from tilewright.notation.halide.image import Buffer
 from tilewright.notation.halide.image import ImageParam as Given
 from tilewright.notation.halide.pipeline import Pipeline as Stages
@@ -166,18 +168,23 @@ class Func(Scheduled, Runs):
     def __init__(self, name: str | Expr | None = None) -> None:
         self._outputs, self._compiled = (self,), {}
         self._wrappers: dict[Any, Func] = {}
+        self._clones: dict[Any, Func] = {}
         super().__init__(name)
 
     def in_(self, *readers: Any) -> Func:
         """A Func of the same values that `readers` (none named: all there are) read instead.
 
-        It is scheduled by itself: `f.in_(g).compute_at(g, x)` stages what g reads of f.
+        It is scheduled by itself: `f.in_(g).compute_at(g, x)` stages what g reads of f. Raises
+        InputError for a Func that does not read this one.
         """
-        return _wrapper(self, readers, self._wrappers)
+        return _once(self._wrappers, wrapped, self, _readers(readers))
 
     def clone_in(self, *readers: Any) -> Func:
-        """A Func with the same definitions that `readers` read instead, scheduled by itself."""
-        return cloned(self, _readers(readers) or (), Func)
+        """A Func with the same definitions that `readers` read instead, scheduled by itself.
+
+        Raises InputError for a Func that does not read this one.
+        """
+        return _once(self._clones, cloned, self, _readers(readers) or ())
 
     def update(self, n: int = 0) -> Update:
         """The n-th update, for its schedule."""
@@ -193,20 +200,24 @@ class ImageParam(Given):
 
     def in_(self, *readers: Any) -> Func:
         """A Func of its elements that `readers` (none named: all there are) read instead."""
-        return _wrapper(self, readers, self._wrappers)
+        return _once(self._wrappers, wrapped, self, _readers(readers))
 
 
 def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
     """The Funcs of `in_(g)` or `in_([g, h])`; None of `in_()`."""
     several = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    return tuple(several) or None
+    for reader in several:
+        if not isinstance(reader, Func):
+            raise InputError(f"{reader!r} is no Func", where="in_", hint="name Funcs that read it")
+    return None if not given else tuple(several)
 
 
-def _wrapper(source: Any, given: Sequence[Any], known: dict[Any, Func]) -> Func:
-    readers = _readers(given)
-    if readers not in known:
-        known[readers] = wrapped(source, readers, Func)
-    return known[readers]
+def _once(known: dict[Any, Func], make: Any, source: Any, readers: tuple[Func, ...] | None) -> Func:
+    """The Func made before for these readers, in any order, or a new one."""
+    key = None if readers is None else frozenset(readers)
+    if key not in known:
+        known[key] = make(source, readers, Func)
+    return known[key]
 
 
 class Update(Stage):
@@ -220,33 +231,44 @@ class Update(Stage):
         reordered before. Raises InputError where the update is no step of a commutative operator,
         ScheduleError where it has been scheduled in another way before.
         """
-        pairs = kept[0] if len(kept) == 1 else [kept]
         plan = self._plan()
-        named = [(var_name(r), v) for r, v in pairs]
-        _reshape(plan)
-        partial = factor.factored(plan.func, plan.stage, named, Func)
+        several = len(kept) == 1 and isinstance(kept[0], Sequence)
+        named = [_pair(pair, plan) for pair in (kept[0] if several else [kept])]
+        definition = _reshaped(plan)
+        partial = factor.factored(plan.func, plan.stage, definition, named, Func)
+        plan.directives.clear()
         plan.vars[:] = plan_of(plan.func, plan.stage).vars
         return partial
 
 
-def _reshape(plan: Plan) -> None:
-    """What was said of the loops over RVars becomes the RDom of the update."""
+def _pair(given: Any, plan: Plan) -> tuple[str, Var]:
+    """An RVar by name and the Var of the partial results. Raises ScheduleError for others."""
+    if not isinstance(given, Sequence) or len(given) != 2 or not isinstance(given[1], Var):
+        raise ScheduleError(
+            f"rfactor: {given!r} is no RVar and Var",
+            where=f"{plan.title}, {line()}",
+            hint="rfactor(r.y, v), or a list of such pairs",
+        )
+    return var_name(given[0]), given[1]
+
+
+def _reshaped(plan: Plan) -> Definition:
+    """The update with an RDom of the loops that were made of its RVars."""
     definition = plan.func.definitions[plan.stage]
     for directive, said_at in plan.directives:
-        domain = plan.func.definitions[plan.stage].domain
-        known = set() if domain is None else {v.name() for v in domain.vars}
+        known = set() if definition.domain is None else {v.name() for v in definition.domain.vars}
         match directive:
             case Split(old, outer, inner, size, _) if old in known:
-                factor.split(plan.func, plan.stage, old, (outer, inner), size)
+                definition = factor.split(definition, old, (outer, inner), size)
             case Reorder(names) if known.issuperset(names) and _commutes(definition):
-                factor.reorder(plan.func, plan.stage, names)
+                definition = factor.reorder(definition, names)
             case _:
                 raise ScheduleError(
                     "rfactor: the update has been scheduled already",
                     where=f"{plan.title}, {said_at}",
                     hint="rfactor before all verbs but split, tile and reorder of its RVars",
                 )
-    plan.directives.clear()
+    return definition
 
 
 def _commutes(definition: Definition) -> bool:

@@ -8,7 +8,8 @@ from enum import Enum
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
-from tilewright.lang.halide.verbs import Plan, Verbs, line, plan_of, var_name
+from tilewright.lang.halide.plan import Plan, line, plan_of
+from tilewright.lang.halide.verbs import Verbs, var_name
 from tilewright.notation.halide import func as notation
 from tilewright.notation.halide.expr import Expr, constant
 
@@ -42,7 +43,7 @@ class Scheduled(Verbs, notation.Func):
         self.compute: Level | None = None
         self.store: Level | None = None
         self.memory = MemoryType.Auto
-        self.folds: dict[str, int] = {}
+        self.folds: dict[str, tuple[int, str]] = {}
         self.layout: tuple[str, ...] | None = None
         self.estimates: dict[str, tuple[int, int]] = {}
         super().__init__(name)
@@ -81,7 +82,7 @@ class Scheduled(Verbs, notation.Func):
 
     def compute_at(self, func: Scheduled, var: Any) -> Self:
         """Compute, in each iteration of the loop `var` of a consumer, what is needed there."""
-        self.compute = Level(func, var_name(var), line())
+        self.compute = self._level("compute_at", func, var)
         return self
 
     def store_at(self, func: Scheduled, var: Any) -> Self:
@@ -90,7 +91,7 @@ class Scheduled(Verbs, notation.Func):
         Where the regions of neighbouring iterations overlap, each one computes only what is new,
         and only the rows that are alive are stored, as a ring.
         """
-        self.store = Level(func, var_name(var), line())
+        self.store = self._level("store_at", func, var)
         return self
 
     def store_root(self) -> Self:
@@ -100,6 +101,12 @@ class Scheduled(Verbs, notation.Func):
 
     def store_in(self, memory: MemoryType) -> Self:
         """Choose the memory it is stored in."""
+        if not isinstance(memory, MemoryType):
+            raise ScheduleError(
+                f"store_in({memory!r})",
+                where=f"{self.name()}, {line()}",
+                hint=f"one of {', '.join(map(str, MemoryType))}",
+            )
         self.memory = memory
         return self
 
@@ -110,28 +117,60 @@ class Scheduled(Verbs, notation.Func):
             raise ScheduleError(
                 f"reorder_storage of {', '.join(names)}",
                 where=f"{self.name()}, {line()}",
-                hint=f"name each dimension once: {', '.join(v.name() for v in self.args)}",
+                hint=f"name each dimension once: {self._dimensions()}",
             )
         self.layout = names
         return self
 
     def fold_storage(self, var: Any, extent: Any) -> Self:
         """Store only `extent` rows of the dimension `var`, as a ring."""
-        self.folds[var_name(var)] = constant(extent)
+        size = constant(extent)
+        self.folds[self._dimension("fold_storage", var)] = size, line()
         return self
 
     def set_estimate(self, var: Any, min: Any, extent: Any) -> Self:
         """What `var` is likely to run over: the region that `print_loop_nest()` shows."""
-        self.estimates[var_name(var)] = (constant(min), constant(extent))
+        found = constant(min), constant(extent)
+        self.estimates[self._dimension("set_estimate", var)] = found
         return self
 
     def set_estimates(self, ranges: Sequence[tuple[Any, Any]]) -> Self:
         """`set_estimate` of each argument, x first."""
-        for var, (low, extent) in zip(self.args, ranges, strict=True):
-            self.set_estimate(var, low, extent)
+        found = [(constant(low), constant(extent)) for low, extent in ranges]
+        if len(found) != len(self.args):
+            raise ScheduleError(
+                f"set_estimates of {len(found)} dimensions",
+                where=f"{self.name()}, {line()}",
+                hint=f"give one (min, extent) for each: {self._dimensions()}",
+            )
+        self.estimates |= zip((v.name() for v in self.args), found, strict=True)
         return self
 
     def bound(self, var: Any, min: Any, extent: Any) -> Self:
         """Compute exactly these coordinates of `var`; what is needed must be among them."""
-        self.promised[var_name(var)] = (constant(min), constant(extent))
+        found = constant(min), constant(extent)
+        self.promised[self._dimension("bound", var)] = found
         return self
+
+    def _level(self, verb: str, func: Any, var: Any) -> Level:
+        if not isinstance(func, Scheduled):
+            raise ScheduleError(
+                f"{verb}({func!r}, {var!r})",
+                where=f"{self.name()}, {line()}",
+                hint="name a Func that uses this one, and one of its loops",
+            )
+        return Level(func, var_name(var), line())
+
+    def _dimensions(self) -> str:
+        return ", ".join(v.name() for v in self.args) or "(none)"
+
+    def _dimension(self, verb: str, var: Any) -> str:
+        """The name of a dimension. Raises ScheduleError for another."""
+        name = var_name(var)
+        if name not in [v.name() for v in self.args]:
+            raise ScheduleError(
+                f"{verb}: there is no dimension {name}",
+                where=f"{self.name()}, {line()}",
+                hint=f"its dimensions: {self._dimensions()}",
+            )
+        return name

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from tilewright.lang.halide.placing import Replay
 from tilewright.loops.access import writes
@@ -14,7 +15,7 @@ _KINDS = {"serial": "for", "vector": "vectorized", "unroll": "unrolled", "parall
 
 def show(state: Replay) -> str:
     """One line per loop (`for y in [0, 9]:`) and definition, with what is produced where."""
-    return "\n".join(_Text(state).lines(state.schedule.kernel.body, 0, None))
+    return "\n".join(_Text(state).lines(_parts(state.schedule.kernel.body), 0))
 
 
 class _Text:
@@ -22,33 +23,55 @@ class _Text:
         self.owner = {b.name: f for f, buffers in state.lowered.buffers.items() for b in buffers}
         for f, copies in state.buffers.items():
             self.owner |= {name: f for copy in copies for name in copy}
+        self.firsts = {copy[0] for copies in state.buffers.values() for copy in copies}
         self.vars = {loop: var for n in state.nests for var, loop in n.loops.items()}
 
-    def lines(self, s: Stmt, depth: int, producing: str | None) -> Iterator[str]:
-        pad = "  " * depth
-        made = self._made(s)
-        if made is not None and made != producing and not isinstance(s, Block | Alloc):
-            yield f"{pad}produce {made}:"
-            yield from self.lines(s, depth + 1, made)
-        elif isinstance(s, For):
-            last = (s.trips or 1) - 1
-            name = self.vars.get(s.var.name, s.var.name)
-            yield f"{pad}{_KINDS.get(s.kind, s.kind)} {name} in [0, {last}]:"
-            yield from self.lines(s.body, depth + 1, producing)
-        elif isinstance(s, Alloc):
-            sizes = ", ".join(map(str, reversed(s.buffer.shape)))
-            yield f"{pad}store {s.buffer.name}[{sizes}]:"
-            yield from self.lines(s.body, depth + 1, producing)
-        elif isinstance(s, Store | Update):
-            yield f"{pad}{made or producing}(...) = ..."
-        else:
-            inner = depth + 1 if isinstance(s, If) else depth
-            if isinstance(s, If):
-                yield f"{pad}if ...:"
-            for part in tree.below(s):
-                yield from self.lines(part, inner, producing)
+    def lines(
+        self, parts: Sequence[Stmt], depth: int, producing: str | None = None
+    ) -> Iterator[str]:
+        """Statements in order; neighbours that make values of one Func are produced together."""
+        for made, found in groupby(parts, self._made):
+            several = tuple(found)
+            if made is None or made == producing or isinstance(several[0], Alloc):
+                yield from self._nest(several, depth, producing)
+            else:
+                yield f"{'  ' * depth}produce {made}:"
+                yield from self._nest(several, depth + 1, made)
+
+    def _nest(self, parts: Sequence[Stmt], depth: int, producing: str | None) -> Iterator[str]:
+        for s in parts:
+            head = self._head(s)
+            if head is not None:
+                yield "  " * depth + head
+            yield from self.lines(_below(s), depth + (head is not None), producing)
+
+    def _head(self, s: Stmt) -> str | None:
+        """The line of one statement; None where it has none of its own."""
+        match s:
+            case For():
+                last = f"{s.extent!r} - 1" if s.trips is None else str(s.trips - 1)
+                name = self.vars.get(s.var.name, s.var.name)
+                return f"{_KINDS.get(s.kind, s.kind)} {name} in [0, {last}]:"
+            case Alloc() if s.buffer.name in self.owner:
+                sizes = ", ".join(map(str, reversed(s.buffer.shape)))
+                return f"store {s.buffer.name}[{sizes}]:"
+            case Store() if s.buffer.name not in self.firsts:
+                return None  # the second value of a definition, or a temporary of it
+            case Store() | Update():
+                return f"{self._made(s)}(...) = ..."
+            case If():
+                return "if ...:"
+        return None
 
     def _made(self, s: Stmt) -> str | None:
         """The Func whose values the statement makes, if it is only one."""
         found = {self.owner[b.name].name() for b in writes(s) if b.name in self.owner}
         return found.pop() if len(found) == 1 else None
+
+
+def _below(s: Stmt) -> list[Stmt]:
+    return [part for child in tree.below(s) for part in _parts(child)]
+
+
+def _parts(s: Stmt) -> Sequence[Stmt]:
+    return s.stmts if isinstance(s, Block) else (s,)

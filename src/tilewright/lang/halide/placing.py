@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
-from tilewright.lang.halide.verbs import Kind, Plan
+from tilewright.lang.halide.plan import Kind, Plan
 from tilewright.loops.nodes import For, Kernel
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import Lowered
@@ -82,24 +82,39 @@ def place(f: Scheduled, state: Replay) -> None:
         loops = _loops_at(f, level, "compute_at", state.copies(f)[0], state)
         for loop, buffer in _each(f, loops, state):
             _place_copy(f, level, loop, buffer, state)
+    _fold(f, state)
+
+
+def _fold(f: Scheduled, state: Replay) -> None:
+    """The rings the user asked for, of each copy."""
+    dims = {v.name(): d for d, v in enumerate(reversed(f.args))}
+    for var, (extent, line) in f.folds.items():
+        for buffer in (b for copy in state.buffers[f] for b in copy):
+            with said(f.name(), line):
+                state.schedule.fold_storage(buffer, dims[var], extent)
 
 
 def _each(f: Func, loops: list[str], state: Replay) -> Iterator[tuple[str, str]]:
     """Each loop with a copy of `f` for it, the first with the original."""
     original = state.copies(f)[0]
     main = state.of(f, original)
-    inside = [x for nest in main for x in nest.loops.values()]
     for loop in loops[1:]:
         made = state.schedule.duplicate(original, loop)
         count = len(state.buffers[f][0])
-        copies = dict(zip(inside, made[count:], strict=True))
         state.buffers[f].append(made[:count])
-        for nest in main:
-            own = {var: copies[x] for var, x in nest.loops.items()}
-            state.nests.append(Nest(f, nest.stage, own, made[0], nest.plan))
+        _copied(main, made[count:], made[0], state)
         yield loop, made[0]
     if loops:
         yield loops[0], original
+
+
+def _copied(nests: list[Nest], loops: Sequence[str], buffer: str, state: Replay) -> None:
+    """Each nest once more: `loops` are the copies of all their loops, in order."""
+    inside = [x for nest in nests for x in nest.loops.values()]
+    copies = dict(zip(inside, loops, strict=True))
+    for nest in nests:
+        own = {var: copies[x] for var, x in nest.loops.items()}
+        state.nests.append(Nest(nest.func, nest.stage, own, buffer, nest.plan))
 
 
 def _place_by_default(f: Func, state: Replay) -> None:
@@ -180,7 +195,6 @@ def _slide(f: Scheduled, level: Level, chain: list[str], buffer: str, state: Rep
     """Compute `f` in the last loop of the chain, sliding along as many of them as can be."""
     s, slid = state.schedule, False
     main = state.of(f, buffer)[: len(f.definitions)]
-    inside = [x for nest in main for x in nest.loops.values()]
     for n, loop in enumerate(chain):
         try:
             warm = s.slide(buffer, loop)
@@ -189,18 +203,11 @@ def _slide(f: Scheduled, level: Level, chain: list[str], buffer: str, state: Rep
                 with _legal_places(f, level, state):
                     s.store_at(buffer, None, loop)
             continue
-        copies = dict(zip(inside, warm, strict=False))
-        for nest in main if warm else ():
-            loops = {var: copies[x] for var, x in nest.loops.items()}
-            state.nests.append(Nest(f, nest.stage, loops, buffer, nest.plan))
+        if warm:
+            _copied(main, warm, buffer, state)
         slid = True
-    for d, var in enumerate(reversed(f.args)):
-        asked = f.folds.get(var.name())
-        if asked is not None:
-            with said(f.name(), f.store.line if f.store else level.line):
-                s.fold_storage(buffer, d, asked)
-        elif slid and not f.folds and _folded(buffer, d, s):
-            break
+    if slid and not f.folds:
+        any(_folded(buffer, d, s) for d in range(len(f.args)))  # the first that can be
 
 
 def _folded(name: str, dim: int, s: Schedule) -> bool:

@@ -18,15 +18,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.conditions import condition_text
 from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, place, said
-from tilewright.lang.halide.verbs import (
-    Fuse,
-    Kind,
-    Plan,
-    Rename,
-    Reorder,
-    Split,
-    TailStrategy,
-)
+from tilewright.lang.halide.plan import Fuse, Kind, Plan, Rename, Reorder, Split, TailStrategy
 from tilewright.loops.nodes import For
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import kernel

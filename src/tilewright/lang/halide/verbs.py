@@ -1,155 +1,29 @@
 """Schedule verbs of one definition, recorded: split, fuse, tile, reorder, vectorize, ...
 
 A verb only writes down what is wanted, and checks that the Vars it names exist; `replay.py` does
-it. Vars are known by name; a `Plan` keeps which loops there are, the innermost first.
+it. Vars are known by name; a `Plan` keeps which loops there are, the innermost first. A verb that
+raises has recorded nothing.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
 from typing import Any, Self
 
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.absent import Absent
-from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import (
-    Expr,
-    as_expr,
-    constant,
+from tilewright.lang.halide.plan import (
+    Fuse,
+    Kind,
+    Plan,
+    Rename,
+    Reorder,
+    Special,
+    Split,
+    TailStrategy,
+    line,
 )
-from tilewright.notation.halide.func import Func as Defined
-
-_PACKAGE = str(Path(__file__).resolve().parents[2])
-
-
-class TailStrategy(Enum):
-    """What a split does where its factor does not divide the loop.
-
-    Auto: ShiftInwards of pure definitions where it is possible, else GuardWithIf. RoundUp: the
-    factor must divide the loop, since nothing outside of a region is computed.
-    """
-
-    Auto = "auto"
-    GuardWithIf = "guard"
-    ShiftInwards = "overlap"
-    RoundUp = "exact"
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """`old` as tiles: loops `outer` over them and `inner` inside."""
-
-    old: str
-    outer: str
-    inner: str
-    factor: int
-    tail: TailStrategy
-
-
-@dataclass(frozen=True, slots=True)
-class Fuse:
-    """Two loops as one."""
-
-    inner: str
-    outer: str
-    fused: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reorder:
-    """Loops in another order, innermost first."""
-
-    vars: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the iterations of a loop run: a kind of loop of the IR."""
-
-    var: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    """Another name for a loop."""
-
-    old: str
-    new: str
-
-
-Directive = Split | Fuse | Reorder | Kind | Rename
-
-
-@dataclass(slots=True)
-class Plan:
-    """What was said about one definition. vars: its loops now, innermost first.
-
-    special: what was said for when a condition holds, with how many directives hold for both.
-    """
-
-    func: Defined
-    stage: int
-    vars: list[str]
-    directives: list[tuple[Directive, str]] = field(default_factory=list)
-    special: list[Special] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """The definition as the user writes it."""
-        name = self.func.name()
-        return name if self.stage == 0 else f"{name}.update({self.stage - 1})"
-
-    def at(self, name: str, verb: str) -> int:
-        """Where a loop stands. Raises ScheduleError with the loops there are."""
-        if name not in self.vars:
-            raise ScheduleError(
-                f"{verb}: there is no loop {name}",
-                where=f"{self.title}, {line()}",
-                hint=f"its loops, innermost first: {', '.join(self.vars) or '(none)'}",
-            )
-        return self.vars.index(name)
-
-    def add(self, directive: Directive) -> None:
-        """Record a directive with the user's line."""
-        self.directives.append((directive, line()))
-
-    def said(self) -> tuple[Any, ...]:
-        """All that was said, as a key: equal while nothing new is said."""
-        return (*self.directives, *((s, s.plan.said()) for s in self.special))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Special:
-    """A condition, the plan of the copy for it, and how many directives came before."""
-
-    condition: Expr
-    plan: Plan
-    shared: int
-    line: str
-
-
-def plan_of(func: Defined, stage: int) -> Plan:
-    """The plan of a definition nothing was said about."""
-    definition = func.definitions[stage]
-    reduced = [] if definition.domain is None else [v.name() for v in definition.domain.vars]
-    pure = [
-        v.name()
-        for v, arg in zip(func.args, reversed(definition.args), strict=True)
-        if v.node is arg
-    ]
-    return Plan(func, stage, reduced + pure)
-
-
-def line() -> str:
-    """The place in the user's program: the innermost frame outside of this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+from tilewright.notation.halide.domain import RDom, RVar, Var
+from tilewright.notation.halide.expr import as_expr, constant
 
 
 def var_name(var: Any) -> str:
@@ -180,6 +54,7 @@ class Verbs:
         at = plan.at(names[0], "split")
         if size < 1:
             raise ScheduleError(f"split: the factor is {size}", where=f"{plan.title}, {line()}")
+        plan.expect_new(names[1:], "split", names[:1])
         plan.vars[at : at + 1] = [names[2], names[1]]
         plan.add(Split(*names, size, tail))
         return self
@@ -190,6 +65,8 @@ class Verbs:
         names = var_name(inner), var_name(outer), var_name(fused)
         plan.at(names[0], "fuse")
         at = plan.at(names[1], "fuse")
+        plan.expect_new(names[:2], "fuse", names[:2])
+        plan.expect_new(names[2:], "fuse", names[:2])
         plan.vars[at] = names[2]
         plan.vars.remove(names[0])
         plan.add(Fuse(*names))
@@ -199,6 +76,7 @@ class Verbs:
         """The loops in the order given, innermost first; loops not named stay at their depth."""
         plan, names = self._plan(), tuple(map(var_name, vars))
         places = sorted(plan.at(n, "reorder") for n in names)
+        plan.expect_new(names, "reorder", names)
         for place, name in zip(places, names, strict=True):
             plan.vars[place] = name
         plan.add(Reorder(names))
@@ -218,9 +96,10 @@ class Verbs:
                 hint="tile(x, y, [xo, yo,] xi, yi, xfactor, yfactor)",
             )
         xo, yo, xi, yi, xfactor, yfactor = rest
-        self.split(x, xo, xi, xfactor, tail)
-        self.split(y, yo, yi, yfactor, tail)
-        return self.reorder(xi, yi, xo, yo)
+        with self._plan().whole():
+            self.split(x, xo, xi, xfactor, tail)
+            self.split(y, yo, yi, yfactor, tail)
+            return self.reorder(xi, yi, xo, yo)
 
     def vectorize(
         self, var: Any, factor: Any = None, tail: TailStrategy = TailStrategy.Auto
@@ -248,7 +127,9 @@ class Verbs:
     def rename(self, old: Any, new: Any) -> Self:
         """Another name for a loop."""
         plan, names = self._plan(), (var_name(old), var_name(new))
-        plan.vars[plan.at(names[0], "rename")] = names[1]
+        at = plan.at(names[0], "rename")
+        plan.expect_new(names[1:], "rename", names[:1])
+        plan.vars[at] = names[1]
         plan.add(Rename(*names))
         return self
 

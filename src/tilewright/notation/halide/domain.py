@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -90,6 +91,12 @@ class RDom(Expr):
     def where(self, condition: Expr) -> None:
         """Only the points where `condition` holds; several conditions all must."""
         self.conditions += (condition,)
+
+    def under(self, conditions: Sequence[Expr]) -> RDom:
+        """The same variables under these conditions instead."""
+        made = copy(self)
+        made.conditions = tuple(conditions)
+        return made
 
     def dimensions(self) -> int:
         """Number of dimensions."""

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tilewright.base.errors import InputError
 from tilewright.expr import nodes
 from tilewright.ir.node import substitute
+from tilewright.notation.halide.definition import Definition
 from tilewright.notation.halide.domain import RDom, RVar, Var
-from tilewright.notation.halide.expr import (
-    Expr,
-)
-from tilewright.notation.halide.func import Definition, Func, Tuple
+from tilewright.notation.halide.expr import Expr
+from tilewright.notation.halide.func import Func, Tuple
 
 _F = TypeVar("_F", bound=Func)
+Kept: TypeAlias = Sequence[tuple[str, Var]]
 
 
-def factored(f: Func, n: int, kept: Sequence[tuple[str, Var]], make: type[_F]) -> _F:
-    """Replace update n of `f` by one of partial results; returns their Func.
+def factored(f: Func, n: int, d: Definition, kept: Kept, make: type[_F]) -> _F:
+    """Replace update n of `f`, in the form `d`, by one of partial results; returns their Func.
 
     kept: RVars of the update by name, each with the Var of the partial results' new dimension. The
     new Func has the same values over the arguments of `f` and these Vars; `f` then combines it over
     the kept RVars. Raises InputError where the update is no step of a commutative operator, or has
-    no such RVars.
+    no such RVars; `f` is then as before.
     """
-    definition = f.definitions[n]
-    domain, combine = _reduction(f, definition, kept)
+    domain, combine = _reduction(f, d, kept)
     places = {v.name(): v for v in domain.vars}
     env: dict[Any, Any] = {places[name].node: var.node for name, var in kept}
     rest = [v for v in domain.vars if v.name() not in dict(kept)]
@@ -40,26 +39,25 @@ def factored(f: Func, n: int, kept: Sequence[tuple[str, Var]], make: type[_F]) -
     identity = Tuple(*(Expr(i, i.dtype) for i in combine.identity))
     partial[(*f.args, *added)] = identity
     front = tuple(var.node for var in reversed(added))
-    place = (*front, *(substitute(i, env) for i in definition.args))
-    values = tuple(substitute(v, env) for v in definition.values)
-    partial.definitions.append(Definition(place, values, inner, combine))
+    place = (*front, *(substitute(i, env) for i in d.args))
+    values = tuple(substitute(v, env) for v in d.values)
+    partial.keep(Definition(place, values, inner, combine))
 
     pure = tuple(a.node for a in reversed(f.args))
     at = (*(v.node for v in reversed(outer.vars)), *pure)
     parts = tuple(nodes.Load(s, at) for s in partial.symbols)
-    f.definitions[n] = Definition(pure, parts, outer, combine)
+    f.keep(Definition(pure, parts, outer, combine), n)
     return partial
 
 
-def split(f: Func, n: int, old: str, names: tuple[str, str], factor: int) -> None:
-    """The RVar `old` of update n as two, names: (outer, inner), the inner one of `factor`.
+def split(d: Definition, old: str, names: tuple[str, str], factor: int) -> Definition:
+    """An update with its RVar `old` as two, names: (outer, inner), the inner one of `factor`.
 
     Where the factor does not divide, the RDom leaves the points beyond out.
     """
-    domain = f.definitions[n].domain
-    assert domain is not None
+    assert d.domain is not None
     vars: list[RVar] = []
-    for v in domain.vars:
+    for v in d.domain.vars:
         if v.name() == old:
             vars += [RVar(names[1], 0, factor), RVar(names[0], 0, -(-v.extent // factor))]
         else:
@@ -67,7 +65,7 @@ def split(f: Func, n: int, old: str, names: tuple[str, str], factor: int) -> Non
     made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
     by_name = {v.name(): v for v in made.vars}
     env: dict[Any, Any] = {}
-    for v in domain.vars:
+    for v in d.domain.vars:
         if v.name() == old:
             at = by_name[names[0]] * factor + by_name[names[1]]
             env[v.node] = (at + v.min).node
@@ -75,40 +73,41 @@ def split(f: Func, n: int, old: str, names: tuple[str, str], factor: int) -> Non
                 made.where(at < v.extent)
         else:
             env[v.node] = by_name[v.name()].node
-    _put(f, n, made, env)
+    return _over(d, made, env)
 
 
-def reorder(f: Func, n: int, names: Sequence[str]) -> None:
-    """The RVars of update n in another order, innermost first; its operator must commute."""
-    domain = f.definitions[n].domain
-    assert domain is not None
-    order = iter([next(v for v in domain.vars if v.name() == name) for name in names])
-    vars = [next(order) if v.name() in names else v for v in domain.vars]
+def reorder(d: Definition, names: Sequence[str]) -> Definition:
+    """An update with its RVars in another order, innermost first; its operator must commute."""
+    assert d.domain is not None
+    order = iter([next(v for v in d.domain.vars if v.name() == name) for name in names])
+    vars = [next(order) if v.name() in names else v for v in d.domain.vars]
     made = RDom([(v.min, v.extent) for v in vars], names=[v.name() for v in vars])
-    _put(f, n, made, {old.node: new.node for old, new in zip(vars, made.vars, strict=True)})
+    return _over(d, made, {old.node: new.node for old, new in zip(vars, made.vars, strict=True)})
 
 
-def _put(f: Func, n: int, made: RDom, env: dict[Any, Any]) -> None:
-    """Update n over another RDom, each old variable being what `env` has for it."""
-    d = f.definitions[n]
+def _over(d: Definition, made: RDom, env: dict[Any, Any]) -> Definition:
+    """An update over another RDom, each old variable being what `env` has for it."""
     for condition in () if d.domain is None else d.domain.conditions:
         made.where(Expr(substitute(condition.node, env), condition.dtype))
     args = tuple(substitute(a, env) for a in d.args)
     values = tuple(substitute(v, env) for v in d.values)
-    f.definitions[n] = Definition(args, values, made, d.reducer)
+    return Definition(args, values, made, d.reducer)
 
 
-def _reduction(f: Func, definition: Definition, kept: Sequence[tuple[str, Var]]) -> Any:
+def _reduction(f: Func, definition: Definition, kept: Kept) -> Any:
     domain, combine = definition.domain, definition.reducer
     have = [] if domain is None else [v.name() for v in domain.vars]
+    names, vars = [name for name, _ in kept], [v.name() for _, v in kept]
     problem = None
     if combine is None or not combine.commutative:
         problem = "the update is no step of an associative and commutative operator"
-    elif not kept or any(name not in have for name, _ in kept):
+    elif len(set(names)) < len(names) or len(set(vars)) < len(vars):
+        problem = "an RVar or a Var is named twice"
+    elif not kept or not set(names) <= set(have):
         problem = f"the update reduces over {', '.join(have) or 'nothing'}"
     elif domain is not None and domain.conditions and len(kept) == len(have):
         problem = "no RVar is left for the condition of the RDom"
-    elif {v.name() for _, v in kept} & {v.name() for v in f.args}:
+    elif set(vars) & {v.name() for v in f.args}:
         problem = "a Var of the partial results is an argument already"
     if problem is not None:
         raise InputError(

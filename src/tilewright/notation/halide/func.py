@@ -11,6 +11,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr import nodes
 from tilewright.ir.node import postorder
+from tilewright.notation.halide.definition import Definition
 from tilewright.notation.halide.domain import RDom, Var, domain_of
 from tilewright.notation.halide.expr import (
     Expr,
@@ -24,25 +25,6 @@ from tilewright.notation.halide.expr import (
 from tilewright.notation.halide.image import Symbol
 from tilewright.notation.halide.printer import show, text
 from tilewright.notation.halide.types import Type, plain
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Definition:
-    """`f[args] = values`, or with a reducer `f[args] = reducer(f[args], values)`.
-
-    args: indices in NumPy's order. domain: the RDom of an update that has one.
-    """
-
-    args: tuple[nodes.Expr, ...]
-    values: tuple[nodes.Expr, ...]
-    domain: RDom | None = None
-    reducer: Reducer | None = None
-
-    @property
-    def roots(self) -> tuple[nodes.Expr, ...]:
-        """Every expression of the definition."""
-        conditions = () if self.domain is None else self.domain.conditions
-        return (*self.args, *self.values, *(c.node for c in conditions))
 
 
 class Tuple:
@@ -148,6 +130,7 @@ class Func:
         self.definitions: list[Definition] = []
         self.symbols: tuple[Symbol, ...] = ()
         self.promised: dict[str, tuple[int, int]] = {}
+        self.instead: dict[Symbol, Symbol] = {}
         if isinstance(name, Expr):
             self[()] = name
 
@@ -236,7 +219,35 @@ class Func:
             tuple(a.node for a in reversed(args)), tuple(as_value(v) for v in values)
         )
         self._check_bound(found, named)
-        self.definitions.append(found)
+        self.keep(found)
+
+    def keep(self, found: Definition, n: int | None = None) -> None:
+        """Add a definition, or put it in the place of definition n."""
+        made = found.reading(self._read_for)
+        for symbol in made.symbols():
+            symbol.readers[self] = None
+        if n is None:
+            self.definitions.append(made)
+        else:
+            self.definitions[n] = made
+
+    def read_again(self) -> None:
+        """Read what `instead` says now in all definitions."""
+        for n, definition in enumerate(self.definitions):
+            self.keep(definition, n)
+
+    def reads(self, symbols: Sequence[Symbol]) -> bool:
+        """Whether some definition reads one of these symbols."""
+        return any(s in symbols for d in self.definitions for s in d.symbols())
+
+    def _read_for(self, symbol: Symbol) -> Symbol:
+        """What this Func reads for a symbol: that of a wrapper, where there is one for it."""
+        while symbol.owner is not self:
+            found = self.instead.get(symbol, symbol.instead)
+            if found is None or found is symbol:
+                break
+            symbol = found
+        return symbol
 
     def _check_bound(self, found: Definition, named: set[str]) -> None:
         for root in found.roots:
@@ -302,7 +313,7 @@ class Func:
         domain = self._domain((*place, *values)) if domain is None else domain
         definition = Definition(place, values, domain, combine)
         self._check_bound(definition, {a.name() for a in self.args})
-        self.definitions.append(definition)
+        self.keep(definition)
 
     def _check_own_reads(
         self, place: tuple[nodes.Expr, ...], values: tuple[nodes.Expr, ...]

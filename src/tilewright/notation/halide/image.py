@@ -17,14 +17,17 @@ from tilewright.notation.halide.types import Type, plain
 class Symbol(nodes.Buffer):
     """Stands in expressions for an image or Func whose size is not known yet.
 
-    Its indices are those of NumPy: Halide's, reversed. `owner` is the image or Func.
+    Its indices are those of NumPy: Halide's, reversed. `owner` is the image or Func; `readers` are
+    the Funcs that have been defined by it; `instead`, if any, is the symbol that is read for it.
     """
 
-    __slots__ = ("owner",)
+    __slots__ = ("instead", "owner", "readers")
 
     def __init__(self, name: str, rank: int, dtype: DType, owner: Any) -> None:
         super().__init__(name, (0,) * rank, dtype)
         self.owner = owner
+        self.readers: dict[Any, None] = {}
+        self.instead: Symbol | None = None
 
 
 class Dimension:

@@ -29,25 +29,30 @@ _F = TypeVar("_F", bound=Func)
 def _made(
     func: type[_F], name: str, domain: RDom, op: Reducer, values: tuple[Expr, ...]
 ) -> FuncRef:
-    """The value of a new Func over all that `values` use besides the variables of the domain."""
-    used = [n for v in values for n in postorder(v.node) if isinstance(n, nodes.Var)]
+    """The value of a new Func over all that is used besides the variables of the domain.
+
+    Used by the values, or by the conditions of the domain.
+    """
+    roots = (*values, *domain.conditions)
+    used = [n for v in roots for n in postorder(v.node) if isinstance(n, nodes.Var)]
     free = [n for n in dict.fromkeys(used) if domain_of(n) is not domain]
     args = [Var(n.name if domain_of(n) is None else unique("v")) for n in free]
     env: dict[Any, Any] = {n: a.node for n, a in zip(free, args, strict=True)}
     f = func(name)
     f[tuple(args)] = Tuple(*(Expr(i) for i in op.identity))
     parts = tuple(substitute(as_value(v), env) for v in values)
-    f.add_update(tuple(a.node for a in reversed(args)), parts, op, domain)
+    over = domain.under([Expr(substitute(c.node, env), c.dtype) for c in domain.conditions])
+    f.add_update(tuple(a.node for a in reversed(args)), parts, op, over)
     return f[tuple(Expr(n) for n in free)]
 
 
-def reduced(op: str, args: Sequence[Any], func: type[Func] = Func, name: str | None = None) -> Expr:
+def reduced(op: str, args: Sequence[Any], func: type[Func], name: str) -> Expr:
     """`args` is ([domain,] value): the value reduced by `op` over that RDom, or the one it uses.
 
-    Raises InputError if it uses none, or several.
+    func, name: of the Func that is made. Raises InputError if it uses no RDom, or several.
     """
     domain, e = _asked(op, args)
-    return _made(func, name or unique(op), domain, reducer(op, e.dtype), (e,))
+    return _made(func, name, domain, reducer(op, e.dtype), (e,))
 
 
 def _asked(op: str, args: Sequence[Any]) -> tuple[RDom, Expr]:
@@ -65,10 +70,8 @@ def _asked(op: str, args: Sequence[Any]) -> tuple[RDom, Expr]:
     return domains.pop(), e
 
 
-def arg_reduced(
-    op: str, args: Sequence[Any], func: type[Func] = Func, name: str | None = None
-) -> Tuple:
-    """`args` as of `reduced`: the coordinates of the first extreme value, and the value last.
+def arg_reduced(op: str, args: Sequence[Any], func: type[Func], name: str) -> Tuple:
+    """Arguments as of `reduced`: the coordinates of the first extreme value, and the value last.
 
     As in Halide, of integers no coordinate is found, 0, where all are the least extreme.
     """
@@ -79,7 +82,7 @@ def arg_reduced(
         for v in reversed(r.vars):
             position = position * v.extent + (v - v.min)
     combine = arg_reducer(op, e.dtype, dtypes.int32)
-    found = _made(func, name or unique(op), r, combine, (e, position))
+    found = _made(func, name, r, combine, (e, position))
     value, at = found[0], found[1]
     coordinates = []
     for n, v in enumerate(r.vars if r.dimensions() > 1 else ()):

@@ -13,7 +13,8 @@ from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, transform
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
-from tilewright.notation.halide.func import Definition, Func
+from tilewright.notation.halide.definition import Definition
+from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.image import Symbol
 from tilewright.notation.halide.pipeline import Pipeline
 

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.base.names import fresh
 from tilewright.expr import nodes
 from tilewright.expr.bounds import bounds, refine
 from tilewright.ir.node import postorder
+from tilewright.notation.halide.definition import Definition
 from tilewright.notation.halide.domain import domain_of
 from tilewright.notation.halide.expr import (
     constant,
 )
-from tilewright.notation.halide.func import Definition, Func
+from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.image import Image, Symbol
 
 # (min, extent) per dimension, in NumPy's order.
@@ -84,15 +86,7 @@ def _box(region: Sequence[Sequence[int]]) -> Box:
 
 def _names(owners: Sequence[Any]) -> dict[Any, str]:
     taken: set[str] = set()
-    found: dict[Any, str] = {}
-    for owner in owners:
-        name, n = owner.name(), 1
-        while name in taken:
-            n += 1
-            name = f"{owner.name()}_{n}"
-        taken.add(name)
-        found[owner] = name
-    return found
+    return {owner: fresh(taken, owner.name()) for owner in owners}
 
 
 def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...]]:
@@ -109,17 +103,10 @@ def ordered(outputs: Sequence[Func]) -> tuple[tuple[Func, ...], tuple[Image, ...
         if not owner.defined():
             raise InputError("it is not defined", where=f"Func {owner.name()}")
         stack.append((owner, True))
-        used = dict.fromkeys(s.owner for d in owner.definitions for s in _symbols(d))
+        used = dict.fromkeys(s.owner for d in owner.definitions for s in d.symbols())
         stack += [(o, False) for o in reversed(used) if o is not owner and o not in done]
     funcs = tuple(o for o in done if isinstance(o, Func))
     return funcs, tuple(o for o in done if isinstance(o, Image))
-
-
-def _symbols(definition: Definition) -> Iterator[Symbol]:
-    for root in definition.roots:
-        for node in postorder(root):
-            if isinstance(node, nodes.Load) and isinstance(node.buffer, Symbol):
-                yield node.buffer
 
 
 def _infer(f: Func, needed: dict[Any, list[list[int]]]) -> None:

@@ -10,7 +10,8 @@ from tilewright.ir.node import Node, transform
 from tilewright.notation.halide.image import Symbol
 
 if TYPE_CHECKING:
-    from tilewright.notation.halide.func import Definition, Func
+    from tilewright.notation.halide.definition import Definition
+    from tilewright.notation.halide.func import Func
 
 
 def show(f: Func) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
@@ -53,10 +55,28 @@ class Type:
         return 1 if self.dtype.is_bool else self.dtype.max
 
     def can_represent(self, value: Any) -> bool:
-        """Whether a number or all values of another type are values of this one."""
+        """Whether a number, or all values of another type, are values of this one, exactly.
+
+        Float(16) represents the integers of 8 bits (Halide says that it does not).
+        """
         if isinstance(value, Type):
-            return self.can_represent(value.min()) and self.can_represent(value.max())
-        return self.min() <= value <= self.max() and (self.is_float() or value == int(value))
+            return self._holds(value)
+        if not self.is_float():
+            return bool(self.min() <= value <= self.max()) and value == int(value)
+        try:
+            with np.errstate(over="ignore"):
+                nearest = float(self.dtype.numpy.type(value))
+        except OverflowError:  # an int beyond all floats
+            return False
+        return bool(nearest == value or value != value)
+
+    def _holds(self, other: Type) -> bool:
+        if other.is_float():
+            return self.is_float() and other.bits() <= self.bits()
+        if self.is_float():
+            digits = np.finfo(self.dtype.numpy).nmant + 1
+            return other.bits() - other.is_int() <= digits
+        return self.min() <= other.min() and other.max() <= self.max()
 
     def with_bits(self, bits: int) -> Type:
         """The type of this kind of another width. Raises InputError where there is none."""

@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
-from tilewright.expr import nodes
-from tilewright.ir.node import Node, transform
+from tilewright.base.errors import InputError
 from tilewright.notation.halide.domain import Var
-from tilewright.notation.halide.func import Definition, Func, Tuple
+from tilewright.notation.halide.func import Func, Tuple
 from tilewright.notation.halide.image import Image, Symbol
 
 _F = TypeVar("_F", bound=Func)
 
 
 def wrapped(source: Func | Image, readers: Sequence[Func] | None, make: type[_F]) -> _F:
-    """A Func of the values of `source`, which `readers` read from now on (None: all there are)."""
-    who = "global_wrapper" if readers is None else f"in_{'_'.join(r.name() for r in readers)}"
-    w = make(f"{source.name()}_{who}")
-    if readers is not None:
-        _define(w, source)
-        _redirect(readers, dict(zip(_symbols(source), w.symbols, strict=True)))
-        return w
-    # What has been written names the old symbols: these become the wrapper's.
+    """A Func of the values of `source`, which `readers` read from now on (None: all there are).
+
+    All includes Funcs that are defined later, but neither `source` nor its other wrappers. Raises
+    InputError for a reader that does not read `source`, or a source that is not defined.
+    """
     old = _symbols(source)
-    _renew(source)
+    if not old:
+        raise InputError(
+            "it is not defined", where=f"Func {source.name()}", hint="define it before in_"
+        )
+    if readers is not None:
+        _expect_readers("in_", source, readers)
+        w = make(f"{source.name()}_in_{_joined(readers)}")
+        _define(w, source)
+        _redirect(readers, old, w)
+        return w
+    w = make(f"{source.name()}_global_wrapper")
     _define(w, source)
-    w.symbols = old
-    for symbol in old:
-        symbol.owner = w
+    for symbol, other in zip(old, w.symbols, strict=True):
+        symbol.instead = other
+    for reader in dict.fromkeys(r for s in old for r in s.readers):
+        reader.read_again()
     return w
 
 
 def cloned(source: Func, readers: Sequence[Func], make: type[_F]) -> _F:
-    """A Func with the definitions of `source`, which `readers` read from now on."""
-    c = make(f"{source.name()}_clone_in_{'_'.join(r.name() for r in readers)}")
+    """A Func with the definitions of `source`, which `readers` read from now on.
+
+    Raises InputError for a reader that does not read `source`.
+    """
+    _expect_readers("clone_in", source, readers)
+    c = make(f"{source.name()}_clone_in_{_joined(readers)}")
     c.args = source.args
-    c.symbols = _fresh(source.symbols, c)
-    table = dict(zip(source.symbols, c.symbols, strict=True))
-    c.definitions = [_redirected(d, table) for d in source.definitions]
-    _redirect(readers, table)
+    c.symbols = tuple(Symbol(s.name, len(s.shape), s.dtype, c) for s in source.symbols)
+    c.instead = source.instead | dict(zip(source.symbols, c.symbols, strict=True))
+    for definition in source.definitions:
+        c.keep(definition)
+    _redirect(readers, source.symbols, c)
     return c
 
 
@@ -47,22 +59,34 @@ def _symbols(source: Func | Image) -> tuple[Symbol, ...]:
     return source.symbols if isinstance(source, Func) else (source.symbol,)
 
 
-def _fresh(symbols: Sequence[Symbol], owner: Func | Image) -> tuple[Symbol, ...]:
-    return tuple(Symbol(s.name, len(s.shape), s.dtype, owner) for s in symbols)
+def _joined(readers: Sequence[Func]) -> str:
+    return "_".join(r.name() for r in readers)
 
 
-def _renew(source: Func | Image) -> None:
-    """Give `source` symbols that nobody but itself reads."""
-    if isinstance(source, Image):
-        (source.symbol,) = _fresh((source.symbol,), source)
-        return
-    fresh = _fresh(source.symbols, source)
-    table = dict(zip(source.symbols, fresh, strict=True))
-    source.symbols = fresh
-    source.definitions[:] = [_redirected(d, table) for d in source.definitions]
+def _expect_readers(verb: str, source: Func | Image, readers: Sequence[Func]) -> None:
+    where = f"{verb} of {source.name()}"
+    if not readers:
+        raise InputError("no reader is named", where=where, hint="name Funcs that read it")
+    for reader in readers:
+        if reader is source or not reader.reads(_symbols(source)):
+            raise InputError(
+                f"{reader.name()} does not read it", where=where, hint=_who(source, reader)
+            )
+
+
+def _who(source: Func | Image, reader: Func) -> str:
+    """What a user who named the wrong reader may have meant."""
+    if not reader.defined():
+        return f"define {reader.name()} first"
+    symbols = _symbols(source)
+    found = dict.fromkeys(r.name() for s in symbols for r in s.readers if r.reads(symbols))
+    found.pop(source.name(), None)
+    return f"these do: {', '.join(found)}" if found else "nothing does"
 
 
 def _define(w: Func, source: Func | Image) -> None:
+    """`w` has the values of `source` itself, whatever others read for it."""
+    w.instead = {s: s for s in _symbols(source)}
     if isinstance(source, Image):
         args = tuple(Var(f"_{n}") for n in range(source.dimensions()))
         w[args] = Image.__getitem__(source, args)
@@ -71,17 +95,7 @@ def _define(w: Func, source: Func | Image) -> None:
     w[source.args] = Tuple(*(ref[n] for n in range(len(ref))))
 
 
-def _redirect(readers: Sequence[Func], table: Mapping[Symbol, Symbol]) -> None:
+def _redirect(readers: Sequence[Func], old: Sequence[Symbol], to: Func) -> None:
     for reader in readers:
-        reader.definitions[:] = [_redirected(d, table) for d in reader.definitions]
-
-
-def _redirected(d: Definition, table: Mapping[Symbol, Symbol]) -> Definition:
-    def step(node: Node) -> Node:
-        if isinstance(node, nodes.Load) and isinstance(node.buffer, Symbol):
-            return nodes.Load(table.get(node.buffer, node.buffer), node.index)
-        return node
-
-    args = tuple(transform(a, step) for a in d.args)
-    values = tuple(transform(v, step) for v in d.values)
-    return Definition(args, values, d.domain, d.reducer)
+        reader.instead |= dict(zip(old, to.symbols, strict=True))
+        reader.read_again()

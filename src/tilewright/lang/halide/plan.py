@@ -1,0 +1,166 @@
+"""Plan: what was said about one definition, as directives with the user's lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import ScheduleError, TilewrightError
+from tilewright.notation.halide.expr import Expr
+from tilewright.notation.halide.func import Func
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+
+
+class TailStrategy(Enum):
+    """What a split does where its factor does not divide the loop.
+
+    Auto: ShiftInwards of pure definitions where it is possible, else GuardWithIf. RoundUp: the
+    factor must divide the loop, since nothing outside of a region is computed.
+    """
+
+    Auto = "auto"
+    GuardWithIf = "guard"
+    ShiftInwards = "overlap"
+    RoundUp = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`old` as tiles: loops `outer` over them and `inner` inside."""
+
+    old: str
+    outer: str
+    inner: str
+    factor: int
+    tail: TailStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Two loops as one."""
+
+    inner: str
+    outer: str
+    fused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Loops in another order, innermost first."""
+
+    vars: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the iterations of a loop run: a kind of loop of the IR."""
+
+    var: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Another name for a loop."""
+
+    old: str
+    new: str
+
+
+Directive = Split | Fuse | Reorder | Kind | Rename
+
+
+@dataclass(slots=True)
+class Plan:
+    """What was said about one definition. vars: its loops now, innermost first.
+
+    special: what was said for when a condition holds, with how many directives hold for both.
+    """
+
+    func: Func
+    stage: int
+    vars: list[str]
+    directives: list[tuple[Directive, str]] = field(default_factory=list)
+    special: list[Special] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The definition as the user writes it."""
+        name = self.func.name()
+        return name if self.stage == 0 else f"{name}.update({self.stage - 1})"
+
+    def at(self, name: str, verb: str) -> int:
+        """Where a loop stands. Raises ScheduleError with the loops there are."""
+        if name not in self.vars:
+            raise ScheduleError(
+                f"{verb}: there is no loop {name}",
+                where=f"{self.title}, {line()}",
+                hint=f"its loops, innermost first: {', '.join(self.vars) or '(none)'}",
+            )
+        return self.vars.index(name)
+
+    def expect_new(self, names: Sequence[str], verb: str, gone: Sequence[str]) -> None:
+        """Raise ScheduleError for a name given twice, or of a loop that is not among the gone."""
+        kept = [v for v in self.vars if v not in gone]
+        for n, name in enumerate(names):
+            if name in kept or name in names[:n]:
+                raise ScheduleError(
+                    f"{verb}: there would be two loops {name}",
+                    where=f"{self.title}, {line()}",
+                    hint=f"take a new name; its loops: {', '.join(self.vars)}",
+                )
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All of what is said inside is recorded, or on an error nothing."""
+        vars, count = list(self.vars), len(self.directives)
+        try:
+            yield
+        except TilewrightError:
+            self.vars[:] = vars
+            del self.directives[count:]
+            raise
+
+    def add(self, directive: Directive) -> None:
+        """Record a directive with the user's line."""
+        self.directives.append((directive, line()))
+
+    def said(self) -> tuple[Any, ...]:
+        """All that was said, as a key: equal while nothing new is said."""
+        return (*self.directives, *((s, s.plan.said()) for s in self.special))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Special:
+    """A condition, the plan of the copy for it, and how many directives came before."""
+
+    condition: Expr
+    plan: Plan
+    shared: int
+    line: str
+
+
+def plan_of(func: Func, stage: int) -> Plan:
+    """The plan of a definition nothing was said about."""
+    definition = func.definitions[stage]
+    reduced = [] if definition.domain is None else [v.name() for v in definition.domain.vars]
+    pure = [
+        v.name()
+        for v, arg in zip(func.args, reversed(definition.args), strict=True)
+        if v.node is arg
+    ]
+    return Plan(func, stage, reduced + pure)
+
+
+def line() -> str:
+    """The place in the user's program: the innermost frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
