@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.graph.ops import registry
+from tilewright.targets import registry as targets
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -89,6 +90,7 @@ def test_page(
     # What a page registers is forgotten behind it; all the others stay.
     registry.registered()
     monkeypatch.setattr(registry, "_definitions", dict(registry._definitions))
+    monkeypatch.setattr(targets, "_MACHINES", dict(targets._MACHINES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     update = request.config.getoption("--update-golden")

@@ -26,7 +26,7 @@ def wanted(options: CompileOptions) -> bool:
         return False
     from tilewright.targets import registry
 
-    return options.target in registry.quantisers()
+    return registry.supplies(options.target, "quantised")
 
 
 def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:

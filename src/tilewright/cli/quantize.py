@@ -47,7 +47,7 @@ def command(
     """
     from tilewright.targets import registry
 
-    if machine not in registry.quantisers():
+    if not registry.supplies(machine, "quantised"):
         raise InputError(
             f"models are not quantised for {machine!r}",
             where="--for",

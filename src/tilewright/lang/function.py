@@ -34,7 +34,7 @@ class Function:
         self._run: Run
         if target == "interp":
             self._run = _interpreted(kernel)
-        elif target in registry.simulators():
+        elif registry.supplies(target, "simulator"):
             self._run = registry.simulator(target).load(kernel)
         else:
             executable = compile(kernel, target=target, threads=threads)
@@ -59,7 +59,7 @@ class Function:
         """The program as text: `kernel`, or `llvm` or `asm` where the target is a CPU."""
         if kind == "kernel":
             return repr(self.kernel)
-        if kind not in ("llvm", "asm") or self.target not in registry.names():
+        if kind not in ("llvm", "asm") or not registry.supplies(self.target, "target"):
             raise InputError(f"no {kind!r} text of a function for {self.target!r}")
         return registry.target(self.target).text(self.kernel, self.kernel.name, kind)
 

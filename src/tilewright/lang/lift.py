@@ -118,7 +118,7 @@ def build(
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
-    if target in registry.mappers():
+    if registry.supplies(target, "mapper"):
         return Mapped(specialised(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         return Function(lower(program, given, target=target), target, threads)

@@ -36,7 +36,7 @@ from tilewright.notation.mdh import (
     show,
 )
 from tilewright.schedule import Schedule
-from tilewright.targets.registry import simulators
+from tilewright.targets.registry import supplies
 from tilewright.targets.registry import target as find_target
 
 
@@ -108,7 +108,7 @@ def build(
         return Function(first.kernel if isinstance(first, Schedule) else first, target, threads)
     _expect_computations(expressions)
     computations = [c for c in expressions if isinstance(c, Computation)]
-    plain = target == "interp" or target in simulators()
+    plain = target == "interp" or supplies(target, "simulator")
     made = schedule(*computations, target=None if plain else target)
     return Function(made.kernel, target, threads)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
@@ -12,21 +13,27 @@ from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
 from tilewright.targets.base import Mapper, QuantisedModel, Simulator, Target
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from tilewright.graph.nodes import Graph
+
+
+GROUP = "tilewright.machines"  # of entry points
+Place = str | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Where to find what a machine supplies (targets/base.py); "" for what it does not.
 
-    target, simulator, mapper, quantised: "module:function" that makes one. intrinsics: the module
-    that declares its tensor intrinsics.
+    target, simulator, mapper, quantised: what makes one, or its place as "module:function", which
+    is imported when used. intrinsics: the module that declares its tensor intrinsics.
     """
 
-    target: str = ""
-    simulator: str = ""
-    mapper: str = ""
-    quantised: str = ""
+    target: Place = ""
+    simulator: Place = ""
+    mapper: Place = ""
+    quantised: Place = ""
     intrinsics: str = ""
 
 
@@ -49,8 +56,17 @@ _MACHINES = {
 
 
 def register(name: str, machine: Machine) -> None:
-    """Add a machine, or replace one."""
+    """Add a machine, or replace one.
+
+    An installed package says it in its metadata instead: an entry point `name` of the group
+    `tilewright.machines`, which is a `Machine`.
+    """
     _MACHINES[name] = machine
+
+
+def supplies(name: str, role: str) -> bool:
+    """Whether there is a machine `name` with this part: `target`, `simulator`, ..."""
+    return bool(getattr(_find(name), role, ""))
 
 
 def names() -> tuple[str, ...]:
@@ -115,21 +131,54 @@ def intrinsics(name: str) -> dict[str, TensorIntrinsic]:
 
     Raises UnsupportedError for an unknown machine.
     """
-    if name not in _MACHINES:
+    machine = _find(name)
+    if machine is None:
         raise _unknown(name)
-    if _MACHINES[name].intrinsics:
-        importlib.import_module(_MACHINES[name].intrinsics)
+    if machine.intrinsics:
+        importlib.import_module(machine.intrinsics)
     return {i.name: i for i in INTRINSICS.values() if i.target == name}
 
 
 def _with(role: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name, machine in _MACHINES.items() if getattr(machine, role)))
+    return tuple(sorted(name for name in {*_MACHINES, *_installed()} if supplies(name, role)))
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """What other packages supply, by name."""
+    from importlib.metadata import entry_points
+
+    return {p.name: p for p in entry_points(group=GROUP)}
+
+
+def _find(name: str) -> Machine | None:
+    if name not in _MACHINES and name in _installed():
+        place = _installed()[name]
+        try:
+            found = place.load()
+        except Exception as error:
+            raise _broken(name, place, f"it cannot be imported: {error}") from error
+        if not isinstance(found, Machine):
+            raise _broken(name, place, f"it is a {type(found).__name__}")
+        _MACHINES[name] = found
+    return _MACHINES.get(name)
+
+
+def _broken(name: str, place: EntryPoint, why: str) -> UnsupportedError:
+    package = place.dist.name if place.dist else "a package"
+    return UnsupportedError(
+        f"machine {name!r} is supplied by {package} as {place.value}: {why}",
+        code="TW-TARGET",
+        hint="its place is that of a targets.registry.Machine; mend or uninstall the package",
+    )
 
 
 def _load(name: str, role: str) -> Any:
-    place = getattr(_MACHINES.get(name), role, "")
+    place = getattr(_find(name), role, "")
     if not place:
         raise _unknown(name)
+    if not isinstance(place, str):
+        return place
     module, function = place.split(":")
     return getattr(importlib.import_module(module), function)
 

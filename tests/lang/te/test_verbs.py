@@ -225,6 +225,24 @@ def test_inline_and_compute_at() -> None:
     assert "alloc e: float32[5, 11]" in str(s)
 
 
+def test_a_stage_placed_in_a_loop_that_runs_once() -> None:
+    """The tile is the whole reduction, so its outer loop is no loop: what is in it stays inside."""
+    case = matmul(4, 32, 64)
+    (C,), k = case.outputs, case.outputs[0].op.reduce_axis[0]
+    s = t.create_schedule(C.op)
+    CL, BL = s.cache_write(C, "stack"), None
+    i, j = s[C].op.axis
+    jo, ji = s[C].split(j, factor=16)
+    s[C].reorder(jo, i, ji)
+    s[CL].compute_at(s[C], i)
+    ko, ki = s[CL].split(k, factor=64)
+    s[CL].reorder(ko, *CL.op.axis, ki)
+    BL = s.cache_read(case.inputs[1], "stack", [CL])
+    s[BL].compute_at(s[CL], ko)
+    assert f"alloc {BL.op.name}: float32[64, 16] in stack" in str(s)
+    check(s, case)
+
+
 def test_padding_inline_or_at_a_row() -> None:
     for place in ("inline", "row"):
         case = conv2d()

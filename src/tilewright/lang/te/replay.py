@@ -25,7 +25,7 @@ from typing import Any, Final
 from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import Handle, Line, Split
-from tilewright.lang.te.stage import Stage
+from tilewright.lang.te.stage import Attach, Stage
 from tilewright.notation.te.program import Program
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_loop, trips
@@ -112,10 +112,18 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
                 hint="place it in a stage that reads that one",
                 where=str(attach.line),
             )
-        at = attach.stage.leaves.index(attach.loop)
-        around = [x for x in attach.stage.leaves[: at + 1] if x in consumer.names]
-        if around:
-            s.compute_at(nests[stage].buffers[0], consumer.names[around[-1]])
+        loop = _around(nests, attach)
+        if loop is not None:
+            s.compute_at(nests[stage].buffers[0], loop)
+
+
+def _around(nests: dict[Stage, _Nest], attach: Attach | None) -> str | None:
+    """The loop that a stage is placed in: one that would run once is not there."""
+    if attach is None or attach.stage is None or attach.loop is None:
+        return None
+    leaves, names = attach.stage.leaves, nests[attach.stage].names
+    around = [names[x] for x in leaves[: leaves.index(attach.loop) + 1] if x in names]
+    return around[-1] if around else _around(nests, attach.stage.attach)
 
 
 # -- the loops of one stage
