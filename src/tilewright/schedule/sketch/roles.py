@@ -50,7 +50,7 @@ class Plan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
     window: the innermost of the reduction, if neighbouring rows of the tile share what they read
-    along it.
+    along it. close: dimensions of the batch that go by inside of a tile (see `interleaved`).
     """
 
     batch: tuple[Dim, ...]
@@ -60,6 +60,7 @@ class Plan:
     columns: tuple[Load, ...]
     tile: Tile
     window: Dim | None = None
+    close: tuple[Dim, ...] = ()
 
 
 def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None = None) -> Plan:

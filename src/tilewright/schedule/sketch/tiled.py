@@ -30,6 +30,7 @@ from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride, uses
 from tilewright.schedule.sketch.context import Context, Machine
 from tilewright.schedule.sketch.dots import accumulate, dot, multiply, stage_operands
+from tilewright.schedule.sketch.interleaved import interleaved
 from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
@@ -53,10 +54,10 @@ PARALLEL_COPY = 32_768  # elements copied across their order that take about as 
 def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `vector`, `plan` and `dot`; `<reduction>.block`, how many tiles of rows go
-    by per panel of columns; `pad.<buffer>`, copy an input with its padding first; `pack.<buffer>`,
-    copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with the parameters of
-    `transpose`; `<reduction>.parallel`.
+    parameters: those of `vector`, `plan`, `interleaved` and `dot`; `<reduction>.block`, how many
+    tiles of rows go by per panel of columns; `pad.<buffer>`, copy an input with its padding first;
+    `pack.<buffer>`, copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with
+    the parameters of `transpose`; `<reduction>.parallel`.
     """
     r = kind.reduction
     assert r is not None
@@ -65,13 +66,14 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     in_tiles = d is not None and d.rows is not None
     p = plan(kind, at, choose, None if d is None or d.rows is None else (d.rows, d.lanes))
     column = "" if d is None else stage_operands(s, r, d, at, choose)
+    p = interleaved(p, kind, at, choose)
     apart = _staged_apart(r, p, at) if d is None else ()
     if d is None and not apart:
         s = _stage_padding(s, r, p, None, at, choose)
     target, names = results(s, kind)
     lanes_last(s, r, p.vector, target)
     outer, inner = _tile(s, p, names, r, at, choose)
-    dims = (*p.batch, *p.rows, p.vector, *p.reduction)
+    dims = (*p.batch, *p.close, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
     scope = "stack" if in_tiles else "register"
     if apart:
@@ -87,10 +89,11 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     else:
         rows = existing(s, [loops[x] for x in p.rows])
         inside = [loops[x] for x in p.reduction]
-        between = [loops[x] for x in p.batch]
+        between = [loops[x] for x in (*p.batch, *p.close)]
         lanes = p.tile.lanes
         order, around = accumulate(s, d, target, rows, loops[p.vector], inside, between, lanes)
         multiply(s, d, column, [*outer, *order], around, at)
+    outer = outer[: len(outer) - len(p.close)] or outer
     if outer:
         out, of = result_of(kind)
         s = write_across(s, out, of[p.vector], outer[-1], at.machine)
@@ -204,6 +207,7 @@ def _tile(
                 row_outer.insert(0, part)
             column_outer.insert(0, whole)
     outer = [*(names[d] for d in p.batch), *column_outer, *row_outer]
+    outer += [names[d] for d in p.close]
     inner = [*row_inner, column]
     order = [*outer, *inner]
     if len(order) > 1:
@@ -217,7 +221,8 @@ def _columns_first(p: Plan, machine: Machine, r: Computation) -> bool:
     depth = math.prod(d.extent for d in p.reduction)
     columns = depth * p.vector.extent * itemsize
     row_inputs = [a.buffer for a in r.accesses if a not in p.columns]
-    rows = sum(b.size // math.prod(d.extent for d in p.batch) for b in set(row_inputs)) * itemsize
+    batch = math.prod(d.extent for d in (*p.batch, *p.close))
+    rows = sum(b.size // batch for b in set(row_inputs)) * itemsize
     row_steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
     steps = -(-p.vector.extent // p.tile.width)
     t = Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
@@ -228,7 +233,7 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
-    between = [loops[d] for d in (*p.batch, *p.rows) if d in loops]
+    between = [loops[d] for d in (*p.batch, *p.close, *p.rows) if d in loops]
     starts = start_apart(s, target, (*rows, column), between)
     order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
     if len(order) > 1:

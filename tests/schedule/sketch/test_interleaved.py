@@ -1,0 +1,115 @@
+"""Results that interleave, as shuffled channels do: equal, and in lines of one thread each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.schedule.sketch.test_sketches import Small, native
+from tilewright.base.dtypes import DType, bfloat16, float32
+from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.laws import follow
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Add, Buffer, const
+from tilewright.ir.node import substitute
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import Kernel, loop
+from tilewright.loops.verify import verify
+from tilewright.schedule.sketch import Context, Sketch, sketches
+from tilewright.schedule.sketch.interleaved import LINE
+from tilewright.schedule.tree import loops_of
+from tilewright.testing.random_kernels import plain
+
+UNTOUCHED = 77.0
+
+
+class Caches(Small):
+    """Holds what the tiles of all groups read and make."""
+
+    l1, l2 = 1 << 13, 1 << 16
+
+
+def grouped(
+    rows: int, groups: int, width: int, depth: int, shuffled: bool = True, dtype: DType = float32
+) -> tuple[list[Computation], Buffer]:
+    """A product per group, and a map that stores the groups' results shuffled or not; weights."""
+    x, w = Buffer("X", (rows, groups, depth), float32), Buffer("W", (groups, width, depth), float32)
+    t, b = Buffer("T", (rows, groups, width), float32), Buffer("B", (groups, width), float32)
+    total = reduce_("mm", t, (depth,), "add", lambda r, g, j, k: x[r, g, k] * w[g, j, k])
+    value = lambda r, g, j: cast(t[r, g, j] + b[g, j], dtype)  # noqa: E731
+    if shuffled:
+        y = Buffer("Y", (rows, width, groups), dtype)
+        behind = map_("y", y, lambda r, j, g: value(r, g, j))
+    else:
+        behind = map_("y", Buffer("Y", t.shape, dtype), value)
+    aligned = follow(total, behind)
+    assert aligned is not None
+    return [total, aligned], w
+
+
+def sketch(computations: list[Computation], w: Buffer, machine: Small) -> Sketch:
+    found = sketches(plain(computations), computations, Context(machine, {w}))[0]
+    assert found.name == "tiled"
+    return found
+
+
+def lines(kernel: Kernel, share: int) -> set[int]:
+    """The cache lines of the output that one of two threads writes."""
+    outer = next(f for f in loops_of(kernel.body) if f.kind == "parallel")
+    assert outer.trips is not None
+    first = -(-outer.trips // 2)
+    start, count = (0, first) if share == 0 else (first, outer.trips - first)
+    body = substitute(outer.body, {outer.var: Add(outer.var, const(start))})
+    whole = substitute(kernel.body, {outer: loop(outer.var, count, body)})
+    part = replace(kernel, body=whole)
+    arrays = {p: np.zeros(p.shape, p.dtype.numpy) for p in kernel.params}
+    (out,) = kernel.outputs
+    arrays[out].fill(UNTOUCHED)
+    run(part, arrays)
+    written = np.flatnonzero(arrays[out].reshape(-1) != UNTOUCHED)
+    return set((written * out.dtype.itemsize // LINE).tolist())
+
+
+SHAPES = [(28, 4, 34), (20, 2, 16), (49, 8, 17), (36, 2, 48)]
+
+
+@pytest.mark.parametrize(("rows", "groups", "width"), SHAPES, ids=str)
+def test_two_threads_hardly_share_a_line(rows, groups, width):
+    computations, w = grouped(rows, groups, width, 6)
+    point = sketch(computations, w, Caches()).at({"mm.parallel": True})
+    assert point.values["mm.interleaved"]
+    first, second = (lines(point.schedule.kernel, n) for n in (0, 1))
+    assert len(first & second) <= 2 * rows  # where one's panel of columns ends
+    apart = sketch(computations, w, Caches()).at({"mm.parallel": True, "mm.interleaved": False})
+    first, second = (lines(apart.schedule.kernel, n) for n in (0, 1))
+    assert first == second
+
+
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
+@pytest.mark.parametrize("groups", [2, 3, 4])
+@pytest.mark.parametrize("whole", [True, False])
+def test_both_choices_agree(whole, groups, dtype, results):
+    computations, w = grouped(23, groups, 18, 5, dtype=dtype)
+    kernel = plain(computations)
+    schedule = sketch(computations, w, Caches()).at({"mm.interleaved": whole}).schedule
+    after = schedule.kernel
+    verify(after)
+    assert (schedule.loops.index("y.g") < schedule.loops.index("y.r.o")) != whole
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-2 if dtype is bfloat16 else 2e-5, atol=2e-5)
+
+
+def test_groups_whose_results_lie_apart_are_the_outermost():
+    computations, w = grouped(23, 4, 18, 5, shuffled=False)
+    point = sketch(computations, w, Caches()).default()
+    assert "mm.interleaved" not in point.values
+    first = next(n for n in point.schedule.loops if n.startswith("y."))
+    assert first == "y.g"
+
+
+def test_what_does_not_fit_the_caches_stays_as_it_was():
+    computations, w = grouped(23, 4, 18, 5)
+    assert sketch(computations, w, Small()).default().values["mm.interleaved"] is False
