@@ -1,9 +1,10 @@
 """A float model, quantised for VTA and run on its simulator: what ran where, and how long it takes.
 
-Scales are powers of two, taken from random samples. The products' results are compared bit for bit
-with the same integer formulas compiled for the CPU, the outputs with the float model's.
+Scales are taken from random samples. The products' results are compared bit for bit with the same
+integer formulas compiled for the CPU, the outputs with the float model's.
 
-python examples/vta_network.py [model.onnx] [--listing] [--without-cpu]
+python examples/vta_network.py [model.onnx] [--by multiplier] [--listing] [--without-cpu]
+    [--streams FOLDER]
 """
 
 import argparse
@@ -17,7 +18,7 @@ import tilewright as tw
 from tilewright.frontends.onnx import load
 from tilewright.graph.interp import evaluate
 from tilewright.loops.lower import lower
-from tilewright.targets.vta import Network, Program, schedule
+from tilewright.targets.vta import Network, Simulated
 
 LENET = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -55,16 +56,28 @@ def lenet():
 class Machine:
     """The simulated machine, which also says how long each layer takes."""
 
-    def __init__(self):
-        self.programs = {}
+    def __init__(self, streams):
+        self.simulated = Simulated()
         self.cycles = 0
+        self.streams = streams
+        self.launches = 0
 
     def __call__(self, layer, arrays):
-        if layer not in self.programs:
-            self.programs[layer] = Program(schedule(layer).kernel)
-        timing = self.programs[layer].time(arrays)
+        program = self.simulated.program(layer)
+        if self.streams is not None:
+            self.write(program, arrays)
+        timing = program.time(arrays)
         self.cycles += timing.cycles
         return timing.counters
+
+    def write(self, program, arrays):
+        """The stream, and DRAM before and after it, for another simulator to run."""
+        self.streams.mkdir(parents=True, exist_ok=True)
+        self.launches += 1
+        before, after = program.images(arrays)
+        parts = {"insn": program.stream, "before": before, "after": after}
+        for suffix, data in parts.items():
+            (self.streams / f"{self.launches:03}.{suffix}").write_bytes(data)
 
 
 def on_cpu(layer, arrays):
@@ -77,6 +90,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, help="default: LeNet with random weights")
     parser.add_argument("--listing", action="store_true", help="the first product's instructions")
+    parser.add_argument("--by", default="shift", help="how sums become bytes: shift, multiplier")
+    parser.add_argument("--streams", type=Path, help="write every launch's stream and DRAM there")
     parser.add_argument("--without-cpu", action="store_true", help="do not compare bit for bit")
     arguments = parser.parse_args()
     graph = load(arguments.model or lenet())
@@ -85,9 +100,9 @@ def main():
     *samples, x = (
         {image.name: rng.standard_normal(image.extents, dtype=np.float32)} for _ in range(3)
     )
-    network = Network(graph, samples)
+    network = Network(graph, samples, by=arguments.by)
     print(network.report)
-    machine = Machine()
+    machine = Machine(arguments.streams)
     (y,) = network(x, machine)
     tiles = sum(s.counters[0].gemm_counter for s in network.steps if s.product)
     print(f"{tiles:,} products of a tile by a tile of weights in {machine.cycles:,} cycles")
@@ -97,7 +112,8 @@ def main():
     (real,) = evaluate(graph, x).values()
     print(f"correlation with the float model: {np.corrcoef(y.ravel(), real.ravel())[0, 1]:.4f}")
     if arguments.listing:
-        print(next(iter(machine.programs.values())).text)
+        first = next(s.product.layer for s in network.steps if s.product)
+        print(machine.simulated.program(first).text)
 
 
 if __name__ == "__main__":

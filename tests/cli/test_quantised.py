@@ -43,12 +43,32 @@ def test_quantize_writes_scales_that_run_and_compile_take(command, perceptron, t
     assert command("compile", perceptron, *with_scales, "--emit", "asm").code == 0
 
 
+def test_quantize_by_a_multiplier(command, perceptron, tmp_path):
+    scales = tmp_path / "s.json"
+    found = command("quantize", perceptron, "--for", "vta", "--by", "multiplier", "-o", scales)
+    assert found.code == 0, found.err
+    assert "factor" in found.out
+    found = command("run", perceptron, "--target", "vta", "--scales", scales)
+    assert found.code == 0, found.err
+    assert "factor" in found.out
+    found = command("compile", perceptron, "--target", "vta", "--scales", scales, "--emit", "asm")
+    assert "ALU.MUL" in found.out
+    found = command("quantize", perceptron, "--for", "vta", "--by", "luck")
+    assert found.code == 1
+    assert "one of shift, multiplier" in found.err
+
+
 def test_quantize_refuses(command, perceptron, tmp_path):
     found = command("quantize", perceptron, "--for", "cpu")
     assert found.code == 1
     assert "one of vta" in found.err
     scales = tmp_path / "s.json"
-    for text, message in (("[]", "no scales"), ('{"scales": {"z": 1}}', "another model")):
+    for text, message in (
+        ("[]", "no scales"),
+        ('{"scales": {"z": 1}}', "no scales"),
+        ('{"by": "shift", "scales": {"z": 1}}', "another model"),
+        ('{"by": "luck", "scales": {}}', "one of shift, multiplier"),
+    ):
         scales.write_text(text)
         found = command("run", perceptron, "--target", "vta", "--scales", scales)
         assert found.code == 1

@@ -41,17 +41,18 @@ def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
         )
     feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
     with progress(f"compiling for {options.target}"):
-        return registry.quantised(options.target, graph, [feeds], scales(options)).text
+        return registry.quantised(options.target, graph, [feeds], **scales(options)).text
 
 
-def scales(options: CompileOptions) -> dict[str, int] | None:
-    """What `quantize` has written. Raises InputError for another file."""
+def scales(options: CompileOptions) -> dict[str, Any]:
+    """What `quantize` has written, as arguments. Raises InputError for another file."""
     path = options.scales
     if path is None:
-        return None
+        return {}
     try:
-        found = json.loads(path.read_text())["scales"]
-        return {str(name): int(exponent) for name, exponent in found.items()}
+        found = json.loads(path.read_text())
+        units = {str(name): float(unit) for name, unit in found["scales"].items()}
+        return {"scales": units, "by": str(found["by"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"no scales can be read from it: {error}", where=str(path), hint="quantize writes them"
@@ -68,14 +69,15 @@ def run(
     as_json: bool,
 ) -> None:
     """Quantise by the inputs, run once on them, and say what ran where and what came out."""
+    from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.interp import evaluate
     from tilewright.targets import registry
 
     graph = specialised(load_graph(model, options), options)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"quantising {model.name}"):
-        made = registry.quantised(options.target, graph, [feeds], scales(options))
-        real = evaluate(graph, feeds)
+        made = registry.quantised(options.target, graph, [feeds], **scales(options))
+        real = evaluate(graph, feeds, fallback=OnnxFallback())
     start = time.perf_counter()
     with progress(f"simulating {model.name}"):
         names = [v.name for v in graph.outputs]

@@ -27,6 +27,12 @@ from tilewright.cli.output import dump, note, progress, say, write_whole
 @click.option(
     "--sample", "samples", multiple=True, type=PATH, help="Inputs by name, an .npz file each."
 )
+@click.option(
+    "--by",
+    default="shift",
+    show_default=True,
+    help="How sums become bytes: shift (scales are powers of two), multiplier.",
+)
 @click.option("-o", "--output", type=OUT, help="Default: MODEL with suffix .scales.json.")
 @compile_options
 @json_option
@@ -34,6 +40,7 @@ def command(
     model: Path,
     machine: str,
     samples: tuple[Path, ...],
+    by: str,
     output: Path | None,
     options: CompileOptions,
     as_json: bool,
@@ -60,9 +67,9 @@ def command(
         note("there are no samples: random numbers take their place")
         given = [inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)]
     with progress(f"quantising {model.name}"):
-        made = registry.quantised(machine, graph, given)
+        made = registry.quantised(machine, graph, given, by=by)
     target = output or model.with_suffix(".scales.json")
-    text = json.dumps({"machine": machine, "scales": dict(made.scales)}, indent=1)
+    text = json.dumps({"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1)
     write_whole(target, lambda file: file.write(text.encode() + b"\n"))
     if as_json:
         dump({"scales": str(target), "parts": made.report.splitlines()})

@@ -137,8 +137,8 @@ class QuantisedModel(Protocol):
     """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
 
     @property
-    def scales(self) -> Mapping[str, int]:
-        """Tensor -> the power of two by which its numbers are multiplied to be bytes."""
+    def scales(self) -> Mapping[str, float]:
+        """Tensor -> the number that the unit of its bytes stands for."""
         ...
 
     @property

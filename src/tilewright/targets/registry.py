@@ -114,15 +114,17 @@ def quantised(
     name: str,
     graph: Graph,
     samples: Sequence[Mapping[str, Any]],
-    scales: Mapping[str, int] | None = None,
+    scales: Mapping[str, float] | None = None,
+    by: str = "shift",
 ) -> QuantisedModel:
     """A float model for the machine `name`, with scales from samples, an array per input each.
 
-    scales: those of a model made before; a sample then says the shapes only.
+    scales: those of a model made before; a sample then says the shapes only. by: how sums become
+    bytes, as the machine names it.
 
     Raises UnsupportedError for an unknown machine or a model that it cannot take.
     """
-    made: QuantisedModel = _load(name, "quantised")(graph, samples, scales)
+    made: QuantisedModel = _load(name, "quantised")(graph, samples, scales, by)
     return made
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx.parser
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
@@ -14,13 +16,14 @@ import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.cli import resnet
 from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph
 from tilewright.loops.lower import lower
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.network import Network, Simulated
 from tilewright.targets.vta.partition import partition
-from tilewright.targets.vta.quantised import dequantise, exponent_of, quantise
+from tilewright.targets.vta.scales import dequantise, power_of_two, quantise, whole_byte
 
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -93,14 +96,14 @@ def test_the_machine_computes_what_the_cpu_does(graph: Graph) -> None:
 def test_a_resnet_50() -> None:
     """All of its convolutions and pooling; batch normalisation is folded into the weights."""
     graph = load(resnet.build())
-    given = {graph.inputs[0].name: resnet.image()}
-    network = Network(graph, [given])
-    (y,) = network(given)
-    (same,) = network(given, compiled)
+    image = {graph.inputs[0].name: resnet.image()}
+    network = Network(graph, [image])
+    (y,) = network(image)
+    (same,) = network(image, compiled)
     np.testing.assert_array_equal(y, same)
     on_machine = [s.part.main.op_type for s in network.steps if s.product is not None]
     assert (on_machine.count("Conv"), on_machine.count("MaxPool")) == (53, 1)
-    (real,) = evaluate(network.graph, given).values()
+    (real,) = evaluate(network.graph, image).values()
     assert np.corrcoef(y.ravel(), real.ravel())[0, 1] > 0.95
 
 
@@ -150,7 +153,7 @@ def test_what_cannot_be_quantised(graph: Graph) -> None:
 
 
 def test_batches() -> None:
-    """Rows of a matrix are points of an image; convolutions take one image at a time."""
+    """Rows of a matrix are points of an image; a convolution does one image after the other."""
     model = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 21]>
     two (float[2, 1, 4, 4] x, float[2, 3, 40] m) => (float[2, 1, 4, 4] y, float[2, 3, 20] n) {
@@ -163,17 +166,128 @@ def test_batches() -> None:
         array = rng.standard_normal(shape, dtype=np.float32)
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     graph = load(model)
-    given = {"x": np.ones((2, 1, 4, 4), np.float32), "m": rng.random((2, 3, 40), np.float32)}
-    network = Network(graph, [given])
-    assert [s.why for s in network.steps] == ["it has a batch of 2", ""]
-    for mine, real in zip(network(given), evaluate(graph, given).values(), strict=True):
+    inputs = {"x": np.ones((2, 1, 4, 4), np.float32), "m": rng.random((2, 3, 40), np.float32)}
+    network = Network(graph, [inputs])
+    for _ in range(2):  # counters are those of the last run
+        network(inputs)
+        assert [len(s.counters) for s in network.steps] == [2, 1]
+    for mine, real in zip(network(inputs), evaluate(graph, inputs).values(), strict=True):
         np.testing.assert_allclose(mine, real, atol=0.05 * np.abs(real).max())
 
 
 def test_bytes_round_halves_up_and_come_back() -> None:
     exact = np.arange(-128, 128) / 16
-    np.testing.assert_array_equal(dequantise(quantise(exact, 4), 4), exact)
-    np.testing.assert_array_equal(quantise(np.array([0.5, -0.5, 1.5, 1e9]), 0), [1, 0, 2, 127])
-    assert exponent_of(127.0) == 0
-    assert exponent_of(1.0) == 6
-    assert exponent_of(0.0) == 0
+    np.testing.assert_array_equal(dequantise(quantise(exact, 1 / 16), 1 / 16), exact)
+    np.testing.assert_array_equal(quantise(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127])
+    assert [power_of_two(x) for x in (127.0, 128.0, 1.0, 0.0)] == [1, 2, 1 / 64, 1]
+    assert [whole_byte(x) for x in (127.0, 1.0, 0.0)] == [1, 1 / 127, 1]
+
+
+@given(st.floats(1e-20, 1e20))
+def test_bytes_come_back_from_any_unit(largest: float) -> None:
+    all_of_them = np.arange(-128, 128).astype(np.int8)
+    for unit in (power_of_two(largest), whole_byte(largest)):
+        np.testing.assert_array_equal(quantise(dequantise(all_of_them, unit), unit), all_of_them)
+
+
+def bound_to(graph_text: str, **weights: NDArray) -> Graph:
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]> {graph_text}""")
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return load(model)
+
+
+def near(graph: Graph, inputs: dict[str, NDArray], by: str = "shift") -> Network:
+    """The network, whose outputs are near to those of the graph."""
+    network = Network(graph, [inputs], by=by)
+    expected = evaluate(graph, inputs, fallback=OnnxFallback())
+    for mine, real in zip(network(inputs), expected.values(), strict=True):
+        assert np.shape(mine) == np.shape(real)
+        np.testing.assert_allclose(mine, real, atol=0.05 * np.abs(real).max())
+    return network
+
+
+BIASES = {(): True, (1,): True, (16,): True, (1, 16): True, (16, 1): False, (16, 16): False}
+
+
+@pytest.mark.parametrize("shape", BIASES, ids=lambda s: "x".join(map(str, s)) or "scalar")
+def test_a_bias_is_a_number_per_column(shape: tuple[int, ...]) -> None:
+    """As many rows as columns: [16, 1] would fit both."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 16)).astype(np.float32)
+    b = np.asarray(3 * rng.standard_normal(shape), np.float32)
+    graph = bound_to("g (float[16, 8] x) => (float[16, 16] y) { y = Gemm(x, w, b) }", w=w, b=b)
+    network = near(graph, {"x": rng.standard_normal((16, 8)).astype(np.float32)})
+    assert (network.steps[0].product is not None) == BIASES[shape]
+    assert network.steps[0].why == ("" if BIASES[shape] else f"its bias is {list(shape)}")
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 1, 1), (4, 1, 1), (1, 4, 5, 5)])
+def test_what_is_added_has_the_shape_of_the_product(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    text = f"""r (float[1, 3, 5, 5] x, float{list(shape)} z) => (float[1, 4, 5, 5] y) {{
+      a = Conv<pads=[1,1,1,1]>(x, w)
+      y = Add(a, z)
+    }}"""
+    graph = bound_to(text, w=rng.standard_normal((4, 3, 3, 3)).astype(np.float32))
+    shapes = {"x": (1, 3, 5, 5), "z": shape}
+    given = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    parts = [(s.part.name, s.why) for s in near(graph, given).steps]
+    alone = [("Conv", ""), ("Add", "it adds no tensor of the same shape to a product")]
+    assert parts == ([("Conv+Add", "")] if shape == (1, 4, 5, 5) else alone)
+
+
+def test_the_cpu_runs_what_it_runs_elsewhere() -> None:
+    """Control flow with what it captures, sequences, and operators without a NumPy reference."""
+    rng = np.random.default_rng(0)
+    graph = bound_to(
+        """c (float[2, 4] x, bool k) => (float[2, 4] y) {
+          a = Gemm(x, w)
+          b = If (k) <
+            then_branch = yes () => (t) { t = Neg(a) },
+            else_branch = no () => (e) { e = Softmax(a) }
+          >
+          s = SplitToSequence(b)
+          c = ConcatFromSequence<axis = 0>(s)
+          d = Gelu(c)
+          y = Gemm(d, w)
+        }""",
+        w=rng.standard_normal((4, 4)).astype(np.float32),
+    )
+    x = rng.standard_normal((2, 4)).astype(np.float32)
+    for k in (True, False):
+        network = near(graph, {"x": x, "k": np.array(k)})
+        where = {s.part.name: s.product is not None for s in network.steps}
+        assert where.pop("Gemm")
+        assert where
+        assert not any(where.values())
+
+
+def test_inputs_are_checked(graph: Graph) -> None:
+    (image,) = images(1)
+    network = Network(graph, [image])
+    wrong = {
+        "it is missing": {},
+        r"found float32\[3, 12, 12\]": {"image": image["image"][0]},
+        "found float64": {"image": image["image"].astype(np.float64)},
+    }
+    for message, inputs in wrong.items():
+        with pytest.raises(InputError, match=message):
+            network(inputs)
+
+
+def test_a_layer_is_translated_once(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    (image,) = images(1)
+    network = Network(graph, [image])
+    (y,) = network(image)
+    monkeypatch.setattr("tilewright.targets.vta.network.schedule", None)
+    (again,) = network(image)
+    np.testing.assert_array_equal(y, again)
+
+
+def test_symbolic_extents_are_those_of_the_samples() -> None:
+    w = np.ones((8, 4), np.float32)
+    graph = bound_to("n (float[N, 8] x) => (float[N, 4] y) { y = MatMul(x, w) }", w=w)
+    network = near(graph, {"x": np.ones((3, 8), np.float32)})
+    assert network.steps[0].product is not None
+    assert network.graph.inputs[0].extents == (3, 8)

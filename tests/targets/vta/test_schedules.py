@@ -42,8 +42,9 @@ def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -
     total = total.reshape(-1, 16, *c.out_size).transpose(0, 2, 3, 1)
     if q.bias:
         total = total + rest.pop(0)[:, None, None, :]
+    total = (total >> q.before) * np.int32(q.factor)
     if q.residual is not None:
-        total = total + (rest.pop(0).astype(np.int32) << q.residual)
+        total = total + rest.pop(0).astype(np.int32) * np.int32(q.residual)
     return np.clip(total >> q.shift, 0 if q.relu else -128, 127).astype(np.int8)
 
 
@@ -82,7 +83,9 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         shift=st.integers(0, 12),
         relu=st.booleans(),
         bias=st.booleans(),
-        residual=st.none() | st.integers(0, 6),
+        residual=st.none() | st.sampled_from([1, 64, 3, 32767, 1 << 20]),
+        factor=st.sampled_from([1, 2, 5, 32767]),
+        before=st.integers(0, 12),
     ),
     st.sampled_from([1, 2]),
 )
@@ -173,3 +176,5 @@ def test_layers_that_are_none() -> None:
         Convolution(16, 16, (8, 8), (3, 3), pads=(3, 1))
     with pytest.raises(InputError, match="bits"):
         Requantise(40)
+    with pytest.raises(InputError, match="1 to 32767 or a power of 2"):
+        Requantise(4, factor=40000)

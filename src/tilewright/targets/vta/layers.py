@@ -4,11 +4,11 @@
     weights int8 [O/16, C/16, KH, KW, 16 out, 16 in]
     bias    int32 [O/16, 16]
 
-Scales are powers of two, so that a layer is exact in integers:
+A layer is exact in integers:
 
-    y = clip((sum + bias + (residual << r)) >> s, low, 127),    low = 0 with ReLU, else -128
+    y = clip((((sum + bias) >> before) * factor + residual * r) >> shift, low, 127)
 
-where the bias holds the half that rounds to nearest.
+where low is 0 with ReLU, else -128, and the bias holds the half that rounds to nearest.
 """
 
 from __future__ import annotations
@@ -20,22 +20,35 @@ from tilewright.base.dtypes import int8, int32
 from tilewright.base.errors import InputError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import And, Buffer, Cast, Expr, Max, Min, Select, Shl, Shr, const
+from tilewright.expr.nodes import And, Buffer, Cast, Expr, Max, Min, Mul, Select, Shl, Shr, const
 from tilewright.targets.vta.intrinsics import BLOCK
+from tilewright.targets.vta.requantise import FACTORS
 
 
 @dataclass(frozen=True, slots=True)
 class Requantise:
-    """From sums to bytes. residual: the shift of a second operand, None without one."""
+    """From sums to bytes. residual: the factor of a second operand, None without one.
+
+    Raises InputError for shifts of more than 31 bits, and for factors that are neither a constant
+    of the machine nor a power of two.
+    """
 
     shift: int
     relu: bool = False
     bias: bool = True
     residual: int | None = None
+    factor: int = 1
+    before: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.shift < 32 or not 0 <= (self.residual or 0) < 24:
-            raise InputError(f"shifts of {self.shift} and {self.residual} bits", where="Requantise")
+        if not (0 <= self.shift < 32 and 0 <= self.before < 32):
+            raise InputError(f"shifts of {self.before} and {self.shift} bits", where="Requantise")
+        for factor in (self.factor, self.residual):
+            if factor is not None and factor not in FACTORS and not _is_power(factor):
+                raise InputError(
+                    f"a factor of {factor}, expected {FACTORS[0]} to {FACTORS[-1]} or a power of 2",
+                    where="Requantise",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +225,23 @@ def requantised(
         e: Expr = acc[v]
         if q.bias:
             e = e + bias[v[0], v[-1]]
+        e = _times(Shr(e, const(q.before, int32)) if q.before else e, q.factor)
         if q.residual is not None:
-            e = e + Shl(wide[v], const(q.residual, int32))
+            e = e + _times(wide[v], q.residual)
         e = Shr(e, const(q.shift, int32))
         low = const(0 if q.relu else -128, int32)
         return Cast(Min(Max(e, low), const(127, int32)), int8)
 
     made.append(map_("requantise", y, value))
     return tuple(made), tuple(more), y
+
+
+def _is_power(factor: int) -> bool:
+    return 0 < factor < 1 << 31 and factor & (factor - 1) == 0
+
+
+def _times(e: Expr, factor: int) -> Expr:
+    """A product; by a power of two it is a shift, which real hardware has too."""
+    if _is_power(factor):
+        return Shl(e, const(factor.bit_length() - 1, int32)) if factor > 1 else e
+    return Mul(e, const(factor, int32))

@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
 
 MATRIX = ("Gemm", "MatMul")
 PRODUCTS = ("Conv", *MATRIX)
 POOLING = "MaxPool"
+_OTHERS = {
+    "Add": "it adds no tensor of the same shape to a product",
+    "Relu": "it follows no product",
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,12 +75,18 @@ def _part(
     after = _only(graph, result, users)
     if after is not None and after.op_type == "Add":
         others = [v for v in after.inputs if v is not None and v is not result]
-        if len(others) == 1 and others[0] in known and others[0] not in graph.constants:
+        if len(others) == 1 and others[0] in known and _alike(graph, others[0], result):
             taken, residual, result = [op, after], others[0], after.writes[0]
             after = _only(graph, result, users)
     if after is not None and after.op_type == "Relu":
         taken, relu, result = [*taken, after], True, after.writes[0]
     return Part(tuple(taken), result, op, residual, relu)
+
+
+def _alike(graph: Graph, v: Value, result: Value) -> bool:
+    """Whether a tensor is computed and has the shape of a result: it is added byte by byte."""
+    same = v.static and result.static and v.extents == result.extents
+    return v not in graph.constants and same and v.dtype is float32
 
 
 def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) -> Operation | None:
@@ -87,15 +98,19 @@ def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) ->
 def refused(graph: Graph, op: Operation) -> str:
     """Why the machine does not do an operation; empty if it does."""
     if op.domain or op.op_type not in (*PRODUCTS, POOLING):
-        return f"{op.qualified} is no product and no pooling"
+        return _OTHERS.get(op.qualified, f"{op.qualified} is no product and no pooling")
+    data = _value(op.inputs[0])
+    if data.dtype is not float32 or data in graph.constants:
+        return f"its data is {'constant' if data in graph.constants else data.type_text}"
+    if not data.static:
+        return f"its data's shape is not known: {data.type_text}"
     if op.op_type == POOLING:
         return _pooling_refused(graph, op)
     if any(v is not None and v not in graph.constants for v in op.inputs[1:]):
         return "its weights are not constant"
     a = op.attributes
     if op.op_type == "Gemm":
-        plain = a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
-        return "" if plain else "its factors are scaled or transposed"
+        return _gemm_refused(graph, op)
     weights = graph.constants[_value(op.inputs[1])]
     if op.op_type == "MatMul":
         return "" if weights.ndim == 2 else "its weights are no matrix"
@@ -103,6 +118,17 @@ def refused(graph: Graph, op: Operation) -> str:
     if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:
         return f"it has {groups} groups"
     return _window_refused(op, weights.shape[2:])
+
+
+def _gemm_refused(graph: Graph, op: Operation) -> str:
+    a = op.attributes
+    if not a.get("alpha", 1.0) == a.get("beta", 1.0) == 1.0 or a.get("transA", 0):
+        return "its factors are scaled or transposed"
+    columns = op.writes[0].extents[-1]
+    shape = graph.constants[op.inputs[2]].shape if len(op.inputs) > 2 and op.inputs[2] else ()
+    # A bias is a number per column: the same for every row.
+    rows = any(n != 1 for n in shape[:-1])
+    return f"its bias is {list(shape)}" if rows or shape[-1:] not in ((), (1,), (columns,)) else ""
 
 
 def _pooling_refused(graph: Graph, op: Operation) -> str:

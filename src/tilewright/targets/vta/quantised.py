@@ -1,23 +1,14 @@
-"""Float layers as layers of bytes: scales are powers of two, taken from samples.
-
-A tensor `t` is kept as `round(t * 2^e)`, with the largest `e` for which its largest sample fits a
-byte. A layer's sums then have the exponent of its input plus that of its weights, and what takes
-them to the exponent of its output is a shift.
-"""
+"""Float layers as layers of bytes, their weights and biases in the machine's layout."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.base.dtypes import float32
-from tilewright.base.errors import InputError
-from tilewright.graph.interp import evaluate
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.targets.vta.intrinsics import BLOCK
 from tilewright.targets.vta.layers import (
@@ -29,57 +20,11 @@ from tilewright.targets.vta.layers import (
     pooling,
 )
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
+from tilewright.targets.vta.requantise import STEPS
+from tilewright.targets.vta.scales import UNITS, quantise
 
 Array = NDArray[Any]
-_SUMS = (1 << 31) - 1
-_MOST_SHIFT = 31
-
-
-def quantise(a: Array, exponent: int) -> NDArray[np.int8]:
-    """`round(a * 2^exponent)`, halves up, clipped to bytes."""
-    scaled = np.floor(np.asarray(a, np.float64) * 2.0**exponent + 0.5)
-    return np.clip(scaled, -128, 127).astype(np.int8)
-
-
-def dequantise(a: NDArray[np.int8], exponent: int) -> NDArray[np.float32]:
-    """The numbers that bytes stand for, exactly."""
-    return (a.astype(np.float64) * 2.0**-exponent).astype(np.float32)
-
-
-def exponent_of(largest: float) -> int:
-    """The exponent that makes the most of a byte."""
-    return math.floor(math.log2(127 / largest)) if largest > 0 else 0
-
-
-def calibrate(graph: Graph, samples: Iterable[Mapping[str, Array]]) -> dict[Value, int]:
-    """The exponent of every float tensor that is computed, from what samples make of it.
-
-    Raises InputError where there are no samples.
-    """
-    largest: dict[str, float] = {}
-    for sample in samples:
-        found = evaluate(graph, sample, keep=lambda v: v not in graph.constants)
-        for name, array in found.items():
-            if np.issubdtype(array.dtype, np.floating) and array.size:
-                largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max()))
-    if not largest:
-        raise InputError("there are no samples", where=f"graph {graph.name}")
-    values = [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
-    return {v: exponent_of(largest[v.name]) for v in values if v.name in largest}
-
-
-def known(graph: Graph, scales: Mapping[str, int]) -> dict[Value, int]:
-    """Exponents by the names of tensors. Raises InputError for names that the graph has not."""
-    values = [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
-    found = {v: scales[v.name] for v in values if v.name in scales}
-    missing = [v.name for v in graph.inputs if v.dtype is float32 and v not in found]
-    if len(found) != len(scales) or missing:
-        raise InputError(
-            "the scales are of another model",
-            where=f"graph {graph.name}",
-            hint="quantize this one",
-        )
-    return found
+_BYTE = 128
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,14 +32,14 @@ class Product:
     """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
     window: its shape (rows of a matrix are points of an image). channels: those of the result
-    that are no filling. shift: from the sums to the result.
+    that are no filling. requantise: how sums become bytes, None for pooling.
     """
 
     layer: Layer
     window: Convolution
     constants: tuple[Array, ...]
     channels: int
-    shift: int = 0
+    requantise: Requantise | None = None
 
     def operands(self, x: NDArray[np.int8], residual: NDArray[np.int8] | None) -> list[Array]:
         """The layer's inputs, for bytes [C, H, W]."""
@@ -118,42 +63,40 @@ def plain(y: NDArray[np.int8], channels: int) -> NDArray[np.int8]:
 
 
 def product(
-    graph: Graph, part: Part, shape: Sequence[int], exponents: dict[Value, int]
+    graph: Graph, part: Part, shape: Sequence[int], units: dict[Value, float], by: str
 ) -> Product | str:
     """A part in integers, for data of a shape [C, H, W]; or why it cannot be done in them.
 
-    exponents: of all tensors. That of the result becomes lower where sums have fewer bits, and is
-    that of the data for pooling.
+    units: of all tensors. That of the result becomes larger where sums have fewer bits, and is
+    that of the data for pooling. by: how sums become bytes, a name in `scales.UNITS`.
     """
     op = part.main
     assert op is not None
     data = op.inputs[0]
     assert data is not None
     if op.op_type == POOLING:
-        exponents[part.result] = exponents[data]
+        units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
         return Product(pooling(window), window, (), shape[0])
-    w = _weights_of(graph, op)
-    depth = op.attributes.get("group", 1) > 1
-    e_w = exponent_of(float(np.abs(w).max()))
-    e_sum = exponents[data] + e_w
-    e_out = exponents[part.result] = min(exponents[part.result], e_sum)
-    e_more = e_sum - exponents[part.residual] if part.residual is not None else None
-    shift = e_sum - e_out
-    if shift > _MOST_SHIFT or (e_more is not None and not 0 <= e_more < _MOST_SHIFT - 7):
-        return f"shifts by {shift} and {e_more} bits are out of range"
-    whole = quantise(w, e_w)
-    half = 1 << (shift - 1) if shift else 0
-    added = np.floor(_bias_of(graph, op, len(w)) * 2.0**e_sum + 0.5) + half
-    bound = 128 * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(added)
-    bound = bound + (128 << e_more if e_more is not None else 0)
-    if bound.max() > _SUMS:
-        return f"its sums can reach {int(bound.max())}, beyond 32 bits"
+    w, bias = _weights_of(graph, op), _bias_of(graph, op)
+    if not (np.isfinite(w).all() and np.isfinite(bias).all()):
+        return "its weights are not finite"
+    unit = UNITS[by](float(np.abs(w).max(initial=0)))
+    whole, sums = quantise(w, unit), units[data] * unit
+    out = max(units[part.result], sums)
+    rounded = np.broadcast_to(np.floor(bias / sums + 0.5), len(w))
+    reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)
+    more = None if part.residual is None else units[part.residual] / out
+    steps = STEPS[by](sums / out, more, int(reach.max()))
+    if steps is None:
+        return f"no {by} is safe for its sums, which can reach {int(reach.max())}"
+    units[part.result] = out
     window = _window(op, w.shape[2:], (len(w), *shape))
-    to_bytes = Requantise(shift, part.relu, True, e_more)
+    to_bytes = Requantise(steps.shift, part.relu, True, steps.residual, steps.factor, steps.before)
+    depth = op.attributes.get("group", 1) > 1
     made = depthwise(window, to_bytes) if depth else convolution(window, to_bytes)
     laid = _channel_weights(whole, window) if depth else _weights(whole, window)
-    return Product(made, window, (laid, _bias(added, window)), len(w), shift)
+    return Product(made, window, (laid, _bias(rounded + steps.half, window)), len(w), to_bytes)
 
 
 def _weights_of(graph: Graph, op: Operation) -> Array:
@@ -166,10 +109,9 @@ def _weights_of(graph: Graph, op: Operation) -> Array:
     return w
 
 
-def _bias_of(graph: Graph, op: Operation, count: int) -> Array:
+def _bias_of(graph: Graph, op: Operation) -> Array:
     v = op.inputs[2] if len(op.inputs) > 2 else None
-    bias = 0.0 if v is None else np.asarray(graph.constants[v], np.float64).reshape(-1)
-    return np.broadcast_to(bias, count)
+    return np.zeros(1) if v is None else np.asarray(graph.constants[v], np.float64).reshape(-1)
 
 
 def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convolution:

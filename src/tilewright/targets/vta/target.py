@@ -66,11 +66,22 @@ class Program:
         """The same, refusing whatever another timing could change. Raises VTAError."""
         return self._run(FunctionalSimulator(strict=True), arrays)
 
+    def images(self, arrays: Sequence[Any]) -> tuple[bytes, bytes]:
+        """DRAM before and after a run: with `stream`, all that another simulator needs."""
+        self._write(arrays)
+        before = bytes(self._dram.image)
+        after = bytearray(before)
+        FunctionalSimulator().run(self.stream, after)
+        return before, bytes(after)
+
+    def _write(self, arrays: Sequence[Any]) -> None:
+        for b, a in zip(self.kernel.params, arrays, strict=True):
+            check_array(self.kernel, b, a)
+            self._buffers[b].write(a)
+
     def _run(self, simulator: run_time.Simulator[Result], arrays: Sequence[Any]) -> Result:
         kernel = self.kernel
-        for b, a in zip(kernel.params, arrays, strict=True):
-            check_array(kernel, b, a)
-            self._buffers[b].write(a)
+        self._write(arrays)
         result = simulator.run(self.stream, self._dram.image)
         for b, a in zip(kernel.params, arrays, strict=True):
             if b in kernel.outputs:

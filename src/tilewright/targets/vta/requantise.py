@@ -1,0 +1,94 @@
+"""From sums to bytes in integers: a shift, or a multiplier between two shifts.
+
+    y = clip((((sum + bias) >> before) * factor + residual * scaled) >> shift, low, 127)
+
+The machine's products keep the low 32 bits and its constants have 16, so that a factor is usable
+only if it is proved from a bound on the sums that nothing overflows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+SUMS = (1 << 31) - 1  # the largest accumulator
+FACTORS = range(1, 1 << 15)  # constants that are positive
+_BYTE = 128
+_SHIFTS = range(32)
+_BEFORE = range(25)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The numbers in the formula; residual: what a second operand is multiplied by.
+
+    half: what is added to every sum, so that the result is rounded to nearest. error: how far the
+    result can be from the real one besides that rounding, in bytes' units.
+    """
+
+    before: int
+    factor: int
+    shift: int
+    residual: int | None
+    half: int
+    error: float = 0.0
+
+    def fits(self, bound: int) -> bool:
+        """Whether no step overflows for sums, bias included, of at most `bound`."""
+        return bound + self.half <= SUMS and self.largest(bound) <= SUMS
+
+    def largest(self, bound: int) -> int:
+        """The largest number that sums of at most `bound` can become before the last shift."""
+        shifted = ((bound + self.half) >> self.before) + 1  # a negative one is rounded down
+        return shifted * self.factor + _BYTE * (self.residual or 0)
+
+
+def by_shift(ratio: float, residual: float | None, bound: int) -> Steps | None:
+    """The shift that is `ratio`, a power of two at most 1; None where there is none.
+
+    ratio: of the sums' unit to the result's. residual: of a second operand's unit to the result's.
+    """
+    shift = -round(math.log2(ratio))
+    more = None if residual is None else round(math.log2(residual)) + shift
+    if shift not in _SHIFTS or (more is not None and not 0 <= more < 24):
+        return None
+    half = 1 << shift >> 1
+    steps = Steps(0, 1, shift, None if more is None else 1 << more, half)
+    return steps if steps.fits(bound) else None
+
+
+def by_multiplier(ratio: float, residual: float | None, bound: int) -> Steps | None:
+    """The numbers whose result is the nearest to the real one; None where none are safe."""
+    found = [s for s in _candidates(ratio, residual) if s.fits(bound)]
+    return min(found, key=lambda s: (s.error, s.before), default=None)
+
+
+def _candidates(ratio: float, residual: float | None) -> Iterator[Steps]:
+    for shift in _SHIFTS:
+        scaled = None if residual is None else round(math.ldexp(residual, shift))
+        if scaled is not None and scaled not in FACTORS:
+            continue
+        for before in _BEFORE:
+            factor = round(math.ldexp(ratio, before + shift))
+            if factor in FACTORS:
+                half = round(((1 << shift) / 2 / factor + 0.5) * (1 << before) - 0.5)
+                error = _error(ratio, residual, before, factor, shift, scaled)
+                yield Steps(before, factor, shift, scaled, half, error)
+
+
+def _error(
+    ratio: float, residual: float | None, before: int, factor: int, shift: int, scaled: int | None
+) -> float:
+    """What rounding the factors makes of a byte, and the bits that `before` cuts off."""
+    found = _BYTE * abs(math.ldexp(factor, -before - shift) / ratio - 1)
+    if residual is not None and scaled is not None:
+        found += _BYTE * abs(math.ldexp(scaled, -shift) - residual)
+    cut = math.ldexp(factor, -shift) / 2 if before else 0.0
+    return found + cut + ratio / 2  # half is a whole number, too
+
+
+STEPS: Mapping[str, Callable[[float, float | None, int], Steps | None]] = {
+    "shift": by_shift,
+    "multiplier": by_multiplier,
+}

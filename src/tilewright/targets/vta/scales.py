@@ -1,0 +1,105 @@
+"""Scales: what number the unit of a tensor's bytes stands for, from samples.
+
+A tensor `t` is kept as `round(t / unit)` in a byte. By `shift`, units are powers of two, so that a
+layer's sums become bytes by a shift; by `multiplier` they make the most of a byte, and sums are
+multiplied besides (`requantise.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import InputError
+from tilewright.graph.infer import Fallback
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph, Value
+
+Array = NDArray[Any]
+Bytes = NDArray[np.int8]
+Unit = Callable[[float], float]
+MOST = 127
+
+
+def quantise(a: Array, unit: float) -> Bytes:
+    """`round(a / unit)`, halves up, clipped to bytes."""
+    scaled = np.floor(np.asarray(a, np.float64) / unit + 0.5)
+    return np.clip(scaled, -128, MOST).astype(np.int8)
+
+
+def dequantise(a: Bytes, unit: float) -> NDArray[np.float32]:
+    """The numbers that bytes stand for."""
+    return (a.astype(np.float64) * unit).astype(np.float32)
+
+
+def power_of_two(largest: float) -> float:
+    """The least power of two of which the largest number is at most 127."""
+    return 2.0 ** math.ceil(math.log2(largest / MOST)) if largest > 0 else 1.0
+
+
+def whole_byte(largest: float) -> float:
+    """The unit of which the largest number is 127."""
+    return largest / MOST if largest > 0 else 1.0
+
+
+UNITS: Mapping[str, Unit] = {"shift": power_of_two, "multiplier": whole_byte}
+
+
+def unit_by(name: str) -> Unit:
+    """How units are chosen. Raises InputError for an unknown name."""
+    if name not in UNITS:
+        raise InputError(f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}")
+    return UNITS[name]
+
+
+def calibrate(
+    graph: Graph, samples: Iterable[Mapping[str, Array]], unit: Unit, fallback: Fallback
+) -> dict[Value, float]:
+    """The unit of every float32 tensor that is computed, from what samples make of it.
+
+    What is not finite does not count. Raises InputError where there are no samples.
+    """
+    largest: dict[str, float] = {}
+    none = True
+    for sample in samples:
+        none = False
+        found = evaluate(graph, sample, keep=lambda v: v.dtype is float32, fallback=fallback)
+        for name, array in found.items():
+            if isinstance(array, np.ndarray) and array.dtype == np.float32:
+                finite = np.abs(array[np.isfinite(array)])
+                largest[name] = max(largest.get(name, 0.0), float(finite.max(initial=0)))
+    if none:
+        raise InputError("there are no samples", where=f"graph {graph.name}")
+    return {v: unit(largest[v.name]) for v in computed(graph) if v.name in largest}
+
+
+def known(graph: Graph, scales: Mapping[str, float], by: str) -> dict[Value, float]:
+    """Units by the names of tensors.
+
+    Raises InputError for names that the graph has not, and for units that are no positive numbers
+    or, by shift, no powers of two.
+    """
+    found = {v: float(scales[v.name]) for v in computed(graph) if v.name in scales}
+    missing = [v.name for v in graph.inputs if v.dtype is float32 and v not in found]
+    if len(found) != len(scales) or missing:
+        raise InputError(
+            "the scales are of another model",
+            where=f"graph {graph.name}",
+            hint="quantize this one",
+        )
+    for v, u in found.items():
+        if not (math.isfinite(u) and u > 0) or (by == "shift" and math.frexp(u)[0] != 0.5):
+            expected = "a power of two" if by == "shift" else "a positive number"
+            message = f"the scale of {v.name} is {u}, expected {expected}"
+            raise InputError(message, where=f"graph {graph.name}")
+    return found
+
+
+def computed(graph: Graph) -> list[Value]:
+    """The inputs, and all that operations write."""
+    return [*graph.inputs, *(v for op in graph.operations for v in op.writes)]
