@@ -12,14 +12,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.dataflow.builder import Builder
 from tilewright.dataflow.graph import TaskGraph, Volume
 from tilewright.dataflow.parts import Cuts, points, reads_in_order, restrict, results, touched
 from tilewright.dataflow.pieces import Piece
 from tilewright.dataflow.program import Task
-from tilewright.expr.nodes import INDEX, Buffer, Load, Var
-from tilewright.ir.node import postorder, substitute
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.ir.node import postorder
 
 
 def tasks_of(name: str, origin: str, piece: Piece) -> list[Task]:
@@ -89,13 +90,7 @@ def _shape(piece: Piece, part: Computation) -> _Shape:
 
 def fed(tasks: Sequence[Task]) -> list[Task]:
     """The tasks with a feeder before every tensor that several of them read whole and in order."""
-    writers: dict[Buffer, list[Task]] = {}
-    readers: dict[Buffer, list[Task]] = {}
-    for t in tasks:
-        for b in t.outputs:
-            writers.setdefault(b, []).append(t)
-        for b in t.inputs:
-            readers.setdefault(b, []).append(t)
+    writers, readers = _users(tasks)
     changed = {t: t for t in tasks}
     feeders: dict[Task, list[Task]] = {}
     for b, users in readers.items():
@@ -122,15 +117,25 @@ def _reading(task: Task, old: Buffer, new: Buffer) -> Task:
     """The task with one tensor read in place of another."""
     c = task.work
     assert isinstance(c, Computation)
-    swap: dict[object, object] = {
-        n: new[n.index]
-        for o in c.outputs
-        for n in postorder(o.value)
-        if isinstance(n, Load) and n.buffer is old
-    }
-    outputs = tuple(Output(o.tensor, o.index, substitute(o.value, swap)) for o in c.outputs)
+
+    def moved(load: Load) -> Expr:
+        return new[load.index]
+
+    outputs = tuple(Output(o.tensor, o.index, map_loads(o.value, {old: moved})) for o in c.outputs)
     unique = {new if b is old else b: count for b, count in task.unique.items()}
     return replace(task, work=Computation(c.name, c.dims, outputs, c.reducer), unique=unique)
+
+
+def _users(tasks: Sequence[Task]) -> tuple[dict[Buffer, list[Task]], dict[Buffer, list[Task]]]:
+    """The tasks that write and those that read each tensor."""
+    writers: dict[Buffer, list[Task]] = {}
+    readers: dict[Buffer, list[Task]] = {}
+    for t in tasks:
+        for b in t.outputs:
+            writers.setdefault(b, []).append(t)
+        for b in t.inputs:
+            readers.setdefault(b, []).append(t)
+    return writers, readers
 
 
 def _flows_from(writers: Sequence[Task]) -> bool:
@@ -142,14 +147,8 @@ def connect(
 ) -> TaskGraph:
     """The task graph of `tasks`, whose results `outputs` leave."""
     b = Builder(name)
-    writers: dict[Buffer, list[Task]] = {}
-    readers: dict[Buffer, list[Task]] = {}
-    for t in tasks:
-        for tensor in t.outputs:
-            writers.setdefault(tensor, []).append(t)
-        for tensor in t.inputs:
-            readers.setdefault(tensor, []).append(t)
-    for tensor in dict.fromkeys([*readers]):
+    writers, readers = _users(tasks)
+    for tensor in readers:
         if tensor not in writers:
             b.source(tensor.name)
     for t in tasks:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from tilewright.dataflow.baseline import upward_rank
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.intervals import components
 
 
 def critical_path(graph: TaskGraph) -> int:
     """Cycles of the longest chain of tasks when each waits for the whole of its inputs."""
-    end = [0] * len(graph.nodes)
-    for n in graph.order:
-        ready = max((end[u] for u in graph.predecessors(n)), default=0)
-        end[n] = ready + graph.work[n]
-    return max(end, default=0)
+    return max(upward_rank(graph), default=0)
 
 
 def streaming_depth(graph: TaskGraph) -> int:

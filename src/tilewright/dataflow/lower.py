@@ -10,7 +10,7 @@ from functools import cached_property
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
-from tilewright.dataflow.expand import expand, expansions, family
+from tilewright.dataflow.expand import EXPANSIONS, expand, expansions, family
 from tilewright.dataflow.graph import Volume
 from tilewright.dataflow.program import Opaque, Program, Task
 from tilewright.graph.control import is_control
@@ -148,7 +148,7 @@ def _name(stage: Stage, c: Computation) -> str:
 def _check(net: Network, chosen: Mapping[str, str]) -> None:
     known = {s.name for s in net.stages} | set(net.families.values())
     for name in chosen:
-        if name not in known and name not in {"conv", "matmul", "map", "reduce", "scan"}:
+        if name not in known and name not in EXPANSIONS:
             raise InputError(
                 f"an expansion is chosen for {name}, which is no operator and no family",
                 where=net.name,

@@ -12,7 +12,8 @@ import numpy as np
 from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var, const
-from tilewright.ir.node import postorder, substitute
+from tilewright.expr.reads import reads_memory, variables
+from tilewright.ir.node import substitute
 
 Cuts = Mapping[Var, tuple[int, int]]
 _COUNTED: Final = 1 << 20  # points that are enumerated to count or order what they touch
@@ -70,7 +71,7 @@ def touched(c: Computation, buffer: Buffer) -> int:
 def _distinct(dims: Sequence[Dim], load: Load) -> int:
     """Elements of one access. Axes that share variables are counted together."""
     extents = {d.var: d.extent for d in dims}
-    used = [_variables(i) & extents.keys() for i in load.index]
+    used = [{*variables(i)} & extents.keys() for i in load.index]
     total = 1
     for axes in _linked(used):
         if len(axes) == 1 and isinstance(load.index[axes[0]], Var | Const):
@@ -78,7 +79,7 @@ def _distinct(dims: Sequence[Dim], load: Load) -> int:
             continue
         space = set().union(*(used[a] for a in axes))
         size = math.prod(load.buffer.shape[a] for a in axes)
-        exact = not any(_reads(load.index[a]) for a in axes)
+        exact = not any(reads_memory(load.index[a]) for a in axes)
         if not exact or math.prod(extents[v] for v in space) > _COUNTED:
             total *= min(size, math.prod(extents[v] for v in space) if exact else size)
             continue
@@ -100,9 +101,9 @@ def _count(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Var, Any])
 def _linked(used: Sequence[set[Var]]) -> list[list[int]]:
     """The axes in groups that share no variable."""
     groups: list[tuple[set[Var], list[int]]] = []
-    for axis, variables in enumerate(used):
-        near = [g for g in groups if g[0] & variables]
-        merged = (variables.union(*(g[0] for g in near)), [a for g in near for a in g[1]])
+    for axis, own in enumerate(used):
+        near = [g for g in groups if g[0] & own]
+        merged = (own.union(*(g[0] for g in near)), [a for g in near for a in g[1]])
         groups = [g for g in groups if g not in near] + [(merged[0], [*merged[1], axis])]
     return [axes for _, axes in groups]
 
@@ -116,7 +117,7 @@ def in_order(c: Computation, index: Sequence[Expr], shape: Sequence[int]) -> boo
     plain = [i for i, extent in zip(index, shape, strict=True) if extent > 1]
     if plain == [d.var for d in dims]:
         return True
-    if points(c) > _COUNTED or any(_reads(i) for i in index):
+    if points(c) > _COUNTED or any(reads_memory(i) for i in index):
         return False
     grid = _grid(dims)
     zero = {d.var: 0 for d in c.dims if d.extent == 1}
@@ -143,14 +144,6 @@ def reads_in_order(c: Computation, buffer: Buffer) -> bool:
     """Whether the only access to `buffer` reads it element after element, each once."""
     loads = [load for load in c.accesses if load.buffer is buffer]
     return len(loads) == 1 and in_order(c, loads[0].index, buffer.shape)
-
-
-def _variables(e: Expr) -> set[Var]:
-    return {n for n in postorder(e) if isinstance(n, Var)}
-
-
-def _reads(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in postorder(e))
 
 
 def _grid(dims: Sequence[Dim]) -> dict[Var, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -11,6 +10,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.dataflow.parts import Cuts
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Mul, Var
+from tilewright.expr.reads import variables
 from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder, substitute
 
@@ -42,12 +42,6 @@ class Piece:
         variables = [d.var for d in self.computation.dims]
         for chosen in product(*ranges):
             yield dict(zip(variables, chosen, strict=True))
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks it is."""
-        extents = ((d.extent, self.spread.get(d.var, d.extent)) for d in self.computation.dims)
-        return math.prod(-(-extent // step) for extent, step in extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +75,7 @@ def product_of(c: Computation) -> Product | None:
     if first is None or second is None or len(c.accesses) != 2:
         return None
     own = _used(first) ^ _used(second)
-    inner = [v for i in o.index for v in _variables(i) if v in own]
+    inner = [v for i in o.index for v in variables(i) if v in own]
     rows, columns = (second, first) if inner and inner[-1] in _used(first) else (first, second)
     mine, theirs = _used(rows), _used(columns)
 
@@ -103,16 +97,12 @@ def _only_load(e: Expr) -> Load | None:
 
 
 def _used(load: Load) -> set[Var]:
-    return {v for i in load.index for v in _variables(i)}
-
-
-def _variables(e: Expr) -> list[Var]:
-    return [n for n in postorder(e) if isinstance(n, Var)]
+    return {v for i in load.index for v in variables(i)}
 
 
 def is_windowed(p: Product) -> bool:
     """Whether the columns are windows over a tensor: an index of several variables."""
-    return any(len(set(_variables(i))) > 1 for i in p.columns.index)
+    return any(len({*variables(i)}) > 1 for i in p.columns.index)
 
 
 def gathered(p: Product) -> tuple[Computation, Product]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation
-from tilewright.dataflow.graph import TaskGraph, Volume
+from tilewright.dataflow.graph import TaskGraph
 from tilewright.dataflow.parts import Cuts, places, reads_in_order, restrict, writes_in_order
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.interp import run_on
@@ -153,10 +153,6 @@ class Program:
     def io(self) -> int:
         """Elements that all tasks read and write; see `TaskGraph.io`."""
         return self.graph.io(self.free)
-
-    def reading(self, volume: Volume | str) -> Program:
-        """The same program with its graph under another reading of volumes."""
-        return replace(self, graph=self.graph.reading(volume))
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """The outputs by name, task after task; slow, to check what the tasks do.
