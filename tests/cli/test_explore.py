@@ -80,6 +80,7 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
     ("arguments", "message"),
     [
         (["nope.onnx"], "no such file"),
+        (["model.tw"], "an artifact holds machine code, not the model"),
         (["conv2d:3x2,6"], "no sizes of a conv2d: 3x2,6"),
         (["conv2d:1x3x3,4x5x5"], "no sizes of a conv2d"),
         (["matmul", "--pes", "0"], "processing elements [0]"),

@@ -58,7 +58,7 @@ def command(
     peers = _peers(against)
     if is_artifact(model):
         raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
-    graph = load_graph(model, options)
+    graph = load_graph(model, options.memory_limit)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     threads = thread_count(options.threads)
     with tempfile.TemporaryDirectory() as scratch:

@@ -37,7 +37,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
 
-    graph = load_graph(model, options)
+    graph = load_graph(model, options.memory_limit)
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):

@@ -53,7 +53,7 @@ def command(
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
-    graph = specialised(load_graph(model, options), options)
+    graph = specialised(load_graph(model, options.memory_limit), options.dims)
     if quantised.wanted(options):
         _put(quantised.text(graph, emit, options), emit, output, as_json)
         return

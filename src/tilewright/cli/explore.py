@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tilewright.base.errors import InputError
-from tilewright.cli.options import EXTENT, OUT, json_option
+from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.options import EXTENT, OUT, SIZE, json_option
 from tilewright.cli.output import dump, note, progress, say, table, write_whole
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option("--results", type=OUT, help="Points as they are found; a later run goes on (.jsonl).")
 @click.option("--graph", type=OUT, help="The best task graph on most elements (.svg, .dot, .json).")
 @click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
+@click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's.")
 @click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
 @json_option
 def command(
@@ -107,6 +109,7 @@ def command(
     results: Path | None,
     graph: Path | None,
     dim: Sequence[tuple[str, int]],
+    memory_limit: int | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -131,7 +134,7 @@ def command(
             where=str(graph),
             hint=f"known: {', '.join(_FORMS)}",
         )
-    read = _graph(model, dict(dim))
+    read = _graph(model, dict(dim), memory_limit)
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
@@ -183,16 +186,11 @@ def _drawn(found: Exploration, form: str) -> str:
     return text if form == ".json" else picture(json.loads(text))
 
 
-def _graph(model: str, dims: dict[str, int]) -> Graph:
+def _graph(model: str, dims: Mapping[str, int], memory_limit: int | None) -> Graph:
     operator = _OPERATOR.fullmatch(model)
     if operator is not None and not Path(model).exists():
         return _operator(operator[1], operator[2])
-    from tilewright.frontends.onnx.load import load
-    from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialise
-
-    graph = load(Path(model))
-    return specialise(graph, dims, fallback=OnnxFallback())
+    return specialised(load_graph(Path(model), memory_limit), dims)
 
 
 def _operator(name: str, sizes: str | None) -> Graph:

@@ -27,7 +27,7 @@ def is_artifact(path: Path) -> bool:
     return path.suffix == ARTIFACT_SUFFIX
 
 
-def load_graph(path: Path, options: CompileOptions) -> Graph:
+def load_graph(path: Path, memory_limit: int | None) -> Graph:
     """The graph of an ONNX file. Raises ModelError, UnsupportedError, InputError for artifacts."""
     from tilewright.frontends.onnx.load import load
 
@@ -38,16 +38,16 @@ def load_graph(path: Path, options: CompileOptions) -> Graph:
             hint="Give the ONNX file that it was compiled from",
         )
     with progress(f"reading {path.name}"):
-        return load(path, memory_limit=options.memory_limit)
+        return load(path, memory_limit=memory_limit)
 
 
-def specialised(graph: Graph, options: CompileOptions) -> Graph:
+def specialised(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """The graph with the extents of --dim. Raises InputError if symbolic ones are left."""
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
 
-    if options.dims:
-        graph = specialise(graph, options.dims, fallback=OnnxFallback())
+    if dims:
+        graph = specialise(graph, dims, fallback=OnnxFallback())
     left = symbols(graph)
     if left:
         raise InputError(
@@ -113,7 +113,7 @@ def prepare(
         seconds = time.perf_counter() - start
         feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
         return Prepared(exe, feeds, seconds, True)
-    graph = load_graph(path, options)
+    graph = load_graph(path, options.memory_limit)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()

@@ -73,7 +73,7 @@ def run(
     from tilewright.graph.interp import evaluate
     from tilewright.targets import registry
 
-    graph = specialised(load_graph(model, options), options)
+    graph = specialised(load_graph(model, options.memory_limit), options.dims)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"quantising {model.name}"):
         made = registry.quantised(options.target, graph, [feeds], **scales(options))

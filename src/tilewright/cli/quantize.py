@@ -60,7 +60,7 @@ def command(
             where="--for",
             hint=f"one of {', '.join(registry.quantisers())}",
         )
-    graph = specialised(load_graph(model, options), options)
+    graph = specialised(load_graph(model, options.memory_limit), options.dims)
     wanted = inputs.of_graph(graph)
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:
