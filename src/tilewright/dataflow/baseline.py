@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.dataflow.graph import Role, TaskGraph
 
 
@@ -26,8 +27,8 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     Once all that ends in a cycle has ended, the ready tasks of the highest rank start on the
     elements that are free.
     """
-    if pes < 1:
-        raise InputError(f"{pes} processing elements", hint="give a whole number from 1")
+    if whole(pes, 1) is None:
+        raise InputError(f"{pes!r} processing elements", hint="give a whole number from 1")
     rank = upward_rank(graph)
     missing = [len(edges) for edges in graph.ins]
     ready: list[tuple[int, int]] = []

@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any, Final
 
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.compute.canonical import canonical
 from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
@@ -189,11 +190,11 @@ def explore(
     and gets what is found. Emits an event `schedule` for each evaluation. Raises InputError for no
     or ill numbers of elements, and as `groups_of`.
     """
-    counts = sorted(set(pes))
-    if not counts or counts[0] < 1:
+    if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
             f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
         )
+    counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))
     reading = named(Volume, volume)
     known = store or Store()

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.dataflow.blocks import Heuristic, spatial_blocks
 from tilewright.dataflow.copies import Division, divided, expanded
 from tilewright.dataflow.depth import critical_path, streaming_depth
@@ -137,9 +138,9 @@ def schedule(
     A list schedule tells all tasks of a node apart: they may start at different times.
     Raises InputError for fewer than one, an unknown heuristic or discipline.
     """
-    if pes < 1:
+    if whole(pes, 1) is None:
         raise InputError(
-            f"{pes} processing elements", where="schedule", hint="give a whole number from 1"
+            f"{pes!r} processing elements", where="schedule", hint="give a whole number from 1"
         )
     how = named(Heuristic, heuristic)
     when = named(Discipline, discipline)

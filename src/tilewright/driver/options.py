@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.base import flags
 from tilewright.base.errors import InputError
 from tilewright.base.memory import memory_limit
+from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
 from tilewright.runtime.threads import thread_count
 
@@ -34,8 +35,10 @@ class Options:
             raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
         for name in ("threads", "memory_limit"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            number = whole(value, 1)
+            if value is not None and number is None:
                 raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
+            object.__setattr__(self, name, number)
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @staticmethod

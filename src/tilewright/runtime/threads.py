@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tilewright.base import flags
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 
 _CPU = Path("/sys/devices/system/cpu")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -30,11 +31,12 @@ def thread_count(requested: int | None = None) -> int:
         asked = flags.OMP_NUM_THREADS.get()
     if asked is None:
         return available()
-    if not 1 <= asked <= MAX_THREADS:
+    count = whole(asked, 1)
+    if count is None or count > MAX_THREADS:
         raise InputError(
             f"{asked} threads asked for", code="TW-THREADS", hint=f"Ask for 1 to {MAX_THREADS}"
         )
-    return asked
+    return count
 
 
 def available() -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
+from tilewright.base.numbers import whole
 from tilewright.compute.nodes import CC
 from tilewright.lang.te.records import (
     Fuse,
@@ -85,10 +85,10 @@ class Stage:
         """
         line = self._line("split", parent, factor=factor, nparts=nparts, tail=tail)
         self._leaf(parent, line)
-        size: Any = factor if nparts is None else nparts
-        if (factor is None) == (nparts is None) or not isinstance(size, Integral) or size < 1:
+        size = whole(factor if nparts is None else nparts, 1)
+        if (factor is None) == (nparts is None) or size is None:
             raise _error(line, "give factor= or nparts=, a positive integer", "as in split(x, 8)")
-        factor, nparts = (int(size), None) if nparts is None else (None, int(size))
+        factor, nparts = (size, None) if nparts is None else (None, size)
         if tail not in (None, *get_args(Tail)):
             raise _error(line, f"unknown tail {tail!r}", ", ".join(get_args(Tail)))
         outer, inner = (self._loop(f"{parent.name}.{s}", parent.combine) for s in "oi")
@@ -103,7 +103,7 @@ class Stage:
         """
         n = len(loops_and_factors) // 2
         loops, factors = loops_and_factors[:n], loops_and_factors[n:]
-        if not n or len(factors) != n or not all(isinstance(f, Integral) for f in factors):
+        if not n or len(factors) != n or any(whole(f) is None for f in factors):
             line = self._line("tile", *loops_and_factors)
             raise _error(line, "give n loops and then n factors", "as in tile(y, x, 8, 8)")
         pairs = [self.split(x, f) for x, f in zip(loops, factors, strict=True)]

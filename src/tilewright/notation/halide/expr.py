@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr import nodes
 from tilewright.expr.nodes import INDEX
 from tilewright.ir.node import postorder
@@ -149,11 +150,12 @@ def constant(value: Any) -> int:
         value = value.node
     if isinstance(value, nodes.Const):
         value = value.value
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = whole(value)
+    if number is None:
         raise InputError(
             f"expected a constant integer, not {value!r}", hint="sizes are known when compiling"
         )
-    return int(value.__index__())
+    return number
 
 
 def as_expr(value: Any) -> Expr:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.base.text import indent
 from tilewright.notation.lift.lambdas import applied, pointfree
 from tilewright.notation.lift.nodes import Fun, Lambda
@@ -105,8 +106,7 @@ class Derivation:
     def to_json(self) -> str:
         """The derivation without its programs, which `replay` makes again."""
         steps = [{"rule": s.rule, "at": show_path(s.path), **dict(s.sizes)} for s in self.steps]
-        whole = {"start": repr(self.start), "steps": steps}
-        return json.dumps(whole, indent=1)
+        return json.dumps({"start": repr(self.start), "steps": steps}, indent=1)
 
 
 def _shown(program: Lambda) -> str:
@@ -150,13 +150,13 @@ def _read(text: str) -> tuple[str, list[tuple[str, Path, dict[str, int]]]]:
     """The first program as text, and the steps."""
     steps = []
     try:
-        whole = json.loads(text)
-        for step in whole["steps"]:
+        saved = json.loads(text)
+        for step in saved["steps"]:
             sizes = {k: v for k, v in step.items() if k not in ("rule", "at")}
-            if not all(isinstance(v, int) for v in sizes.values()):
+            if any(whole(v) is None for v in sizes.values()):
                 raise ValueError(f"parameters {sizes}")
             steps.append((str(step["rule"]), parse_path(step["at"]), sizes))
-        return str(whole["start"]), steps
+        return str(saved["start"]), steps
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"this is no derivation: {error}",

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.base.dtypes import int64
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift import scalars
 from tilewright.notation.lift.lengths import Condition, array
@@ -216,7 +217,7 @@ def _scan(f: n.AnyScan, args: Types, scope: Scope) -> Type:
 
 def _iterate(f: n.Iterate, args: Types, scope: Scope) -> Type:
     t = args[0]
-    if not isinstance(f.times, int) or f.times < 0:
+    if whole(f.times, 0) is None:
         raise error(brief(f), f"expected a number of times, found {f.times!r}")
     for _ in range(f.times):
         before, t = t, result(f.f, (t,), scope)

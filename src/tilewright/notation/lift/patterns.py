@@ -12,6 +12,7 @@ from typing import Any, Final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr import python
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import short
@@ -131,14 +132,15 @@ def let(value: Any, body: Callable[..., Any]) -> n.Term:
 
 def _count(what: str, value: Any, least: int) -> int:
     """A number that is known. Raises InputError for another."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
+    number = whole(value, least)
+    if number is None:
         raise InputError(
             f"expected a number, {least} or more, found {value!r}",
             code="TW-LIFT-TYPE",
             where=what,
             hint="lengths may be names; this is a number of the program itself",
         )
-    return int(value)
+    return number
 
 
 # -- patterns

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.printer import show
 from tilewright.ir.node import Node, postorder
@@ -97,7 +97,6 @@ def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
     """
     known = {v.name: v for v in length_variables(program)}
     out: dict[Var, int] = {}
-    value: Any
     for key, value in sizes.items():
         found = key if isinstance(key, Var) else known.get(key)
         if found is None:
@@ -105,13 +104,14 @@ def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
             raise InputError(
                 f"no length is called {key!r}", hint=f"lengths: {names}", where="sizes"
             )
-        if not isinstance(value, Integral) or value < 0:
+        size = whole(value, 0)
+        if size is None:
             raise InputError(
                 f"the size {value!r} is none",
                 where=f"length {found.name}",
                 hint="an integer, 0 or more",
             )
-        out[found] = int(value)
+        out[found] = size
     return out
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr.nodes import INDEX, Const, Expr, Var, const
 from tilewright.expr.printer import short, show
 from tilewright.ir.node import Node
@@ -63,10 +64,11 @@ def length(value: Any) -> Length:
         return _named.setdefault(value, Var(value, INDEX))
     if isinstance(value, Expr) and value.dtype is INDEX:
         return normal(value)
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = whole(value)
+    if number is None:
         hint = "give a number, a name, or arithmetic on lengths"
         raise _no_length(f"{value!r} is no length", hint)
-    return const(int(value))
+    return const(number)
 
 
 def lengths(names: str) -> tuple[Length, ...]:

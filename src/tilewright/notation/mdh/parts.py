@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.base.dtypes import DType, dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr.nodes import INDEX, Buffer, Expr, as_expr
 from tilewright.notation.mdh.operators import Combine
 
@@ -26,7 +27,7 @@ class Shaped:
 def buffer(dtype: Any, *shape: int) -> Shaped:
     """In a view's brackets: elements of `dtype` in a buffer of this shape."""
     for extent in shape:
-        if isinstance(extent, bool) or not hasattr(extent, "__index__") or int(extent) < 0:
+        if whole(extent, 0) is None:
             raise InputError(
                 f"the extent {extent!r} is no size",
                 where="buffer",

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.notation.mdh.operators import Combine
@@ -145,7 +146,7 @@ class _Hom:
                 hint="give one operator per dimension: cc, pw(op) or ps(op)",
             )
         for n in self.extents:
-            if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+            if whole(n, 0) is None:
                 raise InputError(
                     f"the extent {n!r} is no number of iterations",
                     where=where,
@@ -155,7 +156,7 @@ class _Hom:
             raise InputError(
                 f"the name {name!r} is no identifier", where="md_hom", hint="letters, digits and _"
             )
-        return Hom(self.extents, function, operators, name)
+        return Hom(tuple(map(int, self.extents)), function, operators, name)
 
 
 out_view: Final = _View("out_view", OutView)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from numbers import Integral
 from typing import Any
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
+from tilewright.base.numbers import whole
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Expr, Load, Var
 from tilewright.ir.node import postorder
@@ -53,7 +53,7 @@ def reduce_axis(domain: Any, name: str | None = None) -> Axis:
         )
     low, high = domain
     for end in domain:
-        if isinstance(end, bool) or not isinstance(end, Expr | Integral):
+        if not isinstance(end, Expr) and whole(end) is None:
             raise InputError(
                 f"an end of the domain is {end!r}",
                 where=f"reduce_axis {label}",
@@ -251,7 +251,7 @@ def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
     parts = shape if isinstance(shape, tuple | list) else (shape,)
     for n in parts:
         sized = isinstance(n, Expr) and n.dtype is INDEX
-        if not sized and (isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0):
+        if not sized and whole(n, 0) is None:
             raise InputError(
                 f"the extent {n!r} is no size", where=where, hint="an integer, or var('n')"
             )

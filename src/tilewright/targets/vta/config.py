@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
 
+from tilewright.base.numbers import whole
 from tilewright.targets.vta.errors import VTAError
 
 
@@ -63,9 +64,11 @@ class VTAConfig:
             value = getattr(self, f.name)
             fixed = _FIXED.get(f.name, value)
             most = _LOG_SIZE if f.name.endswith("_SIZE") else _LOG_BLOCK
-            if not isinstance(value, int) or not 0 <= value <= most or value != fixed:
+            number = whole(value, 0)
+            if number is None or number > most or number != fixed:
                 expected = fixed if f.name in _FIXED else f"a logarithm from 0 to {most}"
                 raise VTAError(f"{f.name} is {value!r}, expected {expected}", where="VTAConfig")
+            object.__setattr__(self, f.name, number)
         depths = self.LOG_UOP_DEPTH, self.LOG_INP_DEPTH, self.LOG_WGT_DEPTH, self.LOG_ACC_DEPTH
         if not 0 <= min(depths) <= max(depths) <= _INDEX_BITS:
             raise VTAError(

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, fields
 from math import lcm
 
+from tilewright.base.numbers import whole
 from tilewright.targets.vta.config import VTAConfig
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.fields import DEFAULT
@@ -45,11 +46,13 @@ class TimingParameters:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), 0 if f.name in ("start", "dram_latency") else 1
-            if not isinstance(value, int) or value < least:
+            number = whole(value, least)
+            if number is None:
                 raise VTAError(
                     f"{f.name} is {value!r}, expected a whole number from {least} on",
                     where="TimingParameters",
                 )
+            object.__setattr__(self, f.name, number)
 
 
 class TimingSimulator:

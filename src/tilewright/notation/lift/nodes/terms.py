@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType, bool_, dtype_of, float32, int64
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.ir.node import Node
 from tilewright.notation.lift.types import Length, Type
@@ -79,13 +80,14 @@ class Term(Part):
 
     def __getitem__(self, position: int) -> Term:
         """Component `position` of a tuple."""
-        if isinstance(position, bool) or not isinstance(position, int):
+        number = whole(position)
+        if number is None:
             raise InputError(
                 f"a component is chosen by a number, not by {position!r}",
                 hint="At(i)(x) is element i of an array",
                 where="component of a tuple",
             )
-        return Get(position)(self)
+        return Get(number)(self)
 
     # Without it, __getitem__ would make terms iterable, and that without end.
     __iter__ = None
