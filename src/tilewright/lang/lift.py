@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import Computation
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.ir.node import postorder
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower as plain_nests
@@ -36,17 +36,17 @@ from tilewright.notation.lift.cost import Cycles
 from tilewright.notation.lift.derive import Derivation, derive, replay
 from tilewright.notation.lift.infer import Typing, infer
 from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.nodes import apply
+from tilewright.notation.lift.nodes import apply, expect_program
 from tilewright.notation.lift.normalise import Normal
 from tilewright.notation.lift.normalise import normalise as _normalise
-from tilewright.notation.lift.patterns import SCOPE, parse
+from tilewright.notation.lift.patterns import SCOPE, as_type, parse
 from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.rules import FAMILIES, RULES
 from tilewright.notation.lift.rules.device import Machine
 from tilewright.notation.lift.rules.device import rules as device_rules
 from tilewright.notation.lift.search import move, search
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialised
-from tilewright.notation.lift.types import array, length, lengths
+from tilewright.notation.lift.types import Type, length, lengths
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
 from tilewright.targets.registry import target as find_target
@@ -67,7 +67,7 @@ def is_low_level(program: n.Part) -> bool:
 
 def normalise(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
     """The Computations that say what the program computes, at these sizes (by name or Var)."""
-    _expect_program(program)
+    expect_program(program)
     return _normalise(program, named(program, sizes or {}), name or "lift")
 
 
@@ -79,7 +79,7 @@ def lower(
     target: decides which memory an address space is. Raises InputError for ill-typed programs,
     sizes that are missing or do not fit, and loops that cannot be nested so.
     """
-    _expect_program(program)
+    expect_program(program)
     if not is_low_level(program):
         return _plain(normalise(program, sizes, name))
     spaces = codegen.PROCESSOR if target in ("cpu", "interp") else codegen.DEVICE
@@ -90,7 +90,7 @@ def schedule(
     program: n.Lambda, sizes: Sizes | None = None, *, target: str | None = None
 ) -> Schedule:
     """A schedule to go on with: nothing done yet, or (target given) that target's default."""
-    _expect_program(program)
+    expect_program(program)
     if target is None or is_low_level(program):
         return Schedule(lower(program, sizes))
     normal = normalise(program, sizes)
@@ -114,7 +114,7 @@ def build(
         return Function(program.kernel, target, threads)
     if isinstance(program, Kernel):
         return Function(program, target, threads)
-    _expect_program(program)
+    expect_program(program)
     given = named(program, sizes or {})
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
@@ -164,8 +164,11 @@ class Symbolic:
 
         self._at: Final = at
 
-    def __call__(self, *arrays: Any) -> None:
-        """Run. Raises InputError for shapes that do not fit the types."""
+    def __call__(self, *arrays: Any) -> object:
+        """Run; what the function of these sizes returns (see `Mapped`; None of a `Function`).
+
+        Raises InputError for shapes that do not fit the types.
+        """
         shapes = [getattr(a, "shape", ()) for a in arrays[: self._count]]
         sizes = sizes_of(self._types, shapes)
         function = self._at(tuple(sizes.items()))
@@ -174,7 +177,15 @@ class Symbolic:
             raise InputError(
                 f"the arrays do not tell {missing}", hint="give build its sizes=", where="build"
             )
-        function(*arrays)
+        return function(*arrays)
+
+
+def array(item: Any, *lengths: int | str | Expr) -> Type:
+    """`array(f32, m, n)`, or `f32[m, n]`: m arrays of n items of a type.
+
+    Raises InputError for what is no type, and for a length that is none or negative.
+    """
+    return as_type(item)[lengths]
 
 
 def show(what: n.Part | Computation, width: int = 100) -> str:
@@ -184,11 +195,7 @@ def show(what: n.Part | Computation, width: int = 100) -> str:
     """
     if isinstance(what, Computation):
         return express.show(what)
-    if not isinstance(what, n.Part):
-        raise InputError(
-            f"{what!r} is no program", hint="as fun(lambda x: ..., f32[n])", where="lift"
-        )
-    return show_lines(what, width)
+    return show_lines(what if isinstance(what, n.Part) else expect_program(what), width)
 
 
 def computation(what: str | n.Lambda) -> Computation:
@@ -197,13 +204,6 @@ def computation(what: str | n.Lambda) -> Computation:
     Raises UnsupportedError for a program that is several.
     """
     return express.parse(show_lines(what) if isinstance(what, n.Part) else what)
-
-
-def _expect_program(program: object) -> None:
-    if not isinstance(program, n.Lambda):
-        raise InputError(
-            f"{program!r} is no program", where="lift", hint="as fun(lambda x: ..., f32[n])"
-        )
 
 
 def _plain(normal: Normal) -> Kernel:

@@ -159,7 +159,17 @@ def test_it_is_public() -> None:
     assert tilewright.lift is lift
 
 
+def test_sizes_from_arrays_tell_what_the_machine_did() -> None:
+    """As the function of given sizes does."""
+    f = fun(lambda x: x | Map(relu), f32["n"])
+    x, y = np.linspace(-1, 1, 64, dtype=np.float32), np.empty(64, np.float32)
+    known = lift.build(f, "npu", sizes={"n": 64})(x, y)
+    found = lift.build(f, "npu")(x, y)
+    assert known is not None and found == known
+    assert lift.build(f, "interp")(x, y) is None
+
+
 def test_only_programs_are_built_and_shown() -> None:
-    for verb in (lift.build, lift.show):
+    for verb in (lift.build, lift.show, lift.lower, lambda p: lift.derive(p, ())):
         with pytest.raises(InputError, match="3 is no program"):
             verb(3)  # type: ignore[operator]

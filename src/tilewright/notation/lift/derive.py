@@ -10,7 +10,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.numbers import whole
 from tilewright.base.text import indent
 from tilewright.notation.lift.lambdas import applied, pointfree
-from tilewright.notation.lift.nodes import Fun, Lambda
+from tilewright.notation.lift.nodes import Fun, Lambda, expect_program
 from tilewright.notation.lift.patterns import parse
 from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.rule import Given, Rule, RuleError
@@ -115,10 +115,7 @@ def _shown(program: Lambda) -> str:
 
 def derive(program: Lambda, rules: Rules, given: Given = ()) -> Derivation:
     """A derivation without steps. Raises InputError if the program is none, or ill-typed."""
-    if not isinstance(program, Lambda):
-        raise InputError(
-            f"{program!r} is no program", where="derive", hint="as fun(lambda x: ..., f32[n])"
-        )
+    expect_program(program, "derive")
     start = Lambda(program.params, applied(program.body))
     root_site(start)
     return Derivation((start,), rules, (), given)
@@ -131,12 +128,7 @@ def replay(text: str, rules: Rules, program: Lambda | None = None, given: Given 
     """
     start, steps = _read(text)
     if program is None:
-        parsed = parse(start)
-        if not isinstance(parsed, Lambda):
-            raise InputError(
-                f"{start!r} is no program", hint="give the program to start with", where="replay"
-            )
-        program = parsed
+        program = expect_program(parse(start), "replay")
     now = derive(program, rules, given)
     for n, (rule, path, sizes) in enumerate(steps):
         try:

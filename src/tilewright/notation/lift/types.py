@@ -90,15 +90,7 @@ def _no_length(message: str, hint: str) -> InputError:
 
 
 def array(item: Type, *lengths: int | str | Expr) -> Type:
-    """`array(t, m, n)` is m arrays of n items, `[[t]n]m`.
-
-    Raises InputError for a negative length, and for what is no type.
-    """
-    item = getattr(item, "type", item)  # the word of a dtype says its type
-    if not isinstance(item, Type):
-        raise InputError(
-            f"{item!r} is no type of Lift", where="array", hint="as in array(f32, 4) or f32[4]"
-        )
+    """`array(t, m, n)` is m arrays of n items, `[[t]n]m`. InputError for a negative length."""
     for n in map(length, reversed(lengths)):
         if isinstance(n, Const) and n.value.real < 0:
             raise InputError(

@@ -137,6 +137,15 @@ class Lambda(Fun):
     body: Term
 
 
+def expect_program(value: object, where: str = "lift") -> Lambda:
+    """`value`, which is to be a program. Raises InputError for anything else."""
+    if not isinstance(value, Lambda):
+        raise InputError(
+            f"{value!r} is no program", where=where, hint="as fun(lambda x: ..., f32[n])"
+        )
+    return value
+
+
 class Compose(Fun):
     """At least two functions, none of them a Compose, applied first to last."""
 
