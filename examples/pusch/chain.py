@@ -43,6 +43,28 @@ def names(name: str, count: int) -> list[str]:
     return [f"{name}{n}" for n in range(count)]
 
 
+def stacked(parts: Tensors, name: str, shape: Sequence[int] = ()) -> t.Tensor:
+    """Tensors (blocks, ..., lanes) as one, their number (of this shape) before the lanes.
+
+    A function of a few arrays is called sooner than one of a hundred, and what belongs to a block
+    lies in one place. Unrolled, no choice remains.
+    """
+    shape = tuple(shape) or (len(parts),)
+    *outer, lanes = parts[0].shape
+
+    def value(*index: Any) -> Any:
+        place, s = index[: len(outer)], index[-1]
+        number: Any = 0
+        for i, extent in zip(index[len(outer) : -1], shape, strict=True):
+            number = number * extent + i
+        found = parts[-1][(*place, s)]
+        for n, part in reversed(list(enumerate(parts[:-1]))):
+            found = t.if_then_else(number < n + 1, part[(*place, s)], found)
+        return found
+
+    return t.compute((*outer, *shape, lanes), value, name=name)
+
+
 # -------------------------------------------------------------------------------------- estimation
 
 
@@ -141,7 +163,7 @@ def solve(layout: Layout, method: Method, matched: Tensors, factors: t.Tensor) -
     k, places = layout.layers, method.stored(layout.layers)
 
     def value(b: Any, symbol: Any, s: Any) -> tuple[Any, ...]:
-        row = [factors[n, b, s] for n in range(2 * k + 2 * len(places))]
+        row = [factors[b, n, s] for n in range(2 * k + 2 * len(places))]
         inverse, stored, gains = row[:k], row[k:-k], row[-k:]
         entries = {p: Pair(*stored[2 * n : 2 * n + 2]) for n, p in enumerate(places)}
         right = [Pair(*(part[b, n, symbol, s] for part in matched)) for n in range(k)]
@@ -163,8 +185,8 @@ def demap(layout: Layout, x: t.Tensor, variance: t.Tensor) -> Tensors:
         return reduce(minimum, chosen)
 
     def value(b: Any, k: Any, symbol: Any, s: Any) -> tuple[Any, ...]:
-        scale = 1.0 / variance[k, b, s]
-        parts = [x[k, part, b, symbol, s] for part in range(2)]
+        scale = 1.0 / variance[b, k, s]
+        parts = [x[b, symbol, k, part, s] for part in range(2)]
         distances = [[(p - level) * (p - level) for _, level in labels] for p in parts]
         return tuple(
             (nearest(d, bit, 1) - nearest(d, bit, 0)) * scale

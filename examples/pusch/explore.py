@@ -28,13 +28,13 @@ PES = [8, 16, 32, 64, 128]
 
 
 class Stack:
-    """Tensors of one shape, indexed as if they were one tensor with a dimension more."""
+    """Tensors of one shape, indexed as if they were one tensor with a dimension more at `axis`."""
 
-    def __init__(self, tensors: Sequence[t.Tensor]) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: Sequence[t.Tensor], axis: int = 0) -> None:
+        self.tensors, self.axis = tensors, axis
 
     def __getitem__(self, index: tuple[Any, ...]) -> Any:
-        return self.tensors[index[0]][index[1:]]
+        return self.tensors[index[self.axis]][index[: self.axis] + index[self.axis + 1 :]]
 
 
 def network(layout: Layout, method: str = "cholesky") -> Network:
@@ -53,7 +53,7 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
     rows = chain.gram(layout, Stack(h))
     factors = chain.factorise(layout, way, rows, given["noise"])
     sums = chain.matched(layout, Stack(h), y)
-    x = chain.solve(layout, way, sums, Stack(factors))
+    x = chain.solve(layout, way, sums, Stack(factors, 1))
     steps = [tensors[0].op for tensors in (pairs, h, *rows, factors, sums, x)]
     stages = [Stage(c.name, (c,), (c.name,)) for c in map(t.computation, steps)]
     buffers = {

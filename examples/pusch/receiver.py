@@ -29,30 +29,34 @@ def joined(values: np.ndarray, blocks: int, subcarriers: int) -> np.ndarray:
 
 
 def by_blocks(
-    result: t.Tensor, parts: Tensors = (), held: Tensors = (), ahead: int = 0
+    result: t.Tensor, parts: Tensors = (), sums: Tensors = (), held: Tensors = ()
 ) -> t.Schedule:
     """Lanes as vectors, the blocks shared out to threads.
 
-    parts: sums that `result` is made of, each computed in registers just before its use.
-    held: tensors that a block reads often, and first copies to one place.
+    parts: tensors of which `result` is the stack, and sums that they are made of, computed in
+    registers just before their use. held: tensors that a block reads often, and first copies to
+    one place.
     """
     s = t.create_schedule(result.op)
-    readers = [*parts, result]
+    readers = [*sums, *parts[:1], result]
     copies = [
         s.cache_read(tensor, "stack", [r for r in readers if tensor in r.op.inputs])
         for tensor in held
     ]
     block, *others, lane = s[result].op.axis
+    inner = len(parts[0].shape) - 2 if parts else len(others)
     s[result].vectorize(lane)
     s[result].parallel(block)
-    for part in parts:
+    for axis in others[inner:]:
+        s[result].unroll(axis)
+    for part in (*sums, *parts[:1]):
+        s[part].compute_at(s[result], (block, *others)[inner])
+        s[part].vectorize(s[part].op.axis[-1])
+        s[part].set_scope("register")
+    for part in sums:
         _, first, *_, lane = s[part].op.axis
-        s[part].compute_at(s[result], (block, *others)[-1])
         s[part].reorder(*s[part].op.reduce_axis, first, lane)
         s[part].unroll(first)
-        s[part].vectorize(lane)
-        for tensor in part.op.outputs:
-            s[tensor].set_scope("register")
     for copy in copies:
         s[copy].compute_at(s[result], block)
         s[copy].vectorize(s[copy].op.axis[-1])
@@ -73,9 +77,9 @@ class Receiver:
             "sign": (k, layout.pilots, 2),
             "h": (2, n, m, k, LANES),
             "noise": (1,),
-            "factors": (chain.rows_of(layout, self.method), n, LANES),
-            "x": (k, 2, n, layout.data, LANES),
-            "variance": (k, n, LANES),
+            "factors": (n, chain.rows_of(layout, self.method), LANES),
+            "x": (n, layout.data, k, 2, LANES),
+            "variance": (n, k, LANES),
             "ratios": (layout.bits, n, k, layout.data, LANES),
         }
         self.sign = (signs(layout) / (2 * layout.pilots)).astype(np.float32)
@@ -100,11 +104,14 @@ class Receiver:
         self._estimate = build("y pilots sign", h, t.create_schedule(h[0].op), auto=True)
         rows = chain.gram(layout, g["h"])
         factors = chain.factorise(layout, method, rows, g["noise"])
-        schedule = by_blocks(factors[0], [row[0] for row in rows])
-        self._factorise = build("h noise", factors, schedule)
+        together = chain.stacked(factors, "factors")
+        schedule = by_blocks(together, factors, [row[0] for row in rows])
+        self._factorise = build("h noise", [together], schedule)
         sums = chain.matched(layout, g["h"], g["y"])
         x = chain.solve(layout, method, sums, g["factors"])
-        self._detect = build("h y factors", x, by_blocks(x[0], sums[:1], [g["h"], g["factors"]]))
+        symbols = chain.stacked(x, "symbols", (layout.layers, 2))
+        schedule = by_blocks(symbols, x, sums[:1], [g["h"]])
+        self._detect = build("h y factors", [symbols], schedule)
         ratios = chain.demap(layout, g["x"], g["variance"])
         self._demap = build("x variance", ratios, by_blocks(ratios[0]))
 
@@ -117,25 +124,25 @@ class Receiver:
         return self.h
 
     def detect(self, h: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
-        """Symbols (layers, 2, blocks, data symbols, lanes); one factorisation per subcarrier."""
-        self._factorise(h, np.array([noise], np.float32), *self.factors)
-        self._detect(h, y, self.factors, *self.x.reshape(-1, *self.x.shape[2:]))
+        """Symbols (blocks, data symbols, layers, 2, lanes); one factorisation per subcarrier."""
+        self._factorise(h, np.array([noise], np.float32), self.factors)
+        self._detect(h, y, self.factors, self.x)
         return self.x
 
     @property
     def gains(self) -> np.ndarray:
-        """What the solutions were multiplied with to be unbiased: (layers, blocks, lanes)."""
-        return self.factors[-2 * self.layout.layers : -self.layout.layers]
+        """What the solutions were multiplied with to be unbiased: (blocks, layers, lanes)."""
+        return self.factors[:, -2 * self.layout.layers : -self.layout.layers]
 
     @property
     def solutions(self) -> np.ndarray:
-        """What was detected last before it was unbiased: complex (layers, blocks, ..., lanes)."""
-        return (self.x[:, 0] + 1j * self.x[:, 1]) / self.gains[:, :, None]
+        """What was detected last before it was unbiased: complex (blocks, symbols, ..., lanes)."""
+        return (self.x[..., 0, :] + 1j * self.x[..., 1, :]) / self.gains[:, None]
 
     @property
     def variance(self) -> np.ndarray:
-        """Error variances (layers, blocks, lanes) of the symbols that were detected last."""
-        return self.factors[-self.layout.layers :]
+        """Error variances (blocks, layers, lanes) of the symbols that were detected last."""
+        return np.ascontiguousarray(self.factors[:, -self.layout.layers :])
 
     def demap(self, x: np.ndarray, variance: np.ndarray) -> np.ndarray:
         """Likelihood ratios of the bits: (bits, blocks, layers, data symbols, lanes)."""

@@ -61,7 +61,7 @@ def compare(layout: Layout) -> None:
     print(f"{layout.antennas} x {layout.layers}, {layout.subcarriers} x {layout.symbols}:")
     for method, receiver in receivers.items():
         ways[method]()
-        found = joined(receiver.solutions, 1, layout.subcarriers)
+        found = joined(receiver.solutions, 0, layout.subcarriers).swapaxes(0, 1)
         error, bound = accuracy(h, y.astype(np.complex64), slot.noise, found)
         worst = (error / bound).max()
         print(f"  {method:<9} error {error.max():.1e}, {worst:.3f} of the bound")

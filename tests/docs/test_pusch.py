@@ -113,13 +113,13 @@ def compare(pusch: Any, sizes: tuple[int, int, str], method: str, subcarriers: i
     np.testing.assert_allclose(found[0] + 1j * found[1], h, atol=1e-5)
 
     x, variance = pusch.reference.detect(h, slot.received[layout.pilots :], slot.noise)
-    symbols = flat(receiver.detect(receiver.h, received, slot.noise), 2)
-    np.testing.assert_allclose(symbols[:, 0] + 1j * symbols[:, 1], x, rtol=1e-3, atol=1e-3)
+    symbols = flat(receiver.detect(receiver.h, received, slot.noise), 0).swapaxes(0, 1)
+    np.testing.assert_allclose(symbols[:, :, 0] + 1j * symbols[:, :, 1], x, rtol=1e-3, atol=1e-3)
     receiver.detect(pusch.receiver.blocked(h), received, slot.noise)
-    solutions = flat(receiver.solutions, 1)
+    solutions = flat(receiver.solutions, 0).swapaxes(0, 1)
     error, bound = pusch.accuracy.accuracy(h, slot.received[layout.pilots :], slot.noise, solutions)
     assert (error <= bound).all() and bound.min() < 1e-3
-    np.testing.assert_allclose(flat(receiver.variance, 1), variance, rtol=1e-3)
+    np.testing.assert_allclose(flat(receiver.variance, 0), variance, rtol=1e-3)
 
     ratios = flat(receiver.demap(receiver.x, receiver.variance), 1)
     expected = pusch.reference.demap(x, variance, layout.modulation)
@@ -183,7 +183,8 @@ def test_the_task_graph_computes_what_the_receiver_does(
     graph = program(net, dict.fromkeys(net.choices, choice))
     rest = {"sign": receiver.sign, "noise": np.array([slot.noise], np.float32)}
     found = graph.run(inputs | rest)
-    for n, expected in enumerate(x.reshape(-1, *x.shape[2:])):
+    for n in range(2 * layout.layers):
+        expected = x[:, :, n // 2, n % 2]
         np.testing.assert_allclose(found[f"x{n}"], expected, rtol=1e-4, atol=1e-4)
 
 
