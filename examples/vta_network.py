@@ -4,7 +4,7 @@ Scales are taken from random samples. The products' results are compared bit for
 integer formulas compiled for the CPU, the outputs with the float model's.
 
 python examples/vta_network.py [model.onnx] [--by multiplier] [--listing] [--without-cpu]
-    [--streams FOLDER]
+    [--samples N] [--images N] [--streams FOLDER]
 """
 
 import argparse
@@ -86,20 +86,34 @@ def on_cpu(layer, arrays):
     tw.compile(kernel)(*arrays[:-1], out=arrays[-1])
 
 
+def decibels(network, graph, images):
+    """How far the float model's results are above the network's errors."""
+    signal = noise = 0.0
+    for x in images:
+        (y,), (real,) = network(x), evaluate(graph, x).values()
+        signal += (real.astype(np.float64) ** 2).sum()
+        noise += ((y.astype(np.float64) - real) ** 2).sum()
+    return 10 * np.log10(signal / noise)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, help="default: LeNet with random weights")
     parser.add_argument("--listing", action="store_true", help="the first product's instructions")
     parser.add_argument("--by", default="shift", help="how sums become bytes: shift, multiplier")
+    parser.add_argument("--samples", type=int, default=3, help="to take scales from")
+    parser.add_argument("--images", type=int, default=1, help="to compare with the float model")
     parser.add_argument("--streams", type=Path, help="write every launch's stream and DRAM there")
     parser.add_argument("--without-cpu", action="store_true", help="do not compare bit for bit")
     arguments = parser.parse_args()
     graph = load(arguments.model or lenet())
     (image,) = graph.inputs
     rng = np.random.default_rng(0)
-    *samples, x = (
-        {image.name: rng.standard_normal(image.extents, dtype=np.float32)} for _ in range(3)
+    x, *images = (
+        {image.name: rng.standard_normal(image.extents, dtype=np.float32)}
+        for _ in range(arguments.images + arguments.samples)
     )
+    images, samples = [x, *images[: arguments.images - 1]], images[arguments.images - 1 :]
     network = Network(graph, samples, by=arguments.by)
     print(network.report)
     machine = Machine(arguments.streams)
@@ -109,8 +123,7 @@ def main():
     if not arguments.without_cpu:
         (same,) = network(x, on_cpu)
         print("equal to the CPU, bit for bit:", bool((y == same).all()))
-    (real,) = evaluate(graph, x).values()
-    print(f"correlation with the float model: {np.corrcoef(y.ravel(), real.ravel())[0, 1]:.4f}")
+    print(f"beside the float model: {decibels(network, graph, images):.1f} dB over the error")
     if arguments.listing:
         first = next(s.product.layer for s in network.steps if s.product)
         print(machine.simulated.program(first).text)

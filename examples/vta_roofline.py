@@ -5,7 +5,9 @@ default for the bandwidth at hand, translated and run on the timing simulator; b
 equal. Utilisation is the share of the cycles in which the matrix unit would be busy with the
 layer's products alone.
 
-python examples/vta_roofline.py [--layers C2,C12] [--sweep] [--picture roofline.svg]
+python examples/vta_roofline.py [--layers C2,C12] [--sweep] [--picture roofline.png]
+
+The picture needs Pillow.
 """
 
 import argparse
@@ -85,69 +87,97 @@ def table(names, bandwidth):
     return points
 
 
-WIDTH, HEIGHT, MARGIN = 720, 480, 60
-LOW, HIGH = (4, 8), (512, 320)  # of both axes: products per byte, products per cycle
+WIDTH, HEIGHT, MARGIN = 800, 520, 70
+SCALE = 3  # drawn larger, then made smaller: smooth lines
+LOW, HIGH = (8, 64), (256, 320)  # of both axes: products per byte, products per cycle
+TICKS = (8, 16, 32, 64, 128, 256), (64, 128, 256)
+BLACK, GREY, LIGHT, BLUE = "#000000", "#8a8a8a", "#dddddd", "#1b6ca8"
 
 
-def place(intensity, rate):
-    """Where a point is in the picture; both axes are logarithmic."""
-    across, up = (
-        (math.log2(value) - math.log2(low)) / (math.log2(high) - math.log2(low))
-        for value, low, high in zip((intensity, rate), LOW, HIGH)
-    )
-    return MARGIN + across * (WIDTH - 2 * MARGIN), HEIGHT - MARGIN - up * (HEIGHT - 2 * MARGIN)
+class Plot:
+    """A picture with logarithmic axes, drawn with Pillow."""
+
+    def __init__(self):
+        from PIL import Image, ImageDraw, ImageFont
+
+        self.image = Image.new("RGB", (WIDTH * SCALE, HEIGHT * SCALE), "white")
+        self.draw = ImageDraw.Draw(self.image)
+        self.font = ImageFont.load_default(13 * SCALE)
+
+    def place(self, intensity, rate):
+        """Where a point is in the picture."""
+        across, up = (
+            math.log2(value / low) / math.log2(high / low)
+            for value, low, high in zip((intensity, rate), LOW, HIGH)
+        )
+        x, y = (
+            MARGIN + across * (WIDTH - 1.5 * MARGIN),
+            HEIGHT - MARGIN - up * (HEIGHT - 2 * MARGIN),
+        )
+        return x * SCALE, y * SCALE
+
+    def line(self, points, colour, width=1.5):
+        at = [self.place(*point) for point in points]
+        self.draw.line(at, fill=colour, width=round(width * SCALE), joint="curve")
+
+    def dot(self, point, colour):
+        x, y = self.place(*point)
+        r = 4.5 * SCALE
+        self.draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+
+    def text(self, at, words, colour=BLACK, anchor="mm"):
+        """Words beside a place in the picture's own units."""
+        x, y = (SCALE * value for value in at)
+        self.draw.text((x, y), words, fill=colour, font=self.font, anchor=anchor)
+
+    def label(self, point, words, colour):
+        x, y = self.place(*point)
+        self.text((x / SCALE, y / SCALE + 13), words, colour)
+
+    def axes(self):
+        for value in TICKS[0]:
+            self.line([(value, LOW[1]), (value, HIGH[1])], LIGHT, 1)
+            self.text((self.place(value, 1)[0] / SCALE, HEIGHT - MARGIN + 14), str(value))
+        for value in TICKS[1]:
+            self.line([(LOW[0], value), (HIGH[0], value)], LIGHT, 1)
+            self.text((MARGIN - 8, self.place(1, value)[1] / SCALE), str(value), anchor="rm")
+        self.line([(LOW[0], HIGH[1]), LOW, (HIGH[0], LOW[1])], BLACK)
+        self.text((WIDTH / 2, HEIGHT - 26), "products per byte of DRAM")
+
+    def save(self, path):
+        self.image.resize((WIDTH, HEIGHT)).save(path)
 
 
-def dot(x, y, colour, label):
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
-        f'<text x="{x + 6:.1f}" y="{y - 4:.1f}" fill="{colour}">{label}</text>'
-    )
-
-
-def picture(points, bandwidth):
-    """The roofline as SVG: grey without virtual threads, blue with two."""
+def picture(points, bandwidth, path):
+    """The roofline as PNG: grey without virtual threads, blue with two."""
+    plot = Plot()
+    plot.axes()
     ridge = PEAK / bandwidth
-    corners = [place(LOW[0], LOW[0] * bandwidth), place(ridge, PEAK), place(HIGH[0], PEAK)]
-    roof = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
-    left, base = MARGIN, HEIGHT - MARGIN
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<path d="M{left},{MARGIN} V{base} H{WIDTH - MARGIN}" fill="none" stroke="#888"/>',
-        f'<polyline points="{roof}" fill="none" stroke="black"/>',
-    ]
-    for value in (4, 8, 16, 32, 64, 128, 256, 512):
-        x, _ = place(value, PEAK)
-        parts.append(f'<text x="{x:.1f}" y="{base + 16}" text-anchor="middle">{value}</text>')
-    for value in (8, 16, 32, 64, 128, 256):
-        _, y = place(LOW[0], value)
-        parts.append(f'<text x="{left - 6}" y="{y:.1f}" text-anchor="end">{value}</text>')
+    roof = [(max(LOW[0], LOW[1] / bandwidth), max(LOW[1], LOW[0] * bandwidth))]
+    plot.line([*roof, (ridge, PEAK), (HIGH[0], PEAK)], BLACK, 2)
+    for one, two in points.values():
+        plot.line([(p.intensity, p.rate) for p in (one, two)], LIGHT, 2)
     for name, (one, two) in points.items():
-        (x0, y0), (x1, y1) = (place(p.intensity, p.rate) for p in (one, two))
-        parts.append(f'<path d="M{x0:.1f},{y0:.1f} L{x1:.1f},{y1:.1f}" stroke="#bbb"/>')
-        parts += [dot(x0, y0, "#999", ""), dot(x1, y1, "#1b6ca8", name)]
-    middle = WIDTH / 2
-    parts += [
-        f'<text x="{middle}" y="{HEIGHT - 20}" text-anchor="middle">products per byte</text>',
-        f'<text x="{left}" y="{MARGIN - 14}">products per cycle: grey without virtual threads, '
-        "blue with two</text>",
-        "</svg>",
-    ]
-    return "\n".join(parts)
+        plot.dot((one.intensity, one.rate), GREY)
+        plot.dot((two.intensity, two.rate), BLUE)
+        plot.label((two.intensity, two.rate), name, BLUE)
+    plot.text((MARGIN, 26), f"products per cycle, at {bandwidth} bytes per cycle", anchor="lm")
+    plot.text((MARGIN + 330, 26), "without virtual threads", GREY, "lm")
+    plot.text((MARGIN + 520, 26), "with two", BLUE, "lm")
+    plot.save(path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", default=",".join(LAYERS))
     parser.add_argument("--sweep", action="store_true", help="all bandwidths")
-    parser.add_argument("--picture", type=Path, help="the roofline at 8 bytes per cycle, as SVG")
+    parser.add_argument("--picture", type=Path, help="the roofline at 8 bytes per cycle, a PNG")
     arguments = parser.parse_args()
     names = arguments.layers.split(",")
     for bandwidth in BANDWIDTHS if arguments.sweep else (8,):
         points = table(names, bandwidth)
         if bandwidth == 8 and arguments.picture:
-            arguments.picture.write_text(picture(points, bandwidth))
+            picture(points, bandwidth, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ ARGUMENTS = {
     "schedule_by_hand": ["64"],
     "te_matmul": ["128", "2"],
     "vta_network": ["--listing"],
-    "vta_roofline": ["--layers", "C8,C12", "--picture", "roofline.svg"],
+    "vta_roofline": ["--layers", "C8,C12", "--picture", "roofline.png"],
 }
 
 
