@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 
 def identifier(text: str, prefix: str = "x") -> str:
@@ -11,11 +12,17 @@ def identifier(text: str, prefix: str = "x") -> str:
     return word if word.isidentifier() else f"{prefix}{word}"
 
 
-def fresh(taken: set[str], name: str) -> str:
-    """`name`, or `name_2`, `name_3`, ... where that is taken; the result is taken from now on."""
+def fresh(taken: set[str], name: str, mark: str = "_") -> str:
+    """`untaken`; the result is taken from now on."""
+    found = untaken(taken, name, mark)
+    taken.add(found)
+    return found
+
+
+def untaken(taken: Container[str], name: str, mark: str = "_") -> str:
+    """`name`, or `name_2`, `name_3`, ... (with `mark` for `_`) where that is taken."""
     candidate, n = name, 1
     while candidate in taken:
         n += 1
-        candidate = f"{name}_{n}"
-    taken.add(candidate)
+        candidate = f"{name}{mark}{n}"
     return candidate

@@ -33,7 +33,8 @@ from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
 
 
-def _environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
+def environment(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
+    """The least and the greatest value of each dimension; of an empty one 0."""
     return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
 
 
@@ -53,7 +54,7 @@ def rewrite_loads(
     computation: Computation, rewrite: Mapping[Buffer, Callable[[Load], Expr]]
 ) -> Computation:
     """Replace each `Load` of the given buffers by `rewrite[buffer](load)`, then simplify."""
-    env = _environment(computation.dims)
+    env = environment(computation.dims)
 
     def one(e: Expr) -> Expr:
         return simplify(map_loads(e, rewrite), env)
@@ -184,7 +185,7 @@ def split_dims(computation: Computation, factors: Mapping[Var, int]) -> Computat
         outer, inner = Var(f"{d.var.name}o", INDEX), Var(f"{d.var.name}i", INDEX)
         dims += [Dim(outer, d.extent // factor, d.combine), Dim(inner, factor, d.combine)]
         env[d.var] = outer * factor + inner
-    bounds = _environment(dims)
+    bounds = environment(dims)
 
     def one(e: Expr) -> Expr:
         return simplify(substitute(e, env), bounds)
@@ -255,7 +256,7 @@ def follow(producer: Computation, consumer: Computation) -> Computation | None:
     if any(d.var not in env for d in consumer.dims):
         return None
     free = tuple(d for d in producer.dims if d.combine == CC)
-    bounds = _environment(free)
+    bounds = environment(free)
 
     def one(e: Expr) -> Expr:
         return simplify(substitute(e, env), bounds)

@@ -29,7 +29,7 @@ from typing import Any
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import reduce_
 from tilewright.compute.guards import guarded, read_or_zero
-from tilewright.compute.laws import identity_dims
+from tilewright.compute.laws import environment, identity_dims
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
 from tilewright.expr.affine import affine
@@ -127,14 +127,14 @@ def _filter(name: str, out: Buffer, r: _Roles) -> Computation:
 
     def element(i: int, j: int) -> Expr:
         at = env | {d.var: const(x) for d, x in zip(r.window, (i, j), strict=True)}
-        return Load(r.weight.buffer, _at(r.weight, at, _ranges(dims)))
+        return Load(r.weight.buffer, _at(r.weight, at, environment(dims)))
 
     return _points(name, out, dims, transform(FILTER, _square(WINDOW, element)))
 
 
 def _input(name: str, out: Buffer, r: _Roles) -> Computation:
     dims, env = _fresh((*r.batch, *r.space, *r.channels), out.shape[1:])
-    ranges = _ranges(dims)
+    ranges = environment(dims)
 
     def element(i: int, j: int) -> Expr:
         at = dict(env)
@@ -185,10 +185,6 @@ def _fresh(
     return new, {d.var: n.var for d, n in zip(dims, new, strict=True)}
 
 
-def _ranges(dims: Sequence[Dim]) -> dict[Var, tuple[int, int]]:
-    return {d.var: (0, max(d.extent - 1, 0)) for d in dims}
-
-
 def _at(load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]) -> tuple[Expr, ...]:
     return tuple(simplify(substitute(i, dict(env)), ranges) for i in load.index)
 
@@ -202,7 +198,7 @@ def _roles(c: Computation) -> _Roles | None:
         return None
     if not isinstance(value, Mul) or any(d.combine == PS or d.extent == 0 for d in c.dims):
         return None
-    sides = [read_or_zero(e, _ranges(c.dims)) for e in (value.lhs, value.rhs)]
+    sides = [read_or_zero(e, environment(c.dims)) for e in (value.lhs, value.rhs)]
     for (data, weight), filters in ((sides, value.rhs), (sides[::-1], value.lhs)):
         if data is not None and weight is filters and isinstance(weight, Load):
             found = _of(c, data, weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.base.errors import InputError
+from tilewright.base.names import untaken
 from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph, Volume
 
 
@@ -28,11 +29,7 @@ class Builder:
 
     def fresh(self, name: str) -> str:
         """`name`, or with a number behind it where a node is called so already."""
-        found, n = name, 1
-        while found in self._index:
-            n += 1
-            found = f"{name}:{n}"
-        return found
+        return untaken(self._index, name, ":")
 
     def source(self, name: str) -> str:
         """Memory outside that is read."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
 from tilewright.dataflow.expand import EXPANSIONS, expand, expansions, family
@@ -157,13 +158,8 @@ def _check(net: Network, chosen: Mapping[str, str]) -> None:
 
 
 def _unique(tasks: Sequence[Task]) -> list[Task]:
-    seen: dict[str, int] = {}
-    found = []
-    for t in tasks:
-        seen[t.name] = seen.get(t.name, 0) + 1
-        count = seen[t.name]
-        found.append(t if count == 1 else replace(t, name=f"{t.name}:{count}"))
-    return found
+    taken: set[str] = set()
+    return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]
 
 
 def _whole_task(name: str, work: Kernel | Opaque) -> Task:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, const
@@ -43,7 +44,7 @@ def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:
     """The least index written along each axis; 0 where it is unknown."""
     found: list[int] | None = None
     for c in group:
-        env = {d.var: (0, max(d.extent - 1, 0)) for d in c.dims}
+        env = environment(c.dims)
         for o in c.outputs:
             if o.tensor is tensor:
                 low = [bounds(i, env)[0] or 0 for i in o.index]

@@ -22,11 +22,11 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control, run_control
 from tilewright.graph.infer import Fallback, run_operation, specialise
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.registry import Array, Program, program_of
 from tilewright.loops import interp as kernels
 
-FLOAT64 = 11  # its number in TensorProto.DataType, as the attribute `to` gives it
-FLOAT32 = 1
+FLOAT32, FLOAT64 = map(number_of, ("float32", "float64"))
 
 
 def evaluate(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.names import fresh
 from tilewright.compute.laws import follow, order_dims, relayout, widen
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -114,29 +115,20 @@ def _scratch(v: Value) -> Buffer:
     return Buffer(v.name, v.extents, v.dtype)
 
 
-class _Names:
-    def __init__(self) -> None:
-        self.taken: set[str] = set()
-
-    def fresh(self, text: str) -> str:
-        stem = re.sub(r"\W+", "_", text).strip("_") or "t"
-        name, n = stem, 1
-        while name in self.taken:
-            n += 1
-            name = f"{stem}_{n}"
-        self.taken.add(name)
-        return name
+def _name(taken: set[str], text: str) -> str:
+    """A name of the text's words, which nothing else has."""
+    return fresh(taken, re.sub(r"\W+", "_", text).strip("_") or "t")
 
 
 def lower(graph: Graph, channel_last: bool = True) -> Lowered:
     """The Stages of a graph whose constants are folded. Host operators keep values row-major."""
     graph = decompose(graph)
     out = Lowered(graph)
-    names = _Names()
+    names: set[str] = set()
     logical: dict[Value, Buffer] = {}
     for v in graph.values:
         if v.static and native_dtype(v.dtype):
-            logical[v] = Buffer(names.fresh(v.name), v.extents, v.dtype or _never())
+            logical[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
     programs = {op: _program(op, graph.constants, logical) for op in graph.operations}
     fixed = {
         v
@@ -155,7 +147,7 @@ def lower(graph: Graph, channel_last: bool = True) -> Lowered:
     for v, array in graph.constants.items():
         if v in logical:
             out.data[out.buffers[v]] = array
-    kernel_names = _Names()
+    kernel_names: set[str] = set()
     values = set(logical.values())
     for op in graph.operations:
         program = programs[op]
@@ -171,7 +163,7 @@ def _stages(
     op: Operation,
     program: Sequence[Computation | Kernel],
     stored: Layouts,
-    names: _Names,
+    names: set[str],
     graph: Graph,
 ) -> Iterable[Stage]:
     definition = definition_of(op)
@@ -182,14 +174,14 @@ def _stages(
 
     def close() -> None:
         for part in _independent(group):
-            name = names.fresh(op.name or part[0].name)
+            name = _name(names, op.name or part[0].name)
             found.append(Stage(name, tuple(part), (op.label,), flops if not found else 0))
         group.clear()
 
     for item in program:
         if isinstance(item, Kernel):
             close()
-            name = names.fresh(op.name or item.name)
+            name = _name(names, op.name or item.name)
             found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
         elif any(o.tensor.size for o in item.outputs):
             for c in widen(order_dims(relayout(item, stored))):

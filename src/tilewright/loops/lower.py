@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
+from tilewright.base.names import fresh
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.affine import affine, to_expr
@@ -24,8 +25,8 @@ def lower(
     written and no parameter is allocated around the nests from the first that writes it.
     The loops are named `<computation>.<dimension>`, with `_2`, `_3`, ... where that is taken.
     """
-    names = _Names(b.name for b in params)
-    nests = [_nest(c, names) for c in computations]
+    taken = {b.name for b in params}
+    nests = [_nest(c, taken) for c in computations]
     known = set(params)
     fresh: list[list[Buffer]] = []
     for c in computations:
@@ -40,28 +41,13 @@ def lower(
     return Kernel(name, tuple(params), tuple(outputs), body)
 
 
-class _Names:
-    """Hands out each name once."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.taken = set(taken)
-
-    def fresh(self, name: str) -> str:
-        candidate, n = name, 1
-        while candidate in self.taken:
-            n += 1
-            candidate = f"{name}_{n}"
-        self.taken.add(candidate)
-        return candidate
-
-
-def _nest(c: Computation, names: _Names) -> Stmt:
+def _nest(c: Computation, taken: set[str]) -> Stmt:
     env: dict[Node, Expr] = {}
     for d in c.dims:
         if d.extent == 1:
             env[d.var] = const(0)
         else:
-            env[d.var] = Var(names.fresh(f"{c.name}.{d.var.name}"), INDEX)
+            env[d.var] = Var(fresh(taken, f"{c.name}.{d.var.name}"), INDEX)
     folded = any(isinstance(e, Const) for e in env.values())
 
     def renamed(e: Expr) -> Expr:
@@ -78,13 +64,13 @@ def _nest(c: Computation, names: _Names) -> Stmt:
         stores = zip(tensors, index, values, strict=True)
         inner = block(*(Store(t, i, _as(v, t)) for t, i, v in stores))
     elif scans:
-        inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, names))
+        inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, taken))
     elif _accumulates_in_place(c):
         start = [Store(t, index[0], i) for t, i in zip(tensors, c.reducer.identity, strict=True)]
         step = Update(tensors, index[0], values, c.reducer)
         inner = block(*start, _around(reductions, step, env))
     else:
-        buffers = _accumulators(c, c.reducer, names)
+        buffers = _accumulators(c, c.reducer, taken)
         inner = block(
             _cleared(buffers, c.reducer),
             _around(reductions, Update(buffers, (const(0),), values, c.reducer), env),
@@ -107,18 +93,18 @@ def _scan(
     dims: tuple[list[Dim], list[Dim]],
     index: list[tuple[Expr, ...]],
     values: tuple[Expr, ...],
-    scope: tuple[dict[Node, Expr], _Names],
+    scope: tuple[dict[Node, Expr], set[str]],
 ) -> Stmt:
     """A running accumulator along one scan dimension; over several, each prefix anew."""
-    (scans, reductions), (env, names) = dims, scope
-    buffers = _accumulators(c, reducer, names)
+    (scans, reductions), (env, taken) = dims, scope
+    buffers = _accumulators(c, reducer, taken)
     tensors = tuple(o.tensor for o in c.outputs)
     flush = _flushed(tensors, index, buffers)
     start = _cleared(buffers, reducer)
     if len(scans) == 1:
         step = _around(reductions, Update(buffers, (const(0),), values, reducer), env)
         return _allocated(buffers, block(start, _around(scans, block(step, flush), env)))
-    prefix = {env[d.var]: Var(names.fresh(f"{c.name}.{d.var.name}.upto"), INDEX) for d in scans}
+    prefix = {env[d.var]: Var(fresh(taken, f"{c.name}.{d.var.name}.upto"), INDEX) for d in scans}
     body: Stmt = Update(
         buffers, (const(0),), tuple(substitute(v, dict(prefix)) for v in values), reducer
     )
@@ -128,9 +114,9 @@ def _scan(
     return _around(scans, _allocated(buffers, block(start, body, flush)), env)
 
 
-def _accumulators(c: Computation, reducer: Reducer, names: _Names) -> tuple[Buffer, ...]:
+def _accumulators(c: Computation, reducer: Reducer, taken: set[str]) -> tuple[Buffer, ...]:
     return tuple(
-        Buffer(names.fresh(f"{o.tensor.name}.acc"), (1,), t, "register")
+        Buffer(fresh(taken, f"{o.tensor.name}.acc"), (1,), t, "register")
         for o, t in zip(c.outputs, reducer.dtypes, strict=True)
     )
 

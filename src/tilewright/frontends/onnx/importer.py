@@ -15,6 +15,7 @@ from tilewright.base.errors import (
     TilewrightError,
     UnsupportedError,
 )
+from tilewright.base.names import fresh
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.external import ExternalData
@@ -80,12 +81,7 @@ class Context:
 
     def fresh(self, name: str) -> str:
         """`name`, with a number behind it where it is taken already."""
-        candidate, n = name, 1
-        while candidate in self.names:
-            n += 1
-            candidate = f"{name}_{n}"
-        self.names.add(candidate)
-        return candidate
+        return fresh(self.names, name)
 
 
 class Scope:

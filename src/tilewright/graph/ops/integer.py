@@ -17,6 +17,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import element
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.conv import convolution, geometry
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
@@ -25,7 +26,6 @@ from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 from tilewright.graph.ops.windows import Windows
 
 Buffers = Sequence[Buffer]
-FLOAT = 1  # ONNX's number of the type
 
 
 def _is_plain(call: OpCall) -> bool:
@@ -111,9 +111,9 @@ def requantised(
     f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value, axis: int = 1
 ) -> Value:
     """int32 `x` times the scales a * b / y, in zero's dtype about `zero`, a vector along `axis`."""
-    a, b, y = (f.op("Cast", v, to=FLOAT) for v in (a, b, y))
+    a, b, y = (f.op("Cast", v, to=number_of("float32")) for v in (a, b, y))
     ratio = f.op("Div", f.op("Mul", a, b), y)
-    real = f.op("Mul", f.op("Cast", x, to=FLOAT), ratio)
+    real = f.op("Mul", f.op("Cast", x, to=number_of("float32")), ratio)
     return f.op("QuantizeLinear", real, f.constant(1, float32), zero, axis=axis)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
@@ -241,7 +242,7 @@ def _padding(call: OpCall, f: Fragment, mask: Value | None) -> Value | None:
         return None
     batch, length = mask.extents
     low = call.attr("mask_filter_value", -10000.0)
-    real = f.op("Cast", mask, to=1)
+    real = f.op("Cast", mask, to=number_of("float32"))
     hidden = f.op("Sub", f.constant(np.float32(1)), real)
     added = f.op("Mul", hidden, f.constant(np.float32(low)))
     wide = f.op("Reshape", added, f.constant([batch, 1, 1, length], int64))

@@ -12,11 +12,10 @@ import numpy as np
 
 from tilewright.base.dtypes import float32, int64
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
-INT64 = 7  # its number in TensorProto.DataType
-FLOAT = 1
 ELEMENTS = 1 << 24  # of one comparison of all places with all n-grams
 
 
@@ -59,7 +58,7 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     rows, length = (1, *op.shape(0))[-2:]
     if rows * length * total > ELEMENTS:
         return None
-    x = f.op("Cast", op.value(0), to=INT64)
+    x = f.op("Cast", op.value(0), to=number_of("int64"))
     x = f.op("Reshape", x, _ints(f, rows, length))
     counts = f.op("Concat", *(_counts(op, f, x, g) for g in grams.values()), axis=1)
     columns = max(places) + 1
@@ -69,7 +68,7 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     result = f.op("Gather", counts, f.constant(order, int64), axis=1)
     if op.attr("mode") == "IDF":
         zero = f.constant(0, float32)
-        result = f.op("Cast", f.op("Greater", result, zero), to=FLOAT)
+        result = f.op("Cast", f.op("Greater", result, zero), to=number_of("float32"))
     if op.attr("mode") != "TF" and weights:
         result = f.op("Mul", result, f.constant(weights, float32))
     return [f.op("Reshape", result, _ints(f, *op.shape(0)[:-1], columns))]
@@ -92,7 +91,7 @@ def _counts(op: OpCall, f: Fragment, x: Value, grams: Array) -> Value:
             items = f.op("Reshape", items, _ints(f, rows, span, 1))
             same = f.op("Equal", items, f.constant(grams[:, k], int64))
             hit = same if hit is None else f.op("And", hit, same)
-        found = f.op("Cast", hit, to=FLOAT)
+        found = f.op("Cast", hit, to=number_of("float32"))
         total = f.op("Add", total, f.op("ReduceSum", found, _ints(f, 1), keepdims=0))
     return total
 

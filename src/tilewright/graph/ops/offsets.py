@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, int8, int32, int64, uint8
+from tilewright.base.dtypes import DType, int32, int64, uint8
 from tilewright.graph.nodes import Value
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 
 HALF = 128
-INT32 = 6  # ONNX's number of the type
-_ONNX = {uint8: 2, int8: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +43,13 @@ def factor(f: Fragment, x: Value, zero: Value | None, dtype: DType) -> Factor:
     low = 0 if x.dtype is dtype else HALF if x.dtype is uint8 else -HALF
     if known is not None and (known == low).all():
         return Factor(value, point, None)
-    return Factor(value, point, f.op("Cast", point, to=INT32))
+    return Factor(value, point, f.op("Cast", point, to=number_of("int32")))
 
 
 def _moved(f: Fragment, x: Value, dtype: DType) -> Value:
     """x + 128 of an int8, x - 128 of a uint8: the same bits but the first."""
-    bits = f.op("Cast", x, to=_ONNX[uint8])
-    return f.op("Cast", f.op("BitwiseXor", bits, f.constant(HALF, uint8)), to=_ONNX[dtype])
+    bits = f.op("Cast", x, to=number_of("uint8"))
+    return f.op("Cast", f.op("BitwiseXor", bits, f.constant(HALF, uint8)), to=number_of(dtype.name))
 
 
 def corrected(
@@ -82,7 +81,7 @@ def corrected(
 
 def total(f: Fragment, x: Value, axes: list[int], keep: bool) -> Value:
     """The int32 sum of bytes over some axes."""
-    wide = f.op("Cast", x, to=INT32)
+    wide = f.op("Cast", x, to=number_of("int32"))
     return f.op("ReduceSum", wide, f.constant(axes, int64), keepdims=int(keep))
 
 

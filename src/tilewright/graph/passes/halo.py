@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.base import events
 from tilewright.compute.build import map_
 from tilewright.compute.guards import read_or_constant
+from tilewright.compute.laws import environment
 from tilewright.compute.nodes import CC, Computation, Output
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import (
@@ -23,7 +24,6 @@ from tilewright.expr.nodes import (
     Expr,
     Load,
     Select,
-    Var,
     const,
 )
 from tilewright.expr.simplify import simplify
@@ -92,7 +92,7 @@ def _wanted(tensor: Buffer, readers: Sequence[Computation]) -> _Halo | None:
     for c, g in guarded:
         if g.otherwise is not constant:
             continue
-        env = _environment(c)
+        env = environment(c.dims)
         for n, i in enumerate(g.then.index):  # type: ignore[attr-defined]
             low, high = bounds(i, env)
             if low is None or high is None:
@@ -111,17 +111,13 @@ def _is_wide_map(c: Computation) -> bool:
 
 def _guarded_reads(c: Computation, tensor: Buffer) -> Iterator[Select]:
     """Reads that are a constant outside of the tensor: `Select(inside, tensor[index], c)`."""
-    env = _environment(c)
+    env = environment(c.dims)
     for o in c.outputs:
         for node in postorder(o.value):
             if not isinstance(node, Select) or not isinstance(node.then, Load):
                 continue
             if node.then.buffer is tensor and read_or_constant(node, env) is not None:
                 yield node
-
-
-def _environment(c: Computation) -> dict[Var, tuple[int, int]]:
-    return {d.var: (0, max(d.extent - 1, 0)) for d in c.dims}
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ class _Shift:
 def _moved(
     c: Computation, found: Mapping[Buffer, _Halo], padded: Mapping[Buffer, Buffer]
 ) -> Computation:
-    env = _environment(c)
+    env = environment(c.dims)
     guards = {
         g
         for t in c.inputs

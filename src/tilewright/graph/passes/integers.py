@@ -16,14 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base import events
-from tilewright.base.dtypes import DType, float32, int8, int32, int64, uint8
+from tilewright.base.dtypes import DType, float32, int8, int32, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantised
+from tilewright.graph.ops.offsets import shaped
 from tilewright.graph.passes.simplify import remove_unused
 
 MOST_TERMS = (2**31 - 1) // (255 * 255)  # of a sum that int32 holds
-FLOAT = 1  # ONNX's number of the type
 # What gives some of its first input's elements, in an order that is known or by comparing them.
 SELECTING = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
              "Identity", "Expand", "Gather", "DepthToSpace", "SpaceToDepth")  # fmt: skip
@@ -124,7 +125,7 @@ def _real_product(graph: Graph, op: Operation, f: Fragment) -> Value | None:
         return None
     shape = _along(p)
     scale = f.op("Mul", p.left.scale, _shaped(f, p.right.scale, shape))
-    real = f.op("Mul", f.op("Cast", _total(p, f), to=FLOAT), scale)
+    real = f.op("Mul", f.op("Cast", _total(p, f), to=number_of("float32")), scale)
     return real if p.bias is None else f.op("Add", real, _shaped(f, p.bias, shape))
 
 
@@ -134,9 +135,7 @@ def _along(p: _Product) -> tuple[int, ...]:
 
 
 def _shaped(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
-    if len(x.extents) != 1 or len(shape) == 1:
-        return x
-    return f.op("Reshape", x, f.constant(shape, int64))
+    return x if len(x.extents) != 1 or len(shape) == 1 else shaped(f, x, shape)
 
 
 def _requantised_product(graph: Graph, p: _Product, q: _Real, f: Fragment) -> Value | None:
