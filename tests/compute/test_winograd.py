@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,42 +14,11 @@ from tilewright.compute.guards import guarded, inside, read_or_zero
 from tilewright.compute.interp import evaluate
 from tilewright.compute.laws import order_dims, relayout
 from tilewright.compute.nodes import Computation
-from tilewright.compute.winograd import (
-    FILTER,
-    INPUT,
-    RESULT,
-    SIZE,
-    TILE,
-    WINDOW,
-    transform,
-    winograd,
-)
+from tilewright.compute.winograd import winograd
 from tilewright.expr.nodes import INDEX, Buffer, Select, Var, const
 from tilewright.graph.ops.windows import Windows
 
 Pads = tuple[int, int, int, int]
-
-
-def unit(size: int, at: tuple[int, int]) -> list[list[Fraction]]:
-    return [[Fraction(int((i, j) == at)) for j in range(size)] for i in range(size)]
-
-
-def rational(matrix: Sequence[Sequence[float]]) -> list[list[Fraction]]:
-    return [[Fraction(x) for x in row] for row in matrix]
-
-
-def test_the_matrices_are_a_convolution_on_every_pair_of_unit_tiles() -> None:
-    """Both sides are bilinear, so that equality on a basis is equality on all rationals."""
-    points = list(itertools.product(range(SIZE), repeat=2))
-    windows = list(itertools.product(range(WINDOW), repeat=2))
-    for d, g in itertools.product(points, windows):
-        left = transform(rational(FILTER), unit(WINDOW, g))
-        right = transform(rational(INPUT), unit(SIZE, d))
-        product = [[a * b for a, b in zip(*rows, strict=True)] for rows in zip(left, right)]
-        got = transform(rational(RESULT), product)
-        place = (d[0] - g[0], d[1] - g[1])
-        expected = [[Fraction(int((p, q) == place)) for q in range(TILE)] for p in range(TILE)]
-        assert got == expected
 
 
 def convolution(
@@ -103,9 +69,19 @@ CASES: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+LARGE: list[tuple[int, tuple[int, int], tuple[int, int], Pads]] = [
+    (1, (6, 5), (2, 3), (1, 1, 1, 1)),
+    (2, (7, 7), (2, 2), (0, 0, 0, 0)),
+    (1, (5, 4), (2, 2), (2, 1, 0, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "tile"), [*((c, 2) for c in CASES), *((c, 4) for c in LARGE)], ids=str
+)
 @pytest.mark.parametrize("channel_last", [False, True])
-def test_the_law_is_exact_on_integers(case: Any, channel_last: bool) -> None:
+def test_the_law_holds_in_any_layout_and_padding(case: Any, channel_last: bool, tile: int) -> None:
+    """On small integers; for tiles of 2 every step is exact."""
     c, x, g, y = convolution(*case)
     data = integers(x, g)
     expected = evaluate([c], data)[y]
@@ -117,12 +93,13 @@ def test_the_law_is_exact_on_integers(case: Any, channel_last: bool) -> None:
         c = order_dims(relayout(c, last))
         data[last[x][0]] = data.pop(x).transpose(order)
         expected, y = expected.transpose(order), last[y][0]
-    found = winograd(c)
+    found = winograd(c, tile)
     assert found is not None
     for part in found:
         check(part)
     assert [p.name for p in found] == ["conv.filter", "conv.input", "conv.product", "conv"]
-    np.testing.assert_array_equal(evaluate(found, data)[y], expected)
+    error = np.abs(evaluate(found, data)[y] - expected)
+    assert error.max() <= (0 if tile == 2 else 1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(
@@ -142,10 +119,14 @@ def test_other_convolutions_stay_direct(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "channels"), [((4, 8), (2, 3)), ((8, 8), (1, 3)), ((8, 8), (2, 1))], ids=str
+    ("size", "channels", "tile"),
+    [((4, 8), (2, 3), 2), ((8, 8), (1, 3), 2), ((8, 8), (2, 1), 2), ((6, 8), (2, 3), 4)],
+    ids=str,
 )
-def test_one_tile_or_one_channel_is_no_product_of_matrices(size: Any, channels: Any) -> None:
-    assert winograd(convolution(1, size, channels, (0, 0, 0, 0))[0]) is None
+def test_one_tile_or_one_channel_is_no_product_of_matrices(
+    size: Any, channels: Any, tile: int
+) -> None:
+    assert winograd(convolution(1, size, channels, (0, 0, 0, 0))[0], tile) is None
 
 
 def test_groups_products_of_data_and_other_reducers_stay_direct() -> None:

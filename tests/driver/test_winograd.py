@@ -1,7 +1,9 @@
-"""Winograd's convolutions in models: chosen by default, never exact, within their error bound."""
+"""Winograd's convolutions in models: small tiles by default, large ones by fast math, none by exact
+math; within their error bounds."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from tilewright.base import events
-from tilewright.compute.winograd import FILTER, INPUT, RESULT, SIZE, TILE
+from tilewright.compute.toom_cook import filtering
+from tilewright.driver import text
 from tilewright.frontends.onnx import load
 from tilewright.testing.differential import check
 
@@ -55,44 +58,66 @@ def block(n: int, size: tuple[int, int], channels: int, pads: list[int], **attri
     return model(nodes, [n, channels, *size], weights)
 
 
-def chosen(source: Any, **options: Any) -> int:
-    with events.record() as log:
-        tw.compile(source, cache=False, **options)
+def chosen(source: Any, **options: Any) -> list[int]:
+    """The tile of each layer in Winograd's form, by the names of the kernels."""
+    listed = text(source, "computation", **options)
+    return [int(m) for m in re.findall(r"F\((\d),3\): ", listed)]
+
+
+def _tiles(log: list[Any]) -> list[int]:
     assert not [e for e in log if e.kind == "sketch-refused"]
-    return sum(e.kind == "winograd" and "stage" in e.fields for e in log)
+    return [e.fields["tile"] for e in log if e.kind == "winograd" and "stage" in e.fields]
 
 
-Case = tuple[int, tuple[int, int], int, list[int], str]
+Case = tuple[int, tuple[int, int], int, list[int], str, str]
 CASES: list[Case] = [
-    (1, (14, 14), 32, [1, 1, 1, 1], "host"),
-    (2, (12, 9), 48, [0, 0, 0, 0], "host"),
-    (3, (11, 12), 32, [1, 0, 0, 2], "host"),
-    (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3"),
+    (1, (14, 14), 32, [1, 1, 1, 1], "host", "strict"),
+    (2, (12, 9), 48, [0, 0, 0, 0], "host", "strict"),
+    (3, (11, 12), 32, [1, 0, 0, 2], "host", "strict"),
+    (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3", "strict"),
+    (2, (23, 19), 32, [0, 0, 0, 0], "host", "fast"),
+    (1, (22, 23), 48, [1, 0, 0, 2], "host", "fast"),
+    (1, (21, 15), 32, [1, 1, 1, 1], "x86-64-v3", "fast"),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) -> None:
-    n, size, channels, pads, mcpu = case
+    n, size, channels, pads, mcpu, math = case
     graph = load(block(n, size, channels, pads))
     x = rng.standard_normal((n, channels, *size)).astype(np.float32)
     options = {} if mcpu == "host" else {"mcpu": mcpu}
     with events.record() as log:
-        assert not check(graph, {"x": x}, threads=(1, 2, 3), cache=True, **options)
-    assert sum(e.kind == "winograd" and "stage" in e.fields for e in log) == 3 * 2
-    assert not [e for e in log if e.kind == "sketch-refused"]
+        assert not check(graph, {"x": x}, threads=(1, 2, 3), cache=True, math=math, **options)
+    assert _tiles(log) == [4 if math == "fast" else 2] * 3 * 2
 
 
-def test_exact_math_never_takes_it() -> None:
-    source = block(1, (14, 14), 32, [1, 1, 1, 1])
-    assert chosen(source) == 2
-    assert chosen(source, math="exact") == 0
+def test_only_fast_math_takes_large_tiles_and_exact_math_none() -> None:
+    source = block(1, (16, 16), 32, [1, 1, 1, 1])
+    assert chosen(source) == chosen(source, math="strict") == [2, 2]
+    assert chosen(source, math="fast") == [4, 4]
+    assert chosen(source, math="exact") == []
+
+
+def test_fast_math_keeps_small_tiles_and_direct_sums_where_they_are_faster() -> None:
+    deep = block(1, (6, 6), 256, [1, 1, 1, 1])
+    assert chosen(deep, math="fast") == [2, 2]
+    small = block(1, (3, 3), 32, [1, 1, 1, 1])
+    assert chosen(small, math="fast") == []
+
+
+def test_the_form_is_part_of_the_kernels_name() -> None:
+    source = block(1, (16, 16), 32, [1, 1, 1, 1])
+    exe = tw.compile(source, math="fast")
+    assert sum("F(4,3)" in k.name for k in exe.model.kernels) == 2
+    x = np.zeros((1, 32, 16, 16), np.float32)
+    assert "F(4,3)" in str(exe.profile(x, repeat=1))
 
 
 @pytest.mark.parametrize("attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2}])
 def test_other_convolutions_stay_direct(attributes: dict[str, Any]) -> None:
     source = block(1, (30, 30), 32, [1, 1, 1, 1], **attributes)
-    assert chosen(source) == 0
+    assert chosen(source) == []
 
 
 def test_weights_that_are_no_constants_stay_direct() -> None:
@@ -104,7 +129,7 @@ def test_weights_that_are_no_constants_stay_direct() -> None:
         helper.make_node("Conv", ["u", "e"], ["y"]),
     ]
     weights = {"e": np.eye(32)[..., None, None], "w": rng.standard_normal((32, 32, 3, 3))}
-    assert chosen(model(nodes, [1, 32, 14, 14], weights)) == 0
+    assert chosen(model(nodes, [1, 32, 14, 14], weights)) == []
 
 
 def test_inputs_and_outputs_of_the_model_are_moved_once() -> None:
@@ -134,27 +159,31 @@ def test_a_convolution_alone_is_worth_moving_if_it_is_deep() -> None:
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
         return model([node], [1, channels, 28, 28], {"w": w})
 
-    assert chosen(alone(64)) == 1
-    assert chosen(alone(16)) == 0
+    assert chosen(alone(64)) == [2]
+    assert chosen(alone(16)) == []
 
 
-def bound(x: Any, w: Any) -> Any:
-    """The bound that `compute/winograd.py` states, per result; x padded by 1, all extents even."""
-    depth = x.shape[0]
-    matrices = [np.abs(np.array(m, float)) for m in (INPUT, FILTER, RESULT)]
-    b, g, a = matrices
+def bound(x: Any, w: Any, tile: int) -> Any:
+    """The bound that `compute/winograd.py` states, per result; x padded by 1, whole tiles."""
+    f, depth = filtering(tile), x.shape[0]
+    b, g, a = (
+        np.abs(np.array([[float(c) for c in row] for row in m.rows]))
+        for m in (f.inputs, f.filters, f.results)
+    )
     padded = np.pad(np.abs(x.astype(float)), ((0, 0), (1, 1), (1, 1)))
     filters = np.einsum("ui,kcij,vj->kcuv", g, np.abs(w.astype(float)), g)
-    rows, columns = x.shape[1] // TILE, x.shape[2] // TILE
+    rows, columns = x.shape[1] // tile, x.shape[2] // tile
     found = np.empty((w.shape[0], x.shape[1], x.shape[2]))
     for p in range(rows):
         for q in range(columns):
-            at = np.s_[TILE * p : TILE * p + SIZE, TILE * q : TILE * q + SIZE]
-            tile = np.einsum("ui,cij,vj->cuv", b, padded[(slice(None), *at)], b)
-            point = np.einsum("kcuv,cuv->kuv", filters, tile)
+            at = np.s_[tile * p : tile * p + f.size, tile * q : tile * q + f.size]
+            data = np.einsum("ui,cij,vj->cuv", b, padded[(slice(None), *at)], b)
+            point = np.einsum("kcuv,cuv->kuv", filters, data)
             part = np.einsum("pu,kuv,qv->kpq", a, point, a)
-            found[:, TILE * p : TILE * (p + 1), TILE * q : TILE * (q + 1)] = part
-    n = (depth + 10) * 2.0**-24
+            found[:, tile * p : tile * (p + 1), tile * q : tile * (q + 1)] = part
+    n = (depth + f.roundings) * 2.0**-24
+    largest = depth * f.growth**2 * np.abs(x).max() * np.abs(w).max()
+    assert np.all(found <= largest * (1 + 1e-9))
     return n / (1 - n) * found
 
 
@@ -164,15 +193,33 @@ def direct(x: Any, w: Any) -> Any:
     return np.einsum("chwij,kcij->khw", windows, w.astype(float), optimize=True)
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0**40, 2.0**-100])
-@pytest.mark.parametrize("spread", [0, 6])
-def test_results_are_within_the_stated_bound(scale: float, spread: int) -> None:
-    """Elements of one size, and of sizes apart by powers of ten (worst for sums of differences)."""
-    depth, width, size = 64, 32, 12
-    x, w = (
-        (rng.standard_normal(s) * 10.0 ** rng.integers(-spread // 2, spread // 2 + 1, s))
-        for s in ((depth, size, size), (width, depth, 3, 3))
-    )
+def adversarial(depth: int, width: int, size: int) -> tuple[Any, Any]:
+    """Signs that let every row of the inputs' transform add up at some tile, large sums that cancel
+    in the results, and filters alike."""
+    signs = rng.choice([-1.0, 1.0], (depth, 1, 1)) * (-1.0) ** np.add.outer(*[np.arange(size)] * 2)
+    x = signs * rng.uniform(1, 1.001, (depth, size, size))
+    return x, rng.choice([-1.0, 1.0], (width, depth, 1, 1)) * rng.uniform(1, 1.1, (3, 3))
+
+
+def numbers(kind: str, depth: int, width: int, size: int) -> tuple[Any, Any]:
+    """Inputs and filters: of one size, of sizes apart by powers of ten (worst for sums of
+    differences), or adversarial."""
+    if kind == "adversarial":
+        return adversarial(depth, width, size)
+    spread = {"alike": 0, "spread": 3}[kind]
+    shapes = (depth, size, size), (width, depth, 3, 3)
+    x, w = (rng.standard_normal(s) * 10.0 ** rng.integers(-spread, spread + 1, s) for s in shapes)
+    return x, w
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("kind", "scale"),
+    [("alike", 1.0), ("alike", 2.0**40), ("spread", 2.0**-100), ("adversarial", 1.0)],
+)
+def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int) -> None:
+    depth, width, size = 64, 32, 16
+    x, w = numbers(kind, depth, width, size)
     x, w = (x * scale).astype(np.float32), w.astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "e"], ["t"]),
@@ -181,8 +228,10 @@ def test_results_are_within_the_stated_bound(scale: float, spread: int) -> None:
     ]
     weights = {"e": np.eye(depth)[..., None, None], "w": w, "f": np.eye(width)[..., None, None]}
     source = model(nodes, [1, depth, size, size], weights)
-    assert chosen(source) == 1
-    got = tw.compile(source, cache=False)(x[None])[0]
-    error, allowed = np.abs(got - direct(x, w)), bound(x, w)
+    math = "fast" if tile == 4 else "strict"
+    with events.record() as log:
+        got = tw.compile(source, math=math)(x[None])[0]
+    assert _tiles(log) == [tile]
+    error, allowed = np.abs(got - direct(x, w)), bound(x, w, tile)
     assert np.all(error <= allowed)
     assert error.max() > allowed.max() / 1e6  # the bound is about these numbers

@@ -1,23 +1,24 @@
-"""Winograd's minimal filtering: a 3x3 convolution of stride 1 by 16 products instead of 36.
+"""Winograd's minimal filtering: a 3x3 convolution of stride 1 by fewer products.
 
-A tile of 2x2 results needs 4x4 inputs d and the 3x3 filter g (Lavin and Gray, Fast Algorithms for
-Convolutional Neural Networks, CVPR 2016, F(2x2, 3x3)):
+A tile of m x m results needs (m + 2) x (m + 2) inputs d and the 3x3 filter g (Lavin and Gray, Fast
+Algorithms for Convolutional Neural Networks, CVPR 2016, F(m x m, 3 x 3)):
 
     Y = A^T [ (G g G^T) * (B^T d B) ] A
 
-where * multiplies point by point; over channels, the products of each of the 16 points add up: 16
-matrix products. The matrices hold 0, 1, -1 and 1/2 only, so that on small integers and on rationals
-both sides are equal.
+where * multiplies point by point; over channels, the products of each point add up: (m + 2)^2
+matrix products, 16 instead of 36 multiplications per tile for m = 2, 36 instead of 144 for m = 4.
+The matrices come from `toom_cook.py`, exact; both sides are equal on rationals.
 
-Rounding: with float32's unit u = 2^-24, C channels and gamma(n) = n u / (1 - n u), each result is
-away from the exact one by at most
+Rounding: with float32's unit u = 2^-24, C channels, gamma(n) = n u / (1 - n u), and R roundings on
+the way of a term (`Filtering.roundings`: of constants, multiplications and additions in all three
+transforms; 10 for m = 2, 28 for m = 4), each result is away from the exact one by at most
 
-    gamma(C + 10) |A^T| [ sum over c of (|G| |g| |G^T|) * (|B^T| |d| |B|) ] |A|
+    gamma(C + R) |A^T| [ sum over c of (|G| |g| |G^T|) * (|B^T| |d| |B|) ] |A|
 
-(2 additions for an element of B^T d B, 4 for one of G g G^T, C multiply-adds, 4 additions behind):
-at most 81 C gamma(C + 10) max|d| max|g|, where the direct sum has 9 C gamma(9 C). The inputs of a
-tile must be finite: an infinity spreads over the tile's four results, and elements beyond a quarter
-of the largest number may overflow.
+which is at most C gamma(C + R) growth^2 max|d| max|g|, where growth^2 (`Filtering.growth`) is 64
+for m = 2 and 564 for m = 4, and the direct sum has 9 C gamma(9 C). Measured errors on normal data
+are far smaller. The inputs of a tile must be finite: an infinity spreads over the tile's results,
+and elements beyond a quarter (m = 4: a 28th) of the largest number may overflow.
 """
 
 from __future__ import annotations
@@ -32,42 +33,15 @@ from tilewright.compute.guards import guarded, read_or_zero
 from tilewright.compute.laws import environment, identity_dims
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import reducer
+from tilewright.compute.toom_cook import Filtering, filtering
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Mul, Select, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 
-TILE = 2  # results per tile and axis
 WINDOW = 3  # elements of the filter per axis
-SIZE = TILE + WINDOW - 1  # inputs of a tile per axis
-POINTS = SIZE * SIZE
 
-INPUT = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))  # B^T
-FILTER = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))  # G
-RESULT = ((1, 1, 1, 0), (0, 1, -1, -1))  # A^T
-
-Row = Sequence[float]
 Square = Sequence[Sequence[Any]]
-
-
-def transform(matrix: Sequence[Row], square: Square) -> list[list[Any]]:
-    """`matrix square matrix^T`, of numbers or expressions, without the terms that are zero."""
-    columns = [[_dot(row, column) for row in matrix] for column in zip(*square, strict=True)]
-    return [[_dot(row, line) for row in matrix] for line in zip(*columns, strict=True)]
-
-
-def _dot(row: Row, terms: Sequence[Any]) -> Any:
-    pairs = [(c, t) for c, t in zip(row, terms, strict=True) if c]
-    pairs.sort(key=lambda pair: pair[0] < 0)  # a difference needs no negation
-    total = None
-    for c, t in pairs:
-        term = t if abs(c) == 1 else t * abs(c)
-        if total is None:
-            assert c > 0
-            total = term
-        else:
-            total = total + term if c > 0 else total - term
-    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +58,33 @@ class _Roles:
     channels: tuple[Dim, ...]
     batch: tuple[Dim, ...]
     columns: tuple[Dim, ...]
+    f: Filtering
 
     @property
     def tiles(self) -> tuple[int, ...]:
         """Extents of the batch and of both axes in tiles."""
-        space = (-(-d.extent // TILE) for d in self.space)
+        space = (-(-d.extent // self.f.tile) for d in self.space)
         return (*(d.extent for d in self.batch), *space)
 
 
-def winograd(c: Computation) -> tuple[Computation, ...] | None:
-    """A 3x3 convolution of stride 1 as Computations in order, or None for anything else.
+def winograd(c: Computation, tile: int = 2) -> tuple[Computation, ...] | None:
+    """A 3x3 convolution of stride 1 by F(tile x tile, 3 x 3), or None for anything else.
 
-    They are: the filters' transform (`<name>.filter`; of constant weights, a constant), the
-    inputs' (`<name>.input`), 16 products over the channels (`<name>.product`), and the results' (of
-    the old name, dimensions and output). It applies to float32, any layout and padding, one group,
-    where there are several tiles per axis, channels in and channels out.
+    tile: 2 or 4. The Computations in order are: the filters' transform (`<name>.filter`; of
+    constant weights, a constant), the inputs' (`<name>.input`), (tile + 2)^2 products over the
+    channels (`<name>.product`), and the results' (of the old name, dimensions and output). It
+    applies to float32, any layout and padding, one group, where there are several tiles per axis,
+    channels in and channels out.
     """
-    r = _roles(c)
+    r = _roles(c, filtering(tile, WINDOW))
     if r is None:
         return None
+    points = r.f.size**2
     name = c.outputs[0].tensor.name
     depth, width = ([d.extent for d in dims] for dims in (r.channels, r.columns))
-    filters = Buffer(f"{name}.filter", (POINTS, *depth, *width), float32)
-    data = Buffer(f"{name}.input", (POINTS, *r.tiles, *depth), float32)
-    products = Buffer(f"{name}.product", (POINTS, *r.tiles, *width), float32)
+    filters = Buffer(f"{name}.filter", (points, *depth, *width), float32)
+    data = Buffer(f"{name}.input", (points, *r.tiles, *depth), float32)
+    products = Buffer(f"{name}.product", (points, *r.tiles, *width), float32)
     n, k = len(r.tiles), len(width)
 
     def product(u: Var, *e: Var) -> Expr:
@@ -129,7 +106,7 @@ def _filter(name: str, out: Buffer, r: _Roles) -> Computation:
         at = env | {d.var: const(x) for d, x in zip(r.window, (i, j), strict=True)}
         return Load(r.weight.buffer, _at(r.weight, at, environment(dims)))
 
-    return _points(name, out, dims, transform(FILTER, _square(WINDOW, element)))
+    return _points(name, out, dims, r.f.filters.square(_square(WINDOW, element), float))
 
 
 def _input(name: str, out: Buffer, r: _Roles) -> Computation:
@@ -139,14 +116,14 @@ def _input(name: str, out: Buffer, r: _Roles) -> Computation:
     def element(i: int, j: int) -> Expr:
         at = dict(env)
         for h, w, offset in zip(r.space, r.window, (i, j), strict=True):
-            at |= {h.var: env[h.var] * TILE + offset, w.var: const(0)}
+            at |= {h.var: env[h.var] * r.f.tile + offset, w.var: const(0)}
         return guarded(Load(r.data.buffer, _at(r.data, at, ranges)), ranges)
 
-    return _points(name, out, dims, transform(INPUT, _square(SIZE, element)))
+    return _points(name, out, dims, r.f.inputs.square(_square(r.f.size, element), float))
 
 
 def _points(name: str, out: Buffer, dims: Sequence[Dim], values: Square) -> Computation:
-    """`out[SIZE * i + j, dims] = values[i][j]` for all points."""
+    """`out[n * i + j, dims] = values[i][j]` for all n x n points."""
     rest = [d.var for d in dims]
     flat = enumerate(value for row in values for value in row)
     outputs = tuple(Output(out, (const(u), *rest), value) for u, value in flat)
@@ -156,20 +133,24 @@ def _points(name: str, out: Buffer, dims: Sequence[Dim], values: Square) -> Comp
 def _results(c: Computation, products: Buffer, r: _Roles) -> Computation:
     """The convolution's own dimensions; an element takes the row of A^T that its place in the tile
     says."""
-    tiles = [d.var for d in r.batch] + [d.var // TILE for d in r.space]
+    tiles = [d.var for d in r.batch] + [d.var // r.f.tile for d in r.space]
     columns = [d.var for d in r.columns]
 
     def chosen(space: Dim, terms: Sequence[Expr]) -> Expr:
-        first, second = (_dot(row, terms) for row in RESULT)
-        return Select((space.var % TILE).eq(0), first, second)
+        *rows, last = r.f.results.apply(terms, float)
+        found: Expr = last
+        for n, row in reversed(list(enumerate(rows))):
+            found = Select((space.var % r.f.tile).eq(n), row, found)
+        return found
 
     def element(i: int, j: int) -> Expr:
-        return products[(const(SIZE * i + j), *tiles, *columns)]
+        return products[(const(r.f.size * i + j), *tiles, *columns)]
 
-    rows = [chosen(r.space[1], line) for line in _square(SIZE, element)]
+    square = _square(r.f.size, element)
+    lines = [chosen(r.space[0], line) for line in zip(*square, strict=True)]
     out = c.outputs[0]
     dims = tuple(d for d in c.dims if d.combine == CC)
-    return Computation(c.name, dims, (Output(out.tensor, out.index, chosen(r.space[0], rows)),))
+    return Computation(c.name, dims, (Output(out.tensor, out.index, chosen(r.space[1], lines)),))
 
 
 def _square(size: int, element: Callable[[int, int], Expr]) -> list[list[Expr]]:
@@ -189,7 +170,7 @@ def _at(load: Load, env: dict[Var, Expr], ranges: dict[Var, tuple[int, int]]) ->
     return tuple(simplify(substitute(i, dict(env)), ranges) for i in load.index)
 
 
-def _roles(c: Computation) -> _Roles | None:
+def _roles(c: Computation, f: Filtering) -> _Roles | None:
     """What each part of a convolution is; None if it is none that the law is about."""
     value = c.outputs[0].value
     if c.reducer is None or not c.reducer.does_as(reducer("add", float32)):
@@ -201,13 +182,13 @@ def _roles(c: Computation) -> _Roles | None:
     sides = [read_or_zero(e, environment(c.dims)) for e in (value.lhs, value.rhs)]
     for (data, weight), filters in ((sides, value.rhs), (sides[::-1], value.lhs)):
         if data is not None and weight is filters and isinstance(weight, Load):
-            found = _of(c, data, weight)
+            found = _of(c, f, data, weight)
             if found is not None:
                 return found
     return None
 
 
-def _of(c: Computation, data: Load, weight: Load) -> _Roles | None:
+def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None:
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
     pairs: list[tuple[Dim, Dim]] = []
     plain: list[Dim] = []
@@ -238,7 +219,7 @@ def _of(c: Computation, data: Load, weight: Load) -> _Roles | None:
         and all(d.combine == PW for d in channels)
         and all(d.combine == CC for d in (*columns, *batch))
         and all(d in known or d.extent == 1 for d in c.dims)
-        and all(d.extent > TILE for d in space)
+        and all(d.extent > f.tile for d in space)
         and all(any(d.extent > 1 for d in dims) for dims in (channels, columns))
     )
-    return _Roles(data, weight, space, window, channels, batch, columns) if fits else None
+    return _Roles(data, weight, space, window, channels, batch, columns, f) if fits else None

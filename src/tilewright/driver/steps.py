@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
+
+# Results of a tile per axis that `math` allows: large ones round more.
+WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "strict": (2,), "fast": (2, 4)}
 
 
 def executable(
@@ -109,7 +112,7 @@ def build(graph: Graph, options: Options) -> CompiledModel:
     target = find_target(options.target, options.mcpu, options.math == "exact")
     files = list(graph.files)
     graph = optimise(graph, options, target)
-    lowered = stages(graph, target)
+    lowered = stages(graph, target, options.math)
     _report_reference_kernels(lowered, options)
     if (folder := flags.DUMP.get()) is not None:
         dump(folder, lowered, target)
@@ -127,7 +130,7 @@ def optimise(graph: Graph, options: Options, target: Target) -> Graph:
     return pipeline.run(graph, check=flags.DEBUG.get())
 
 
-def stages(graph: Graph, target: Target) -> Lowered:
+def stages(graph: Graph, target: Target, math: str = "strict") -> Lowered:
     """The graph as fused Stages, each a kernel that suits the target, and host calls."""
     with events.span("lower"):
         lowered = lower(graph)
@@ -138,7 +141,9 @@ def stages(graph: Graph, target: Target) -> Lowered:
         fused = place_copies(fuse(lowered.steps, outputs), {*outputs, *lowered.data})
         lowered.steps = apart(fused, target)
     with events.span("winograd"):
-        lowered.steps = transform_convolutions(lowered.steps, lowered.data, target.covers)
+        lowered.steps = transform_convolutions(
+            lowered.steps, lowered.data, WINOGRAD[math], target.effort
+        )
     with events.span("halo"):
         lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
     return lowered
@@ -185,7 +190,7 @@ def text(
         raise InputError(
             f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
         )
-    return show(stages(graph, target), target, kind)
+    return show(stages(graph, target, options.math), target, kind)
 
 
 def _fallback() -> Fallback:

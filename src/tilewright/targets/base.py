@@ -86,6 +86,10 @@ class Target(Protocol):
         """Whether `default_schedule` is good at these as one kernel, or would not be at parts."""
         ...
 
+    def effort(self, computations: Sequence[Computation]) -> float | None:
+        """What these cost as one kernel, to compare forms of one thing; None where not covered."""
+        ...
+
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""
         ...

@@ -8,57 +8,91 @@ stored otherwise, a Stage in front and one behind move the data, if the layer is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.base import events
 from tilewright.compute.build import map_
 from tilewright.compute.laws import identity_dims, inline, order_dims, relayout
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
-from tilewright.compute.winograd import winograd
+from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.ir.node import postorder
 
 Step = Stage | HostCall
 Group = tuple[Computation, ...]
-Pays = Callable[[Sequence[Computation]], bool]
+Effort = Callable[[Sequence[Computation]], float | None]
 
 MOVED = 32  # multiply-adds per result that pay for an element moved: channels in * out / (in + out)
 
 
 def transform_convolutions(
-    steps: Sequence[Step], constants: Collection[Buffer], pays: Pays
+    steps: Sequence[Step], constants: Collection[Buffer], tiles: Sequence[int], effort: Effort
 ) -> list[Step]:
-    """The steps, convolutions in Winograd's form where `pays` says so of the Computations."""
+    """The steps, convolutions in Winograd's form where that pays.
+
+    tiles: results of a tile per axis, the forms to choose from. effort: what the target expects of
+    Computations as one kernel, None where another form is better.
+    """
     known = set(constants)
     moved: dict[Buffer, Buffer] = {}
     found: list[Step] = []
     for step in steps:
-        group = _transformed(step, known) if isinstance(step, Stage) else None
-        if group is None or not isinstance(step, Stage):
+        form = _best(step, known, tiles, effort, moved) if isinstance(step, Stage) else None
+        if form is None or not isinstance(step, Stage):
             found.append(step)
             continue
-        inner, before, behind = _channels_last(group, moved)
-        if not pays(merge_dims(inner)[0]) or ((before or behind) and not _worth_moving(group)):
-            found.append(step)
-            continue
-        events.emit("winograd", stage=step.name)
-        for c in before:
+        name = f"{step.name} F({form.tile},{WINDOW})"
+        events.emit("winograd", stage=name, tile=form.tile)
+        for c in form.before:
             moved[c.inputs[0]] = c.outputs[0].tensor
-            found.append(Stage(f"{step.name}.in", (c,), step.sources))
-        found.append(replace(step, computations=inner))
-        found += [Stage(f"{step.name}.out", (c,), step.sources) for c in behind]
+            found.append(Stage(f"{name}.in", (c,), step.sources))
+        found.append(replace(step, name=name, computations=form.group, flops=_flops(form.group)))
+        found += [Stage(f"{name}.out", (c,), step.sources) for c in form.behind]
     return found
 
 
-def _transformed(stage: Stage, constants: Collection[Buffer]) -> Group | None:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A convolution by tiles of `tile` x `tile` results; copies before and behind it."""
+
+    tile: int
+    group: Group
+    before: Group
+    behind: Group
+
+
+def _best(
+    stage: Stage,
+    constants: Collection[Buffer],
+    tiles: Sequence[int],
+    effort: Effort,
+    moved: dict[Buffer, Buffer],
+) -> _Form | None:
+    """The form of least effort; None where none pays. moved: see `_channels_last`."""
+    best: tuple[float, _Form] | None = None
+    for tile in tiles:
+        group = _transformed(stage, constants, tile)
+        if group is None:
+            continue
+        form = _Form(tile, *_channels_last(group, moved))
+        expected = effort(merge_dims(form.group)[0])
+        if expected is None or ((form.before or form.behind) and not _worth_moving(group)):
+            continue
+        if best is None or expected < best[0]:
+            best = expected, form
+    return None if best is None else best[1]
+
+
+def _transformed(stage: Stage, constants: Collection[Buffer], tile: int) -> Group | None:
     """A convolution, alone or with a map behind it, by the law; None for any other Stage."""
     if not 1 <= len(stage.computations) <= 2:
         return None
     first, *rest = stage.computations
-    parts = winograd(first)
+    parts = winograd(first, tile)
     if parts is None or not all(b in constants for b in parts[0].inputs):
         return None
     *before, result = parts
@@ -121,6 +155,11 @@ def _copy(tensor: Buffer, last: Buffer, order: Sequence[int], *, into: bool) -> 
     if into:
         return map_("channels_last", last, lambda *i: Load(tensor, first(*i)))
     return map_("channels_first", tensor, lambda *i: Load(last, tuple(i[n] for n in order)))
+
+
+def _flops(group: Group) -> int:
+    """Those of the products: what is done, and not what the direct sum would have done."""
+    return 2 * math.prod(d.extent for d in group[2].dims)
 
 
 def _worth_moving(group: Group) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.schedule.sketch.choices import Choices, Parameter, Point, Sketch
 from tilewright.schedule.sketch.context import Context, Machine
-from tilewright.schedule.sketch.sketches import covers, default, sketches
+from tilewright.schedule.sketch.sketches import covers, default, effort, sketches
 
 __all__ = [
     "Choices",
@@ -15,5 +15,6 @@ __all__ = [
     "Sketch",
     "covers",
     "default",
+    "effort",
     "sketches",
 ]

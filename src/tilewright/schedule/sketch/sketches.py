@@ -30,13 +30,18 @@ from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.scans import scans
 from tilewright.schedule.sketch.tiled import PARALLEL_WORK, tiled
-from tilewright.schedule.sketch.winograd import pays, winograd
+from tilewright.schedule.sketch.winograd import cycles, pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
+Effort = Callable[[Kind, Context], float]
 
 
 def _always(kind: Kind, at: Context) -> bool:
     return True
+
+
+def _work(kind: Kind, at: Context) -> float:
+    return sum(math.prod(d.extent for d in c.dims) for c in kind.computations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,14 @@ class Rule:
     """How Computations of one kind are scheduled.
 
     regroups: it changes the order of reductions, which exact arithmetic forbids. pays: whether one
-    kernel of them is expected to be faster than kernels of parts.
+    kernel of them is expected to be faster than kernels of parts. effort: what that kernel costs,
+    to compare forms of one kind.
     """
 
     schedule: Callable[[Schedule, Kind, Context, Choices], Schedule]
     regroups: bool = False
     pays: Pays = _always
+    effort: Effort = _work
 
 
 RULES: Mapping[str, Rule] = {
@@ -64,7 +71,10 @@ RULES: Mapping[str, Rule] = {
     ),
     "scan": Rule(scans),
     "winograd": Rule(
-        winograd, regroups=True, pays=lambda kind, at: not at.exact and pays(kind, at.machine)
+        winograd,
+        regroups=True,
+        pays=lambda kind, at: not at.exact and pays(kind, at.machine),
+        effort=lambda kind, at: cycles(kind, at.machine),
     ),
     "plain": Rule(plain, pays=lambda kind, at: all(c.is_map for c in kind.computations)),
 }
@@ -74,6 +84,13 @@ def covers(computations: Sequence[Computation], at: Context) -> bool:
     """Whether a rule is good at these as one kernel."""
     kind = classify(computations)
     return RULES[kind.name].pays(kind, at)
+
+
+def effort(computations: Sequence[Computation], at: Context) -> float | None:
+    """Expected cycles of these as one kernel; None where its rule is not good at them."""
+    kind = classify(computations)
+    rule = RULES[kind.name]
+    return rule.effort(kind, at) if rule.pays(kind, at) else None
 
 
 def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:

@@ -1,9 +1,9 @@
 """Winograd's convolution as one kernel: blocks of tiles stay in the cache from inputs to results.
 
-For each block of rows of tiles: its inputs are transformed, and for each panel of channels the 16
-products (in register tiles) and the transform of their results, with the map behind it. One block
-alone is shared by the threads panel by panel. The filters are transformed where they are constants:
-by the compiler.
+For each block of rows of tiles: its inputs are transformed, and for each panel of channels the
+products of all points (in register tiles) and the transform of their results, with the map behind
+it. One block alone is shared by the threads panel by panel. The filters are transformed where they
+are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off the Computations.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.compute.winograd import POINTS, TILE, WINDOW
-from tilewright.expr.nodes import Expr, FloorDiv, Load, Select, Var
+from tilewright.compute.toom_cook import filtering
+from tilewright.compute.winograd import WINDOW
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Select, Var
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch.choices import Choices
@@ -44,22 +45,28 @@ CACHE_SHARE = 0.8  # of the L2 cache, for a block's transformed inputs and produ
 SECOND, BEYOND = 32, 8  # bytes per cycle from the L2 cache, and from behind it
 WAITING = 0.5  # the part of that traffic that does not hide behind arithmetic
 STORED = 3  # cycles of a result vector's own: cleared, stored, and the loop
-INPUT_COST, RESULT_COST = 40, 28  # cycles per tile and vector of channels, of the transforms
-FLOAT = 4  # bytes
+MOVED = 0.25  # cycles of a vector that a transform loads or stores, beside one per operation
+FLOAT, LINE = 4, 64  # bytes of an element, and of a line of the caches
 GAIN = 0.85  # of the direct convolution's cycles: at most that many must be left
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A layer in tiles, rows of `columns` each, over channels `depth` to `width`, all results
-    `points`."""
+    """A layer in tiles of `tile` x `tile`, rows of `columns` each, over channels `depth` to
+    `width`; `results` are all its results per channel."""
 
+    tile: int
     batch: int
     rows: int
     columns: int
     depth: int
     width: int
-    points: int
+    results: int
+
+    @property
+    def points(self) -> int:
+        """Products per tile and channel."""
+        return filtering(self.tile).size ** 2
 
     @property
     def tiles(self) -> int:
@@ -69,8 +76,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """The dimensions of the result: batch, the two in space, the channels."""
+    """The dimensions of the result: batch, the two in space, the channels; results of a tile."""
 
+    tile: int
     batch: tuple[Dim, ...]
     space: tuple[Dim, Dim]
     channels: Dim
@@ -78,10 +86,12 @@ class _Roles:
 
 @dataclass(frozen=True, slots=True)
 class _Nest:
-    """Loops over the results: blocks (none for one alone), panels, then a tile's, and channels."""
+    """Loops over the results: blocks (none for one alone), panels, tiles, vectors of channels, then
+    a tile's, and the channels of a vector."""
 
     blocks: Sequence[str]
     panels: Sequence[str]
+    tiles: tuple[str, str]
     tile: tuple[str, str]
     channels: str
 
@@ -103,7 +113,7 @@ def winograd(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
     blocks = divisors(shape.rows)
     block = choose(f"{product.name}.rows", blocks, _best(shape, panel, lanes, at.machine))
-    nest = _nest(s, result, _roles(product, result), block, panel)
+    nest = _nest(s, result, _roles(product, result), block, panel, lanes)
     for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, nest.blocks)):
         if anchors:
             s.compute_at(c.outputs[0].tensor.name, anchors[-1])
@@ -120,8 +130,11 @@ def winograd(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     _products(s, kind, tile, nest.panels)
     for name in nest.tile:
         s.unroll(name)
-    vectorize_inner(s, nest.channels, lanes)
-    work = POINTS * shape.depth * shape.width * shape.tiles
+    s.vectorize(nest.channels)
+    _whole_tiles(s, nest)
+    for c in (inputs, product):
+        _points_together(s, c.outputs[0].tensor)
+    work = shape.points * shape.depth * shape.width * shape.tiles
     if at.threads(choose, result.name, work >= PARALLEL_WORK):
         if not nest.blocks:
             spread(s, staged[:1])
@@ -140,38 +153,46 @@ def pays(kind: Kind, machine: Machine) -> bool:
     inputs, result = kind.computations[1], kind.epilogue
     shape, lanes = shape_of(kind), machine.lanes(kind.reduction.outputs[0].tensor.dtype)
     panels = _panels(shape, lanes)
-    if not panels or min(shape.rows, shape.columns) < TILE or shape.depth < lanes:
+    if not panels or min(shape.rows, shape.columns) < 2 or shape.depth < lanes:
         return False
     channels = _roles(kind.reduction, result).channels
     out = result.outputs[0]
     read = all(stride(address(a), inputs.dims[-1].var) == 1 for a in inputs.accesses)
     if not read or stride(address(Load(out.tensor, out.index)), channels.var) != 1:
         return False
-    panel = lanes * panels[-1]
-    cycles = _cycles(shape, _best(shape, panel, lanes, machine), panel, lanes, machine)
-    direct = WINDOW * WINDOW * shape.depth * shape.width * shape.points / lanes
-    return cycles < GAIN * direct
+    direct = WINDOW * WINDOW * shape.depth * shape.width * shape.results / lanes
+    return cycles(kind, machine) < GAIN * direct
+
+
+def cycles(kind: Kind, machine: Machine) -> float:
+    """Those of all threads together, by the model, of a kind whose channels are whole vectors."""
+    assert kind.reduction is not None
+    shape, lanes = shape_of(kind), machine.lanes(kind.reduction.outputs[0].tensor.dtype)
+    panel = lanes * _panels(shape, lanes)[-1]
+    return _cycles(shape, _best(shape, panel, lanes, machine), panel, lanes, machine)
 
 
 def shape_of(kind: Kind) -> Shape:
     """The layer's extents."""
     assert kind.reduction is not None and kind.epilogue is not None
     roles = _roles(kind.reduction, kind.epilogue)
-    rows, columns = (-(-d.extent // TILE) for d in roles.space)
+    rows, columns = (-(-d.extent // roles.tile) for d in roles.space)
     batch = math.prod(d.extent for d in roles.batch)
     depth = math.prod(d.extent for d in reduction_dims(kind.reduction))
-    points = batch * math.prod(d.extent for d in roles.space)
-    return Shape(batch, rows, columns, depth, roles.channels.extent, points)
+    results = batch * math.prod(d.extent for d in roles.space)
+    return Shape(roles.tile, batch, rows, columns, depth, roles.channels.extent, results)
 
 
 def _roles(product: Computation, result: Computation) -> _Roles:
-    """Read off how the result reads the products: [point, batch.., h // 2, v // 2, channels]."""
+    """Read off how the result reads the products: [point, batch.., h // m, v // m, channels]."""
     made = product.outputs[0].tensor
     read = next(a for a in result.accesses if a.buffer is made)
     by_var: dict[Expr, Dim] = {d.var: d for d in result.dims}
-    h, v = (by_var[i.lhs] for i in read.index if isinstance(i, FloorDiv))
+    places = [i for i in read.index if isinstance(i, FloorDiv)]
+    h, v = (by_var[i.lhs] for i in places)
+    (tile,) = {m for i in places if isinstance(i.rhs, Const) and isinstance(m := i.rhs.value, int)}
     plain = [by_var[i] for i in read.index if isinstance(i, Var)]
-    return _Roles(tuple(plain[:-1]), (h, v), plain[-1])
+    return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
 
 
 def _panels(shape: Shape, lanes: int) -> list[int]:
@@ -189,27 +210,41 @@ def _cycles(shape: Shape, block: int, panel: int, lanes: int, machine: Machine) 
     blocks, panels = shape.batch * shape.rows // block, shape.width // panel
     units = blocks if blocks > 1 else panels
     uneven = math.ceil(units / machine.cores) * machine.cores / units
-    products = POINTS * (shape.depth + STORED) * shape.width
-    transforms = INPUT_COST * shape.depth + RESULT_COST * shape.width
+    products = shape.points * (shape.depth + STORED) * shape.width
+    transforms = _input_cost(shape) * shape.depth + _result_cost(shape) * shape.width
     arithmetic = (products + transforms) * shape.tiles / lanes
-    held = POINTS * block * shape.columns * (shape.depth + panel) * FLOAT
+    held = shape.points * block * shape.columns * (shape.depth + panel) * FLOAT
     cache = CACHE_SHARE * machine.l2
-    weights = POINTS * shape.depth * shape.width * FLOAT
+    weights = shape.points * shape.depth * shape.width * FLOAT
     again = weights * (blocks - 1) / (SECOND if held + weights < cache else BEYOND)
     passes = (1 + panels) * max(0.0, 1 - cache / held)
-    inputs = POINTS * shape.depth * shape.tiles * FLOAT * passes
+    inputs = shape.points * shape.depth * shape.tiles * FLOAT * passes
     waiting = (weights + inputs) / BEYOND + again
     return uneven * (arithmetic + WAITING * waiting)
+
+
+def _input_cost(shape: Shape) -> float:
+    """Cycles of B^T d B, per tile and vector of channels."""
+    f = filtering(shape.tile)
+    return 2 * f.size * f.inputs.operations + MOVED * 2 * f.size**2
+
+
+def _result_cost(shape: Shape) -> float:
+    """Cycles of A^T p A, per tile and vector of channels."""
+    f = filtering(shape.tile)
+    return (f.size + f.tile) * f.results.operations + MOVED * (f.size**2 + f.tile**2)
 
 
 def _loop(c: Computation, d: Dim) -> str:
     return f"{c.name}.{d.var.name}"
 
 
-def _nest(s: Schedule, result: Computation, roles: _Roles, block: int, panel: int) -> _Nest:
-    """The loops over the results: blocks, panels, tiles, and the 2x2 points of a tile."""
+def _nest(
+    s: Schedule, result: Computation, roles: _Roles, block: int, panel: int, lanes: int
+) -> _Nest:
+    """The loops over the results: blocks, panels, tiles, and the results of a tile."""
     batch = existing(s, [_loop(result, d) for d in roles.batch])
-    (h, a), (v, b) = (s.split(_loop(result, d), TILE, "guard") for d in roles.space)
+    (h, a), (v, b) = (s.split(_loop(result, d), roles.tile, "guard") for d in roles.space)
     channels, panels = _loop(result, roles.channels), []
     if panel < roles.channels.extent:
         outer, channels = s.split(channels, panel)
@@ -218,8 +253,34 @@ def _nest(s: Schedule, result: Computation, roles: _Roles, block: int, panel: in
     if block < extents(s.kernel)[h]:
         outer, h = s.split(h, block)
         blocks.append(outer)
-    s.reorder(*blocks, *panels, h, v, a, b, channels)
-    return _Nest(blocks, panels, (a, b), channels)
+    vectors = []
+    if lanes < panel:
+        outer, channels = s.split(channels, lanes)
+        vectors = [outer]
+    s.reorder(*blocks, *panels, h, v, *vectors, a, b, channels)
+    return _Nest(blocks, panels, (h, v), (a, b), channels)
+
+
+def _whole_tiles(s: Schedule, nest: _Nest) -> None:
+    """Tiles that stick out over an edge apart: results of the others need no guards, and share what
+    they have in common."""
+    for name in reversed(nest.tiles):
+        try:
+            s.partition_loop(name)
+        except ScheduleError:
+            continue
+
+
+def _points_together(s: Schedule, made: Buffer) -> None:
+    """Store a tile's points side by side, an odd number of cache lines apart.
+
+    Else powers of two of tiles and channels would let them displace one another in the first cache.
+    """
+    point, *tiles, channel = (f"i{n}" for n in range(len(made.shape)))
+    old, new = ", ".join([point, *tiles, channel]), ", ".join([*tiles, point, channel])
+    s.transform_layout(made.name, f"lambda {old}: ({new})")
+    line = LINE // FLOAT
+    s.storage_align(made.name, len(tiles), 2 * line, line)
 
 
 def _stage_padding(

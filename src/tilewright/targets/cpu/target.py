@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch import Context, Sketch, covers, default, sketches
+from tilewright.schedule.sketch import Context, Sketch, covers, default, effort, sketches
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
@@ -63,6 +63,10 @@ class CpuTarget:
     def covers(self, computations: Sequence[Computation]) -> bool:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
         return covers(computations, Context(self.machine, exact=self.exact))
+
+    def effort(self, computations: Sequence[Computation]) -> float | None:
+        """Expected cycles where a model of them chooses; None where another form is better."""
+        return effort(computations, Context(self.machine, exact=self.exact))
 
     def emit(self, kernel: Kernel, symbol: str) -> Artifact:
         """Object code of a scheduled kernel."""
