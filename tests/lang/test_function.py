@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.events import record
 from tilewright.driver.compile import compile
 from tilewright.lang.function import Function
 from tilewright.loops.lower import lower
@@ -36,6 +37,24 @@ def test_overlapping_and_strided_arrays() -> None:
     Function(_kernel())(x, wide[:, ::2], x)
     np.testing.assert_array_equal(x, wanted)
     np.testing.assert_array_equal(wide[:, ::2] ** 2, 4 * wanted)
+
+
+def test_copies_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = Function(_kernel())
+    x, y, z = np.ones((6, 4), np.float32).T, np.zeros((4, 6), np.float32), np.zeros((4, 12))
+    wide = z.astype(np.float32)[:, ::2]
+    with record() as events:
+        f(np.ascontiguousarray(x), y, y.copy())
+        assert not [e for e in events if e.kind == "copy"]
+        f(x, y, wide)
+    copies = [e.fields for e in events if e.kind == "copy"]
+    assert copies == [{"kernel": "both", "array": n, "bytes": 96} for n in "xz"]
+    assert (wide == 1).all() and (y == 2).all()
+    monkeypatch.setenv("TILEWRIGHT_STRICT", "1")
+    with pytest.raises(InputError, match=r"both: x: float32\[4, 6\].*ascontiguousarray") as raised:
+        f(x, y, wide)
+    assert raised.value.code == "TW-STRICT"
+    f(np.ascontiguousarray(x), y, y.copy())
 
 
 def test_outputs_that_share_memory_are_refused() -> None:

@@ -148,7 +148,7 @@ STRICT: Final = Flag(
     parse_switch,
     False,
     "on or off",
-    "Refuse a model when an operator has no native code, instead of running a reference kernel.",
+    "Refuse what is slow: an operator without native code, an array that each call would copy.",
 )
 MEMORY_LIMIT: Final = Flag[int | None](
     "TILEWRIGHT_MEMORY_LIMIT",

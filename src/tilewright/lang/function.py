@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base import events, flags
 from tilewright.base.errors import InputError
 from tilewright.driver.compile import compile
+from tilewright.expr.nodes import Buffer
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_buffer
@@ -20,6 +22,9 @@ Run = Callable[[tuple[Any, ...]], object]
 
 class Function:
     """`kernel` as a function on NumPy arrays: inputs first, outputs last, written in place.
+
+    Arrays are in C order. One that is not is copied at each call, which a `copy` event says; with
+    TILEWRIGHT_STRICT on it is an error.
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
@@ -74,9 +79,25 @@ def _general(kernel: Kernel, executable: Executable) -> Run:
         for b, a in zip(kernel.outputs, arrays[count:], strict=True):
             if a is None:
                 raise InputError(f"{b!r} was given no array", where=kernel.name)
+        for b, a in zip(kernel.params, arrays, strict=True):
+            _report_copy(kernel, b, a)
         return executable(*arrays[:count], out=arrays[count] if one else arrays[count:])
 
     return run
+
+
+def _report_copy(kernel: Kernel, b: Buffer, array: Any) -> None:
+    """An event for an array that native code cannot take as it lies; an error where copies are."""
+    if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
+        return
+    if flags.STRICT.get():
+        raise InputError(
+            f"{b!r} was given an array of strides {array.strides}, which each call would copy",
+            code="TW-STRICT",
+            where=kernel.name,
+            hint=f"give numpy.ascontiguousarray of it, or unset {flags.STRICT.name}",
+        )
+    events.emit("copy", kernel=kernel.name, array=b.name, bytes=array.nbytes)
 
 
 def _interpreted(kernel: Kernel) -> Run:

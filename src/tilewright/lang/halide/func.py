@@ -113,7 +113,7 @@ class Runs(Absent):
                 raise InputError(
                     "it has no data", where=f"image {image.name()}", hint="set(buffer) first"
                 )
-        inputs = [np.asarray(i.data, order="C") for i in stages.images]
+        inputs = [i.data for i in stages.images]
         given = _buffers(sizes)
         if given is not None:
             function(*inputs, *(b.data for b in given))
