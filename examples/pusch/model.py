@@ -1,10 +1,10 @@
-"""The front half of detection as an ONNX model: gram matrix, its factors, matched filter.
+"""Detection as an ONNX model: gram matrix, its factors, matched filter, triangular solutions.
 
 python examples/pusch/model.py [subcarriers [antennas [layers]]]
 
 A complex matrix is the real one [[Re, -Im], [Im, Re]], which is a product of such matrices whenever
 the complex one is, and symmetric and positive definite whenever that is Hermitian and so. The
-factorisations are operators of the domain `tilewright`.
+factorisations and the triangular solutions are operators of the domain `tilewright`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,29 @@ import onnx
 import onnx.parser
 from slot import Layout
 
+# Attributes of the two solutions with what a factorisation leaves.
+SOLUTIONS = {"Cholesky": ("upper = 0", "transpose = 1"), "LU": ("unit = 1", "upper = 1")}
+
 
 def model(layout: Layout, factorisation: str) -> onnx.ModelProto:
-    """From h, y and noise to factors and filtered symbols. factorisation: "Cholesky" or "LU"."""
+    """From h, y and noise to the solutions of (HᴴH + noise) x = Hᴴy, biased as they are.
+
+    factorisation: "Cholesky" or "LU".
+    """
+    forward, backward = SOLUTIONS[factorisation]
     s, m, k, symbols = layout.subcarriers, 2 * layout.antennas, 2 * layout.layers, layout.data
     return onnx.parser.parse_model(f"""
 <ir_version: 10, opset_import: ["" : 21, "tilewright" : 1]>
 pusch_{factorisation.lower()}
     (float[{s},{m},{k}] h, float[{s},{m},{symbols}] y, float[{k},{k}] noise)
-    => (float[{s},{k},{k}] factors, float[{s},{k},{symbols}] filtered) {{
+    => (float[{s},{k},{symbols}] x) {{
   adjoint = Transpose <perm = [0, 2, 1]> (h)
   gram = MatMul(adjoint, h)
   regular = Add(gram, noise)
   factors = tilewright.{factorisation}(regular)
   filtered = MatMul(adjoint, y)
+  z = tilewright.TriangularSolve <{forward}> (factors, filtered)
+  x = tilewright.TriangularSolve <{backward}> (factors, z)
 }}
 """)
 

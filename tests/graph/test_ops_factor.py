@@ -1,4 +1,6 @@
-"""Cholesky and LU against NumPy, compiled and as task graphs."""
+"""Cholesky, LU and triangular solution against NumPy, compiled and as task graphs."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +58,72 @@ def test_columns_are_a_pivot_and_an_update_each() -> None:
     assert by_columns.tasks == 6 + 5
     by_rows = program(network(graph), {"map": "loop"}).graph
     assert by_rows.tasks > by_columns.tasks
+
+
+FLAGS = [(u, t, d) for u in (0, 1) for t in (0, 1) for d in (0, 1)]
+
+
+def solved(a: np.ndarray, b: np.ndarray, upper: int, transpose: int, unit: int) -> np.ndarray:
+    """By a general solution with the one triangle that counts."""
+    kept = (np.triu if upper else np.tril)(a.astype(np.float64))
+    if unit:
+        kept = kept * (1 - np.eye(len(a))) + np.eye(len(a))
+    return np.linalg.solve(kept.T if transpose else kept, b)
+
+
+def model(a: np.ndarray, b: np.ndarray, flags: tuple[int, int, int]) -> Any:
+    """One triangular solution."""
+    named = dict(zip(("upper", "transpose", "unit"), flags, strict=True))
+    return model_of("TriangularSolve", [a, b], domain="tilewright", opset=1, **named)
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_triangular_systems_are_solved(flags: tuple[int, int, int]) -> None:
+    a, b = definite(5, 5), RNG.standard_normal((5, 3)).astype("float32")
+    expected = solved(a, b, *flags)
+    [found] = run(model(a, b, flags), [a, b])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    for expansion in ("whole", "loop"):
+        tasks = program(network(load(model(a, b, flags))), {"map": expansion})
+        [found] = tasks.run({"x0": a, "x1": b}).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3, 8, 8)], ids=str)
+def test_cholesky_and_two_triangular_solutions_solve(shape: tuple[int, ...], dtype: str) -> None:
+    a = definite(*shape, dtype=dtype)
+    b = RNG.standard_normal((*shape[:-1], 4)).astype(dtype)
+    [lower] = run(model_of("Cholesky", [a], domain="tilewright", opset=1), [a])
+    [z] = run(model(lower, b, (0, 0, 0)), [lower, b])
+    [x] = run(model(lower, z, (0, 1, 0)), [lower, z])
+    tolerance = 1e-4 if dtype == "float32" else 1e-12
+    np.testing.assert_allclose(a @ x, b, rtol=tolerance, atol=tolerance)
+
+
+def test_a_triangular_solution_is_a_row_and_an_update_each() -> None:
+    a, b = definite(6, 6), np.zeros((6, 2), np.float32)
+    graph = program(network(load(model(a, b, (0, 0, 0)))), {"map": "whole"}).graph
+    assert graph.tasks == 6 + 5
+    plan = schedule(graph, 4)
+    assert simulate(plan).makespan == plan.makespan
+
+
+@pytest.mark.parametrize(
+    ("b", "flags", "message"),
+    [
+        (np.zeros((4, 2), "float32"), (0, 0, 0), r"right-hand sides \[4, 2\].*\[3, 3\]"),
+        (np.zeros((1, 3, 2), "float32"), (0, 0, 0), r"right-hand sides \[1, 3, 2\]"),
+        (np.zeros((3, 2), "float64"), (0, 0, 0), "float64"),
+        (np.zeros((3, 2), "float32"), (2, 0, 0), "upper is 2, expected 0 or 1"),
+    ],
+    ids=["rows", "batch", "dtype", "flag"],
+)
+def test_what_is_no_triangular_system_is_refused(
+    b: np.ndarray, flags: tuple[int, int, int], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        load(model(definite(3, 3), b, flags))
 
 
 def test_a_matrix_that_is_not_square_is_refused() -> None:

@@ -1,118 +1,204 @@
-"""Cholesky and LU of small matrices, column by column: operators of the domain `tilewright`.
+"""Cholesky, LU and triangular solution of small matrices: operators of the domain `tilewright`.
 
-Right-looking: step k takes the first row and column of what is left of the matrix, and updates the
-rest, one row and column smaller. Golub, Van Loan, "Matrix Computations", sections 3.2 and 4.2. No
-rows are exchanged: LU is for matrices that need none, definite or diagonally dominant ones.
+Column by column and right-looking: step k takes what is final from what is left of the matrix, and
+updates the rest, a row smaller (of a factorisation a column too). Golub, Van Loan, "Matrix
+Computations", sections 3.1, 3.2 and 4.2. No rows are exchanged: LU is for matrices that need none,
+definite or diagonally dominant ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.compute.build import map_
-from tilewright.compute.nodes import Computation, Output
-from tilewright.expr.nodes import Buffer, Expr, Select, call, const
+from tilewright.compute.nodes import CC, Computation, Dim, Output
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, as_expr, call, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 DOMAIN = "tilewright"
 
 Buffers = Sequence[Buffer]
+Batch = tuple[Expr, ...]
 
 
-def _type(op: OpCall) -> Sequence[Type]:
+class _Steps:
+    """The Computations of an operator on matrices, all over the same batch dimensions."""
+
+    def __init__(self, op: OpCall, x: Buffer) -> None:
+        self.prefix, self.batch, self.dtype = op.name, x.shape[:-2], x.dtype
+        self.made: list[Computation] = []
+
+    def buffer(self, name: str, *shape: int) -> Buffer:
+        """A tensor between steps: one of this shape for each matrix."""
+        return Buffer(f"{self.prefix}_{name}", (*self.batch, *shape), self.dtype)
+
+    def add(
+        self,
+        name: str,
+        extents: tuple[int, ...],
+        value: Callable[..., Expr],
+        *places: tuple[Buffer, Callable[..., tuple[Any, ...]]],
+    ) -> None:
+        """`tensor[b, place(i...)] = value(b, i...)` for each of the places, for i below extents."""
+        batch = len(self.batch)
+        dims = tuple(Dim(Var(f"i{n}", INDEX), e, CC) for n, e in enumerate((*self.batch, *extents)))
+        point = tuple(d.var for d in dims)
+        b, rest = point[:batch], point[batch:]
+        outputs = tuple(
+            Output(tensor, (*b, *(as_expr(i, INDEX) for i in place(*rest))), value(b, *rest))
+            for tensor, place in places
+        )
+        self.made.append(Computation(f"{self.prefix}_{name}", dims, outputs))
+
+    def update(
+        self,
+        k: int,
+        left: Buffer,
+        first: tuple[int, int],
+        extents: tuple[int, int],
+        product: Callable[[Batch, Expr, Expr], Expr],
+    ) -> Buffer:
+        """The part of `left` from `first` on, less a product: what is left after step k."""
+        rest = self.buffer(f"rest{k}", *extents)
+
+        def value(b: Batch, row: Expr, col: Expr) -> Expr:
+            return left[(*b, row + first[0], col + first[1])] - product(b, row, col)
+
+        self.add(f"update{k}", extents, value, (rest, lambda row, col: (row, col)))
+        return rest
+
+
+def _cholesky(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    steps, left, n = _Steps(op, inputs[0]), inputs[0], inputs[0].shape[-1]
+    for k in range(n):
+        left = _cholesky_step(steps, k, n, left, outputs[0])
+    return steps.made
+
+
+def _cholesky_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
+    """Column k of the factor, with zeros above its diagonal, and what is left then."""
+    column = steps.buffer(f"column{k}", n)
+
+    def entry(b: Batch, row: Expr) -> Expr:
+        found = left[(*b, row - k, 0)] / call("sqrt", left[(*b, 0, 0)])
+        return Select(row >= k, found, const(0, left.dtype))
+
+    def product(b: Batch, row: Expr, col: Expr) -> Expr:
+        return column[(*b, row + k + 1)] * column[(*b, col + k + 1)]
+
+    places = (column, lambda row: (row,)), (out, lambda row: (row, k))
+    steps.add(f"pivot{k}", (n,), entry, *places)
+    size = n - k - 1
+    return steps.update(k, left, (1, 1), (size, size), product) if size else left
+
+
+def _lu(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    steps, left, n = _Steps(op, inputs[0]), inputs[0], inputs[0].shape[-1]
+    for k in range(n):
+        left = _lu_step(steps, k, n, left, outputs[0])
+    return steps.made
+
+
+def _lu_step(steps: _Steps, k: int, n: int, left: Buffer, out: Buffer) -> Buffer:
+    """Row k of the upper factor, column k of the lower one, and what is left then."""
+
+    def upper(b: Batch, col: Expr) -> Expr:
+        return left[(*b, 0, col)]
+
+    steps.add(f"row{k}", (n - k,), upper, (out, lambda col: (k, col + k)))
+    size = n - k - 1
+    if not size:
+        return left
+    column = steps.buffer(f"column{k}", size)
+
+    def entry(b: Batch, row: Expr) -> Expr:
+        return left[(*b, row + 1, 0)] / left[(*b, 0, 0)]
+
+    def product(b: Batch, row: Expr, col: Expr) -> Expr:
+        return column[(*b, row)] * left[(*b, 0, col + 1)]
+
+    places = (column, lambda row: (row,)), (out, lambda row: (row + k + 1, k))
+    steps.add(f"pivot{k}", (size,), entry, *places)
+    return steps.update(k, left, (1, 1), (size, size), product)
+
+
+def _triangular(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
+    (a, left), (out,) = inputs, outputs
+    upper, transposed, unit = _flags(op)
+    steps, n = _Steps(op, a), a.shape[-1]
+
+    def entry(b: Batch, i: Any, j: Any) -> Expr:
+        return a[(*b, j, i) if transposed else (*b, i, j)]
+
+    backward = upper != transposed
+    for k in reversed(range(n)) if backward else range(n):
+        left = _triangular_step(steps, k, left, out, entry, backward, unit)
+    return steps.made
+
+
+def _triangular_step(
+    steps: _Steps,
+    k: int,
+    left: Buffer,
+    out: Buffer,
+    entry: Callable[[Batch, Any, Any], Expr],
+    backward: bool,
+    unit: bool,
+) -> Buffer:
+    """Row k of the solution, and what is left of the right-hand sides then.
+
+    Backward row k is the last of those left, forward the first.
+    """
+    *_, size, m = left.shape
+    solved, first, below = (k, 0, 0) if backward else (0, 1, k + 1)
+    row = steps.buffer(f"row{k}", m)
+
+    def solution(b: Batch, col: Expr) -> Expr:
+        right = left[(*b, solved, col)]
+        return right if unit else right / entry(b, k, k)
+
+    def product(b: Batch, i: Expr, col: Expr) -> Expr:
+        return entry(b, i + below, k) * row[(*b, col)]
+
+    steps.add(f"solve{k}", (m,), solution, (row, lambda col: (col,)), (out, lambda col: (k, col)))
+    return steps.update(k, left, (first, 0), (size - 1, m), product) if size > 1 else left
+
+
+def _square(op: OpCall) -> None:
     shape = op.shape(0)
     if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 1:
         raise op.error(f"{list(shape)} holds no square matrices")
     if op.dtype(0).name not in ("float32", "float64"):
-        raise op.error(f"a matrix of {op.dtype(0).name}: float32 or float64 is factorised")
-    return [(op.dtype(0), shape)]
+        raise op.error(f"a matrix of {op.dtype(0).name}: only float32 and float64 are solved")
 
 
-def _rest(x: Buffer, k: int) -> Buffer:
-    """What is left of the matrix before step k."""
-    size = x.shape[-1] - k
-    return x if k == 0 else Buffer(f"{x.name}_rest{k}", (*x.shape[:-2], size, size), x.dtype)
+def _factor_type(op: OpCall) -> Sequence[Type]:
+    _square(op)
+    return [(op.dtype(0), op.shape(0))]
 
 
-def _also(c: Computation, out: Buffer, place: Any) -> Computation:
-    """`c` with its value in a second tensor too, at `place(i...)`."""
-    (o,) = c.outputs
-    second = Output(out, tuple(place(*(d.var for d in c.dims))), o.value)
-    return Computation(c.name, c.dims, (o, second), c.reducer)
+def _triangular_type(op: OpCall) -> Sequence[Type]:
+    _square(op)
+    _flags(op)
+    a, b = op.shape(0), op.shape(1)
+    if len(b) != len(a) or b[:-1] != a[:-1]:
+        raise op.error(f"right-hand sides {list(b)} for matrices {list(a)}: expected {a[:-1]} + m")
+    if op.dtype(1) is not op.dtype(0):
+        raise op.error(f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}")
+    return [(op.dtype(1), b)]
 
 
-def _cholesky(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
-    batch, n = x.shape[:-2], x.shape[-1]
-    steps = []
-    rest = x
-    for k in range(n):
-        column = Buffer(f"{op.name}_column{k}", (*batch, n), x.dtype)
-        left = rest
-
-        def entry(*i: Expr, k: int = k, left: Buffer = left) -> Expr:
-            *b, row = i
-            root = call("sqrt", left[(*b, 0, 0)])
-            below = Select(row >= k, left[(*b, row - k, 0)], const(0, x.dtype))
-            return Select(row >= k, below / root, const(0, x.dtype))
-
-        found = map_(f"{op.name}_pivot{k}", column, entry)
-        steps.append(_also(found, out, lambda *i, k=k: (*i, const(k))))
-        if k + 1 < n:
-            rest = _rest(x, k + 1)
-
-            def update(*i: Expr, k: int = k, left: Buffer = left, column: Buffer = column) -> Expr:
-                *b, row, col = i
-                product = column[(*b, row + k + 1)] * column[(*b, col + k + 1)]
-                return left[(*b, row + 1, col + 1)] - product
-
-            steps.append(map_(f"{op.name}_update{k}", rest, update))
-    return steps
-
-
-def _lu(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    x, out = inputs[0], outputs[0]
-    batch, n = x.shape[:-2], x.shape[-1]
-    steps = []
-    rest = x
-    for k in range(n):
-        left = rest
-
-        def upper(*i: Expr, left: Buffer = left) -> Expr:
-            *b, col = i
-            return left[(*b, 0, col)]
-
-        extents = (*batch, n - k)
-        steps.append(
-            map_(
-                f"{op.name}_row{k}",
-                out,
-                upper,
-                extents=extents,
-                index=lambda *i, k=k: (*i[:-1], k, i[-1] + k),
-            )
-        )
-        if k + 1 == n:
-            break
-        column = Buffer(f"{op.name}_column{k}", (*batch, n - k - 1), x.dtype)
-
-        def entry(*i: Expr, left: Buffer = left) -> Expr:
-            *b, row = i
-            return left[(*b, row + 1, 0)] / left[(*b, 0, 0)]
-
-        found = map_(f"{op.name}_pivot{k}", column, entry)
-        steps.append(_also(found, out, lambda *i, k=k: (*i[:-1], i[-1] + k + 1, const(k))))
-        rest = _rest(x, k + 1)
-
-        def update(*i: Expr, left: Buffer = left, column: Buffer = column) -> Expr:
-            *b, row, col = i
-            return left[(*b, row + 1, col + 1)] - column[(*b, row)] * left[(*b, 0, col + 1)]
-
-        steps.append(map_(f"{op.name}_update{k}", rest, update))
-    return steps
+def _flags(op: OpCall) -> tuple[bool, bool, bool]:
+    """The attributes `upper`, `transpose` and `unit`; all are 0 by default."""
+    found = []
+    for name in ("upper", "transpose", "unit"):
+        value = op.attr(name, 0)
+        if value not in (0, 1):
+            raise op.error(f"{name} is {value!r}, expected 0 or 1")
+        found.append(bool(value))
+    return found[0], found[1], found[2]
 
 
 def _cholesky_arrays(op: OpCall, x: Array) -> list[Array]:
@@ -128,20 +214,50 @@ def _lu_arrays(op: OpCall, x: Array) -> list[Array]:
     return [found]
 
 
+def _triangular_arrays(op: OpCall, a: Array, b: Array) -> list[Array]:
+    upper, transposed, unit = _flags(op)
+    kept = np.triu(a, int(unit)) if upper else np.tril(a, -int(unit))
+    if unit:
+        kept = kept + np.eye(a.shape[-1], dtype=a.dtype)
+    if transposed:
+        kept = np.swapaxes(kept, -1, -2)
+    return [np.linalg.solve(kept, b).astype(b.dtype)]
+
+
 def _flops(op: OpCall) -> int:
     return op.size(0) * op.shape(0)[-1] // 3
 
 
-register(
+def _triangular_flops(op: OpCall) -> int:
+    return op.size(1) * op.shape(0)[-1]
+
+
+_DEFINITIONS = (
     OpDef(
         "Cholesky",
-        _type,
+        _factor_type,
         DOMAIN,
         compute=_cholesky,
         reference=_cholesky_arrays,
         flops=_flops,
-    )
+    ),
+    OpDef(
+        "LU",
+        _factor_type,
+        DOMAIN,
+        compute=_lu,
+        reference=_lu_arrays,
+        flops=lambda op: 2 * _flops(op),
+    ),
+    OpDef(
+        "TriangularSolve",
+        _triangular_type,
+        DOMAIN,
+        compute=_triangular,
+        reference=_triangular_arrays,
+        flops=_triangular_flops,
+    ),
 )
-register(
-    OpDef("LU", _type, DOMAIN, compute=_lu, reference=_lu_arrays, flops=lambda op: 2 * _flops(op))
-)
+
+for definition in _DEFINITIONS:
+    register(definition)
