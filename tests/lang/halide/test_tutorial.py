@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.lang.halide.tutorial import PROGRAMS
+from tests.lang.halide.tutorial import LESSONS, PROGRAMS
 from tilewright import halide as hl
 
 theirs = pytest.importorskip("halide")
@@ -20,3 +20,7 @@ def test_program(name):
         assert got.dtype == expected.dtype
         rtol = 1e-5 if got.dtype.kind == "f" else 0
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol)
+
+
+def test_every_lesson_is_there():
+    assert tuple(dict.fromkeys(int(name.split("_")[1]) for name in PROGRAMS)) == LESSONS

@@ -1,4 +1,4 @@
-"""Programs in the manner of Halide's tutorial, lessons 1 to 14, 18 and 19, as a CPU's user writes.
+"""Programs in the manner of Halide's tutorial, as a CPU's user writes: the lessons in `LESSONS`.
 
 Each takes the module (`halide` or ours), and returns what it realizes: a Buffer or several.
 """
@@ -12,6 +12,9 @@ GRAY = RNG.integers(0, 256, (36, 48)).astype(np.uint8)
 COLOR = RNG.integers(0, 256, (3, 20, 32)).astype(np.uint8)
 
 PROGRAMS = {}
+# Those on algorithms, schedules and running. Not here: debugging (3, 4), compiling ahead of time
+# (10, 11, 16), GPUs (12), generators (15), autoschedulers (21), serialization (23), async (24).
+LESSONS = (1, 2, 5, 6, 7, 8, 9, 13, 14, 17, 18, 19, 20, 22)
 
 
 def program(f):
@@ -24,7 +27,7 @@ def variables(m, names):
     return [m.Var(name) for name in names.split()]
 
 
-# -- 1, 2, 3: Funcs, Vars, an image
+# -- 1, 2: Funcs, Vars, an image
 
 
 @program
@@ -458,7 +461,66 @@ def lesson_14_types(m):
     return f.realize([20, 4]), g.realize([20, 4]), h.realize([20, 4])
 
 
-# -- 18, 19: partial results and wrappers
+# -- 17: reductions over parts of a box
+
+
+@program
+def lesson_17_circle(m):
+    x, y = variables(m, "x y")
+    circle, r = m.Func("circle"), m.RDom([(0, 7), (0, 7)])
+    circle[x, y] = x + y
+    r.where((r.x - 3) * (r.x - 3) + (r.y - 3) * (r.y - 3) <= 10)
+    circle[r.x, r.y] *= 2
+    return circle.realize([7, 7])
+
+
+@program
+def lesson_17_triangle(m):
+    x, y = variables(m, "x y")
+    triangle, r = m.Func("triangle"), m.RDom([(0, 8), (0, 10)])
+    triangle[x, y] = x + y
+    r.where(r.x < r.y)
+    r.where(2 * r.x + r.y > 5)
+    triangle[r.x, r.y] *= 2
+    return triangle.realize([10, 10])
+
+
+@program
+def lesson_17_condition_on_a_func(m):
+    x, y = variables(m, "x y")
+    g, f, r1 = m.Func("g"), m.Func("f"), m.RDom([(0, 5), (0, 5)])
+    g[x, y] = (x * 7 + y * 5) % 3
+    f[x, y] = 0
+    r1.where(g[r1.x, r1.y] == 2)
+    f[r1.x, r1.y] = r1.x + r1.y
+    return f.realize([5, 5])
+
+
+@program
+def lesson_17_condition_on_the_func_itself(m):
+    x, y = variables(m, "x y")
+    f, r = m.Func("f"), m.RDom([(0, 5), (0, 5)])
+    f[x, y] = x + y * 10
+    r.where(f[r.x, r.y] >= 4)
+    r.where(f[r.x, r.y] <= 37)
+    f[r.x, r.y] *= 10
+    return f.realize([5, 5])
+
+
+@program
+def lesson_17_scheduled(m):
+    x, y, xo, xi = variables(m, "x y xo xi")
+    f, r = m.Func("f"), m.RDom([(0, 16), (0, 12)])
+    f[x, y] = x * y
+    r.where(r.x + r.y < 14)
+    f[r.x, r.y] += 100
+    ro, ri = m.RVar("ro"), m.RVar("ri")
+    f.split(x, xo, xi, 4).vectorize(xi)
+    f.update(0).split(r.x, ro, ri, 4)
+    return f.realize([16, 12])
+
+
+# -- 18, 19, 20: partial results, wrappers and clones
 
 
 @program
@@ -523,3 +585,98 @@ def lesson_19_wrapper_of_an_image(m):
     image.set(m.Buffer(GRAY))
     image.in_().compute_at(g, y)
     return g.realize([47, 36])
+
+
+@program
+def lesson_19_wrapper_for_all(m):
+    x, y = variables(m, "x y")
+    f, g, h, out = (m.Func(n) for n in ("f", "g", "h", "out"))
+    f[x, y] = x * y + 1
+    g[x, y] = f[x, y] + f[x + 1, y]
+    h[x, y] = f[x, y] - f[x, y + 1]
+    out[x, y] = g[x, y] * h[x, y]
+    f.in_().compute_root().vectorize(x, 4)
+    g.compute_root()
+    h.compute_at(out, y)
+    return out.realize([16, 12])
+
+
+@program
+def lesson_19_wrapper_of_two(m):
+    x, y = variables(m, "x y")
+    f, g, h, out = (m.Func(n) for n in ("f", "g", "h", "out"))
+    f[x, y] = x + 2 * y
+    g[x, y] = f[x, y] + f[x + 1, y]
+    h[x, y] = f[x, y] - f[x, y + 1]
+    out[x, y] = g[x, y] * h[x, y] + f[x, y]
+    f.in_([g, h]).compute_root()
+    return out.realize([16, 12])
+
+
+@program
+def lesson_19_tiles_through_registers(m):
+    x, y, xo, yo, xi, yi = variables(m, "x y xo yo xi yi")
+    image, transposed = m.Buffer(GRAY), m.Func("transposed")
+    source = m.Func("source")
+    source[x, y] = image[x, y]
+    transposed[x, y] = source[y, x]
+    source.compute_root()
+    transposed.tile(x, y, xo, yo, xi, yi, 4, 4).vectorize(xi).unroll(yi)
+    source.in_(transposed).compute_at(transposed, xo).vectorize(x).unroll(y)
+    return transposed.realize([36, 48])
+
+
+@program
+def lesson_20_clone(m):
+    x, y, xo, yo, xi, yi = variables(m, "x y xo yo xi yi")
+    f, g, h = m.Func("f"), m.Func("g"), m.Func("h")
+    f[x, y] = x + y
+    g[x, y] = f[x, y] + 1
+    h[x, y] = f[y, x] + g[x, y] * 2
+    f.compute_root()
+    f_in_g = f.clone_in(g)
+    g.compute_root().tile(x, y, xo, yo, xi, yi, 4, 4)
+    f_in_g.compute_at(g, xo).vectorize(x, 4)
+    return h.realize([16, 16])
+
+
+@program
+def lesson_20_clone_with_another_schedule(m):
+    x, y = variables(m, "x y")
+    f, g, h, out, r = *(m.Func(n) for n in ("f", "g", "h", "out")), m.RDom([(0, 4)])
+    f[x, y] = x * 3
+    f[x, y] += r * y
+    g[x, y] = f[x, y] + f[x + 1, y]
+    h[x, y] = f[x, y] * 2
+    out[x, y] = g[x, y] + h[x, y]
+    f.compute_root().vectorize(x, 8)
+    f.clone_in(h).compute_at(out, y)
+    return out.realize([16, 8])
+
+
+# -- 22: running again
+
+
+@program
+def lesson_22_once_compiled(m):
+    x, y = variables(m, "x y")
+    image, p, f = m.ImageParam(m.UInt(8), 2), m.Param(m.UInt(8)), m.Func("f")
+    f[x, y] = image[x, y] / 2 + p
+    f.vectorize(x, 8)
+    found, images = [], [(GRAY // n).astype(np.uint8) for n in (1, 2, 3)]
+    for n, pixels in enumerate(images):
+        image.set(m.Buffer(pixels))
+        p.set(n)
+        found.append(f.realize([48, 36]))
+    return found
+
+
+@program
+def lesson_22_into_one_buffer(m):
+    x, y = variables(m, "x y")
+    f, p, out = m.Func("f"), m.Param(m.Int(32)), m.Buffer(m.Int(32), [20, 10])
+    f[x, y] = x + y * p
+    for n in range(4):
+        p.set(n)
+        f.realize(out)
+    return out
