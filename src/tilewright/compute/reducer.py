@@ -14,7 +14,6 @@ from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import (
     Add,
     And,
-    Binary,
     Call,
     Const,
     Eq,
@@ -78,10 +77,15 @@ def _highest(dtype: DType) -> Const:
     return const(float("inf") if dtype.is_float else dtype.max, dtype)
 
 
-_BINARY: dict[str, tuple[type[Binary], Callable[[DType], Const]]] = {
+def _larger(a: Expr, b: Expr) -> Expr:
+    return Select(Lt(a, b), b, a)
+
+
+_BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[DType], Const]]] = {
     "add": (Add, lambda t: const(0, t)),
     "mul": (Mul, lambda t: const(1, t)),
     "max": (Max, _lowest),
+    "max_number": (_larger, _lowest),
     "min": (Min, _highest),
     "and": (And, lambda t: const(True, t) if t.kind == "bool" else const(-1, t)),
     "or": (Or, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
@@ -92,12 +96,15 @@ _cache: dict[tuple[object, ...], Reducer] = {}
 
 
 def reducer(name: str, dtype: DType) -> Reducer:
-    """The reducer `add mul max min and or xor` of one component of the accumulator `dtype`."""
+    """The reducer `add mul max max_number min and or xor` of one component, of dtype `dtype`.
+
+    max and min give NaN where an operand is NaN; max_number passes NaNs over.
+    """
     key = (name, dtype)
     if key not in _cache:
-        node, identity = _BINARY[name]
+        combine, identity = _BINARY[name]
         a, b = Var("a", dtype), Var("b", dtype)
-        _cache[key] = Reducer(name, (a,), (b,), (node(a, b),), (identity(dtype),))
+        _cache[key] = Reducer(name, (a,), (b,), (combine(a, b),), (identity(dtype),))
     return _cache[key]
 
 

@@ -77,6 +77,12 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
     return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
 
 
+def _ldexp(x: Any, n: Any) -> Any:
+    import numpy as np
+
+    return np.ldexp(x, n.astype(np.int32))
+
+
 def _popcount(x: Any) -> Any:
     import numpy as np
 
@@ -105,6 +111,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("arctan2", 2, None, _numpy("arctan2")),
         Function("copysign", 2, None, _numpy("copysign")),
         Function("fma", 3, None, _fma),
+        Function("ldexp", 2, None, _ldexp),  # x * 2**n for a whole number n, rounded once
         Function("popcount", 1, None, _popcount),
         Function("isnan", 1, dtypes.bool_, _numpy("isnan")),
         Function("isinf", 1, dtypes.bool_, _numpy("isinf")),

@@ -338,7 +338,8 @@ def exponentials(name: str, x: Buffer, axes: Sequence[int], dtype: DType) -> Exp
         return tuple(next(bound) if a in axes else i[a] for a in range(rank))
 
     steps = (
-        reduce_(top.name, top, over, "max", lambda *i: cast(x[whole(i)], dtype)),
+        # A NaN is in the sum of the exponentials anyway.
+        reduce_(top.name, top, over, "max_number", lambda *i: cast(x[whole(i)], dtype)),
         map_(terms.name, terms, lambda *i: call("exp", cast(x[i], dtype) - element(top, i))),
         reduce_(total.name, total, over, "add", lambda *i: terms[whole(i)]),
     )

@@ -35,6 +35,7 @@ from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant
 from tilewright.targets.cpu.expansions import Expansion, expansion
+from tilewright.targets.cpu.machine import SCALE
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
@@ -155,7 +156,7 @@ class Expressions(Memory):
         native = NATIVE.get(e.function)
         if native is not None:
             return native(self.ops, self.together(*e.args), dtype)
-        rewrite = expansion(e.function, dtype.name)
+        rewrite = expansion(e.function, dtype.name, self.machine.has(SCALE))
         if rewrite is not None:
             return self._expanded(e, rewrite)
         if dtype.is_float and dtype.bits < 32:

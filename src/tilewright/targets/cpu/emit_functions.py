@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.cpu.emit_ops import Operations
-from tilewright.targets.cpu.emit_text import Value, integer, mangle, real
+from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real
+from tilewright.targets.cpu.machine import SCALE
 
 Native = Callable[[Operations, list[Value], DType], Value]
 
@@ -90,6 +91,39 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
     return w.convert("fptrunc", w.convert("bitcast", odd, "double"), "float")
 
 
+def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    x, n = ops.w.match(*args)
+    if x.type != "float" or not ops.machine.has(SCALE):
+        raise UnsupportedError(
+            f"ldexp on {dtype} needs a processor with the instruction",
+            code="TW-LDEXP",
+            hint="float32 compiled for x86-64-v4 has it",
+        )
+    return ops.formats.settle(_scaled(ops.w, x, n), dtype)
+
+
+def _scaled(w: Writer, x: Value, n: Value) -> Value:
+    """x * 2**n by `vscalefps`, in registers of 4, 8 or 16 lanes."""
+    if x.lanes > 16:
+        half = (x.lanes + 1) // 2
+        low = list(range(half))
+        high = [lane if lane < x.lanes else -1 for lane in range(half, 2 * half)]
+        parts = [_scaled(w, w.shuffle(x, lanes), w.shuffle(n, lanes)) for lanes in (low, high)]
+        return w.shuffle(parts[0], list(range(x.lanes)), parts[1])
+    lanes = max(4, 1 << (x.lanes - 1).bit_length())
+    a, b = (_padded(w, v, lanes) for v in (x, n))
+    rest = f"{a.full} zeroinitializer, i{max(8, lanes)} -1" + (", i32 4" if lanes == 16 else "")
+    name = f"llvm.x86.avx512.mask.scalef.ps.{32 * lanes}"
+    y = w.ins(f"call {a.full} @{name}({a.typed}, {b.typed}, {rest})", "float", lanes)
+    return y if lanes == x.lanes else w.shuffle(y, list(range(x.lanes)))
+
+
+def _padded(w: Writer, v: Value, lanes: int) -> Value:
+    if v.lanes in (1, lanes):
+        return w.splat(v, lanes)
+    return w.shuffle(v, [lane if lane < v.lanes else -1 for lane in range(lanes)])
+
+
 NATIVE: Mapping[str, Native] = {
     "floor": _intrinsic("floor"),
     "ceil": _intrinsic("ceil"),
@@ -102,4 +136,5 @@ NATIVE: Mapping[str, Native] = {
     "isnan": _isnan,
     "isinf": _isinf,
     "fma": _fma,
+    "ldexp": _ldexp,
 }

@@ -21,13 +21,16 @@ def register_expansion(function: str, dtype: str, rewrite: Expansion) -> None:
     _added[function, dtype] = rewrite
 
 
-def expansion(function: str, dtype: str) -> Expansion | None:
-    """The expansion of a function on a dtype, or None."""
-    return _added.get((function, dtype)) or _table().get((function, dtype))
+def expansion(function: str, dtype: str, scales: bool = False) -> Expansion | None:
+    """The expansion of a function on a dtype, or None.
+
+    scales: whether `ldexp` is one instruction.
+    """
+    return _added.get((function, dtype)) or _table(scales).get((function, dtype))
 
 
 @cache
-def _table() -> dict[tuple[str, str], Expansion]:
-    from tilewright.targets.cpu.math import EXPANSIONS
+def _table(scales: bool) -> dict[tuple[str, str], Expansion]:
+    from tilewright.targets.cpu.math import EXPANSIONS, SCALED
 
-    return EXPANSIONS
+    return EXPANSIONS | SCALED if scales else EXPANSIONS

@@ -81,6 +81,8 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "neoverse-n1": ("aarch64", _N1),
 }
 
+SCALE = "avx512vl"  # has an instruction that multiplies float32 by powers of two
+
 # Families of features that generated code can make use of; an artifact requires no others.
 _USED = tuple(
     "64bit adx amx avx bmi cmov cx16 cx8 f16c fma fxsr gfni lzcnt mmx movbe popcnt sahf sse ssse "

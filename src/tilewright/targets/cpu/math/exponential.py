@@ -7,8 +7,8 @@ results near overflow need: both factors are always normal numbers.
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Expr, Select
-from tilewright.targets.cpu.math.coefficients import EXP, EXP2, EXPM1
+from tilewright.expr.nodes import Call, Expr, Select
+from tilewright.targets.cpu.math.coefficients import EXP, EXP2, EXP_NARROW, EXPM1
 from tilewright.targets.cpu.math.parts import (
     at_least,
     at_most,
@@ -51,6 +51,16 @@ def exp(x: Expr) -> Expr:
     """e**x."""
     low, high = EXP_LIMITS[x.dtype.name]
     return scaled_exp(at_least(at_most(x, high), low))
+
+
+def exp_by_scaling(x: Expr) -> Expr:
+    """e**x of float32 as exp(r) * 2**n with |r| <= ln(2) / 2, where `ldexp` is one instruction."""
+    least, most = EXP_LIMITS["float32"]
+    high, low = LN2["float32"]
+    y = at_least(at_most(x, most), least)
+    n, _ = rounded(y, LOG2_E)
+    r = fma(n, -low, fma(n, -high, y))
+    return Call("ldexp", (polynomial(r, (1.0, 1.0, *EXP_NARROW)), n))
 
 
 EXP2_LIMITS = {"float32": (-151.0, 129.0), "float64": (-1076.0, 1025.0)}
