@@ -115,13 +115,29 @@ def test_a_matrix_product_by_every_expansion(expansion: str, batch: str) -> None
         "Transpose <perm = [0, 2, 1]> (x)",
     ],
 )
-@pytest.mark.parametrize("expansion", ["whole", "loop"])
+@pytest.mark.parametrize("expansion", ["whole", "loop", "operator"])
 def test_other_operators(operator: str, expansion: str) -> None:
     result = "float y" if "ReduceMean" in operator else "float[p,q,r] y"
     axis = "axis = Constant<value_int = 1>()"
     body = f"g (float[3,4,6] x) => ({result}) {{ {axis} y = {operator} }}"
     families = ("map", "reduce", "scan")
     agree(model(body, s=(6,)), dict.fromkeys(families, expansion))
+
+
+@pytest.mark.parametrize(
+    "operator", ["Softmax <axis = 1> (x)", "LayerNormalization <axis = 1> (x, s)"]
+)
+def test_an_operator_of_several_computations_is_one_task(operator: str) -> None:
+    graph = model(f"g (float[6,6] x) => (float[6,6] y) {{ y = {operator} }}", s=(6,))
+    net = network(graph)
+    (name,) = net.choices
+    assert "operator" in net.choices[name]
+    (stage,), several = net.stages, program(net, {name: "whole"})
+    assert several.graph.tasks >= len(stage.computations) > 1
+    one = program(net, {name: "operator"})
+    assert one.graph.tasks == 1 and one.io < several.io
+    assert explore(net, [4], grain="operator").best(4).tasks == 1
+    agree(graph, {name: "operator"})
 
 
 def test_fused_tasks_compute_the_same_and_move_less() -> None:

@@ -37,7 +37,7 @@ def test_factors_multiply_back(shape: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_allclose(triangles(packed), a, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("expansion", ["whole", "loop"])
+@pytest.mark.parametrize("expansion", ["whole", "loop", "operator"])
 @pytest.mark.parametrize("operator", ["Cholesky", "LU"])
 def test_their_tasks_compute_them(operator: str, expansion: str) -> None:
     a = definite(6, 6)
@@ -56,6 +56,7 @@ def test_columns_are_a_pivot_and_an_update_each() -> None:
     graph = load(model_of("Cholesky", [definite(6, 6)], domain="tilewright", opset=1))
     by_columns = program(network(graph), {"map": "whole"}).graph
     assert by_columns.tasks == 6 + 5
+    assert program(network(graph), {"map": "operator"}).graph.tasks == 1
     by_rows = program(network(graph), {"map": "loop"}).graph
     assert by_rows.tasks > by_columns.tasks
 

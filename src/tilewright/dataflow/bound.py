@@ -56,12 +56,12 @@ class _Form:
 
 
 def _form(stage: Stage, tasks: Sequence[Task], volume: Volume) -> _Form:
-    outputs = {b.name: b for b in stage.writes}
-    graph = connect(stage.name, tasks, outputs, volume)
-    index = {node.name: n for n, node in enumerate(graph.nodes)}
     inside = {b for t in tasks for b in t.outputs}
+    written = [b for b in stage.writes if b in inside]
+    graph = connect(stage.name, tasks, {b.name: b for b in written}, volume)
+    index = {node.name: n for n, node in enumerate(graph.nodes)}
     outside = {index[b.name]: b for t in tasks for b in t.inputs if b not in inside}
-    made = {b: [t for t in tasks if b in t.outputs] for b in stage.writes}
+    made = {b: [t for t in tasks if b in t.outputs] for b in written}
     return _Form(
         graph,
         outside,
@@ -98,7 +98,8 @@ class Bounds:
             found = [_run(form, times, floor, pes) for form in forms]
             ends.append(min(max(t.end for t in made.values()) for made in found))
             for tensor in stage.writes:
-                times.setdefault(tensor, []).append([made[tensor] for made in found])
+                kept = [made[tensor] for made in found if tensor in made]
+                times.setdefault(tensor, []).append(kept)
         return max(1, _share(sum(self._least), pes), *ends)
 
     def _floor(self, n: int, ends: Sequence[int], pes: int) -> int:

@@ -34,9 +34,8 @@ LIMIT: Final = 2000  # evaluations that are made without a search
 
 
 class Grain(StrEnum):
-    """What a task is where nothing else is wanted: a whole operator (one for each of its
-    Computations), an index of its outermost parallel loop, or what the expansions of its family
-    make of it."""
+    """What a task is where nothing else is wanted: a whole operator, an index of its outermost
+    parallel loop, or what the expansions of its family make of it."""
 
     OPERATOR = "operator"
     LOOP = "loop"
@@ -141,7 +140,7 @@ def groups_of(
 
 def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
     if grain is not Grain.EXPANDED:
-        return ("whole",) if grain is Grain.OPERATOR or "loop" not in known else ("loop",)
+        return next((n,) for n in (grain, "whole") if n in known)
     classical = ("lmv", "mv", "op")
     return classical if family in ("conv", "matmul") else known[:1]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.names import fresh
@@ -13,7 +14,9 @@ from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
 from tilewright.dataflow.expand import EXPANSIONS, expand, expansions, family
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.program import Opaque, Program, Task
+from tilewright.dataflow.parts import results
+from tilewright.dataflow.program import Opaque, Program, Task, Together
+from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph
@@ -21,6 +24,8 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel, block
+
+OPERATOR: Final = "operator"  # the expansion of several Computations as one task
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +44,13 @@ class Network:
 
     @cached_property
     def choices(self) -> Mapping[str, Sequence[str]]:
-        """The names of the Stages with the expansions of their main Computation."""
-        return {s.name: tuple(expansions(_main(s))) for s in self.stages if s.computations}
+        """The names of the Stages with the expansions of their main Computation, and `operator`
+        where they have several."""
+        return {
+            s.name: (*expansions(_main(s)), *([OPERATOR] if len(s.computations) > 1 else []))
+            for s in self.stages
+            if s.computations
+        }
 
     @cached_property
     def families(self) -> Mapping[str, str]:
@@ -51,10 +61,19 @@ class Network:
         """The tasks of one Stage by an expansion, made once."""
         if (stage, choice) not in self._tasks:
             whole = stage.kernel and self.opaque.get(stage.kernel, stage.kernel)
-            self._tasks[stage, choice] = (
-                [_whole_task(stage.name, whole)] if whole else _stage_tasks(stage, choice)
-            )
+            if whole:
+                made = [_whole_task(stage.name, whole)]
+            elif choice == OPERATOR and len(stage.computations) > 1:
+                made = [_one_task(stage, self._read_outside(stage))]
+            else:
+                made = _stage_tasks(stage, "whole" if choice == OPERATOR else choice)
+            self._tasks[stage, choice] = made
         return self._tasks[stage, choice]
+
+    def _read_outside(self, stage: Stage) -> set[Buffer]:
+        """What other Stages read, and the network's outputs."""
+        found = {self.lowered.buffers[v] for v in self.lowered.graph.outputs}
+        return found.union(*(s.reads for s in self.stages if s is not stage))
 
 
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
@@ -134,6 +153,20 @@ def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
         for piece in expand(c, choice if c is main or like_main else None):
             found += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
     return _unique(found)
+
+
+def _one_task(stage: Stage, outside: Collection[Buffer]) -> Task:
+    """An operator of several Computations as one task; what only they read stays inside it."""
+    outputs = tuple(b for b in stage.writes if b in outside)
+    work = Together(stage.computations, stage.reads, outputs)
+    written = (
+        sum(results(c) for c in stage.computations for o in c.outputs if o.tensor is b)
+        for b in outputs
+    )
+    writes = max(written, default=1)
+    reads = max([writes, *(b.size for b in work.inputs)])
+    origin = ",".join(stage.sources)
+    return Task(stage.name, origin, work, reads, writes, {b: b.size for b in work.inputs})
 
 
 def _main(stage: Stage) -> Computation:

@@ -50,9 +50,26 @@ class Opaque:
 
 
 @dataclass(frozen=True, eq=False)
+class Together:
+    """An operator of several Computations that is one task: run in order, on whole tensors.
+
+    outputs: what is read elsewhere; what else they write stays inside the task.
+    """
+
+    computations: tuple[Computation, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+    def run(self, held: Held) -> None:
+        """Write the outputs."""
+        for c in self.computations:
+            _compute(c, held)
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
-    """Equal tasks: the same work on different parts of a Computation; or one, a loop program or an
-    operator that is not taken apart.
+    """Equal tasks: the same work on different parts of a Computation; or one, a loop program or a
+    whole operator.
 
     work: what all of them together are a part of. cuts: the part of each, its ranges of the
     Computation's variables. reads, writes: lengths of the streams on each of a task's in-edges and
@@ -63,7 +80,7 @@ class Task:
 
     name: str
     origin: str
-    work: Computation | Kernel | Opaque
+    work: Computation | Kernel | Opaque | Together
     reads: int
     writes: int
     unique: Mapping[Buffer, int]
@@ -114,7 +131,7 @@ class Task:
 
     def run(self, held: Held) -> None:
         """Do what they do on the tensors in `held`; other elements of the outputs stay."""
-        if isinstance(self.work, Opaque):
+        if isinstance(self.work, Opaque | Together):
             self.work.run(held)
             return
         if isinstance(self.work, Kernel):
