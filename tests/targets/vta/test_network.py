@@ -123,15 +123,11 @@ def test_the_report_says_what_runs_where(graph: Graph) -> None:
 
 
 REFUSED = {
-    "Conv<dilations=[2,2]>(x, w)": "it is dilated",
-    "Conv<pads=[1,1,0,0]>(x, w)": "its padding is not the same on both sides",
-    'Conv<auto_pad="SAME_UPPER">(x, w)': "its padding is implicit",
     "Conv(x, v)": "its weights are not constant",
-    "MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(x)": (
-        "its padding is not zero, and its data may be negative"
-    ),
-    "MaxPool<kernel_shape=[2,2], ceil_mode=1>(x)": "it gives indices, or rounds its extents up",
+    "Conv<pads=[0,16,0,0]>(x, w)": "it has more than 15 columns of padding",
+    "Conv<pads=[0,-1,0,0]>(x, w)": "its padding is negative",
     "Sigmoid(x)": "Sigmoid is no product and no pooling",
+    "Relu(x)": "it follows no product",
 }
 
 
@@ -145,6 +141,35 @@ def test_what_stays_on_the_cpu(call: str) -> None:
     model.graph.initializer.append(numpy_helper.from_array(w, "w"))
     (part,) = partition(load(model))
     assert (part.main, part.why) == (None, REFUSED[call])
+
+
+WINDOWS = (
+    "Conv<dilations=[2,2], pads=[2,2,2,2]>(x, w)",
+    "Conv<pads=[1,2,0,1], strides=[2,1]>(x, w)",
+    "Conv<pads=[4,3,5,6]>(x, w)",
+    'Conv<auto_pad="SAME_UPPER", strides=[2,2]>(x, w)',
+    'Conv<auto_pad="SAME_LOWER">(x, w)',
+    'Conv<auto_pad="VALID", strides=[3,3]>(x, w)',
+    "Conv<group=2, pads=[1,0,1,2]>(x, u)",
+    "MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>(x)",
+    "MaxPool<kernel_shape=[2,2], strides=[3,2], ceil_mode=1>(x)",
+    'MaxPool<kernel_shape=[3,2], auto_pad="SAME_UPPER", dilations=[1,2]>(x)',
+)
+
+
+@pytest.mark.parametrize("call", WINDOWS)
+def test_any_window(call: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (2, 2, 3, 3), "u": (2, 1, 3, 3)}
+    weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    graph = bound_to(
+        f"one (float[1, 2, 7, 6] x) => (float[1, 2, ?, ?] y) {{ y = {call} }}", **weights
+    )
+    inputs = {"x": rng.standard_normal((1, 2, 7, 6)).astype(np.float32) - 1}
+    network = near(graph, inputs)
+    assert [s.why for s in network.steps] == [""]
+    (y,), (same,) = network(inputs), network(inputs, compiled)
+    np.testing.assert_array_equal(y, same)
 
 
 def test_what_cannot_be_quantised(graph: Graph) -> None:
@@ -261,6 +286,15 @@ def test_the_cpu_runs_what_it_runs_elsewhere() -> None:
         assert where.pop("Gemm")
         assert where
         assert not any(where.values())
+
+
+def test_other_numbers_stay_as_they_are() -> None:
+    w = np.arange(12, dtype=np.int32).reshape(4, 3)
+    network = near(
+        bound_to("i (int32[2, 4] x) => (int32[2, 3] y) { y = MatMul(x, w) }", w=w),
+        {"x": np.full((2, 4), 1000, np.int32)},
+    )
+    assert [s.why for s in network.steps] == ["its data is int32[2, 4]"]
 
 
 def test_inputs_are_checked(graph: Graph) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -34,11 +36,9 @@ def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -
     rest = list(more)
     image = x.transpose(0, 3, 1, 2).reshape(-1, *c.size).astype(np.int32)
     weights = w.transpose(0, 4, 1, 5, 2, 3).reshape(c.outputs, c.inputs, *c.kernel)
-    image = np.pad(image, ((0, 0), *((p, p) for p in c.pads)))
     total = np.zeros((c.outputs, *c.out_size), np.int32)
-    for ky, kx in product(*map(range, c.kernel)):
-        part = image[:, ky :: c.stride[0], kx :: c.stride[1]][:, : c.out_size[0], : c.out_size[1]]
-        total += np.tensordot(weights[:, :, ky, kx].astype(np.int32), part, 1)
+    for (ky, kx), part in windows(c, image[..., None], 0):
+        total += np.tensordot(weights[:, :, ky, kx].astype(np.int32), part[..., 0], 1)
     total = total.reshape(-1, 16, *c.out_size).transpose(0, 2, 3, 1)
     if q.bias:
         total = total + rest.pop(0)[:, None, None, :]
@@ -46,6 +46,19 @@ def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -
     if q.residual is not None:
         total = total + rest.pop(0).astype(np.int32) * np.int32(q.residual)
     return np.clip(total >> q.shift, 0 if q.relu else -128, 127).astype(np.int8)
+
+
+def windows(
+    c: Convolution, image: NDArray, outside: int
+) -> Iterator[tuple[tuple[int, ...], NDArray]]:
+    """At every offset in the window, what all windows have there; image [C, H, W, ...]."""
+    behind = (r - p - h for r, p, h in zip(c.reach, c.pads, c.size, strict=True))
+    sides = [(p, max(0, e)) for p, e in zip(c.pads, behind, strict=True)]
+    image = np.pad(image, ((0, 0), *sides, (0, 0)), constant_values=outside)
+    rows, columns = c.out_size
+    for k in product(*map(range, c.kernel)):
+        y, x = (at * d for at, d in zip(k, c.dilation, strict=True))
+        yield k, image[:, y :: c.stride[0], x :: c.stride[1]][:, :rows, :columns]
 
 
 def arrays(layer: Layer) -> list[NDArray]:
@@ -63,16 +76,19 @@ def check(c: Convolution, q: Requantise, threads: int) -> None:
 
 
 SIDES = st.integers(1, 12)
+ONE_TO_3, PADS = st.integers(1, 3), st.integers(0, 3)
 
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Convolution:
-    kernel = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    pads = draw(st.integers(0, kernel[0] - 1)), draw(st.integers(0, kernel[1] - 1))
-    size = tuple(max(draw(SIDES), k - 2 * p) for k, p in zip(kernel, pads))
-    stride = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    channels = 16 * draw(st.integers(1, 3)), 16 * draw(st.integers(1, 4))
-    return Convolution(*channels, (size[0], size[1]), kernel, stride, pads)
+    kernel, stride, dilation = (draw(st.tuples(ONE_TO_3, ONE_TO_3)) for _ in range(3))
+    pads, ends = (draw(st.tuples(PADS, PADS)) for _ in range(2))
+    size = tuple(
+        max(draw(SIDES), (k - 1) * d + 1 - p - e)
+        for k, d, p, e in zip(kernel, dilation, pads, ends, strict=True)
+    )
+    channels = 16 * draw(ONE_TO_3), 16 * draw(st.integers(1, 4))
+    return Convolution(*channels, (size[0], size[1]), kernel, stride, pads, ends, dilation)
 
 
 @settings(deadline=None, max_examples=25)
@@ -89,22 +105,19 @@ def convolutions(draw: st.DrawFn) -> Convolution:
     ),
     st.sampled_from([1, 2]),
 )
+@example(Convolution(16, 16, (1, 1), (1, 1), (1, 2), (0, 1), (0, 0)), Requantise(0), 1)
+@example(Convolution(16, 48, (11, 2), (1, 1), (1, 2), (0, 0), (0, 1)), Requantise(0), 2)
 def test_any_layer_is_its_formula(c: Convolution, q: Requantise, threads: int) -> None:
     check(c, q, threads)
 
 
 @settings(deadline=None, max_examples=15)
-@given(convolutions(), st.sampled_from([1, 2]))
-def test_pooling(c: Convolution, threads: int) -> None:
-    layer = pooling(c)
-    x, y = (np.abs(a.astype(np.int16)).clip(0, 127).astype(np.int8) for a in arrays(layer))
+@given(convolutions(), st.sampled_from([1, 2]), st.sampled_from([0, -128]))
+def test_pooling(c: Convolution, threads: int, outside: int) -> None:
+    layer = pooling(c, outside=outside)
+    x, y = arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, y])
-    padded = np.pad(x, ((0, 0), *((p, p) for p in c.pads), (0, 0)))
-    windows = [
-        padded[:, ky :: c.stride[0], kx :: c.stride[1]][:, : c.out_size[0], : c.out_size[1]]
-        for ky, kx in product(*map(range, c.kernel))
-    ]
-    np.testing.assert_array_equal(y, np.max(windows, 0))
+    np.testing.assert_array_equal(y, np.max([part for _, part in windows(c, x, outside)], 0))
 
 
 @settings(deadline=None, max_examples=15)
@@ -117,7 +130,7 @@ def test_depthwise(c: Convolution, threads: int) -> None:
     full = np.zeros((ct, ct, *c.kernel, 16, 16), np.int8)
     for k, lane in product(range(ct), range(16)):
         full[k, k, :, :, lane, lane] = w[k, :, :, lane]
-    square = Convolution(c.inputs, c.inputs, c.size, c.kernel, c.stride, c.pads)
+    square = replace(c, outputs=c.inputs)
     np.testing.assert_array_equal(y, formula(square, q, x, full, *more))
 
 
@@ -172,8 +185,8 @@ def test_layers_that_are_none() -> None:
         Convolution(3, 16, (8, 8))
     with pytest.raises(InputError, match="points"):
         Convolution(16, 16, (2, 2), (3, 3))
-    with pytest.raises(InputError, match="less than the kernel"):
-        Convolution(16, 16, (8, 8), (3, 3), pads=(3, 1))
+    with pytest.raises(InputError, match="below 1"):
+        Convolution(16, 16, (8, 8), (3, 3), stride=(0, 1))
     with pytest.raises(InputError, match="bits"):
         Requantise(40)
     with pytest.raises(InputError, match="1 to 32767 or a power of 2"):

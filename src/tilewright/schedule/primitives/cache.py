@@ -213,7 +213,10 @@ def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
     # The index may be without the loops of one turn, the guard is then too.
     still = {v: const(low) for v, (low, high) in env.items() if low is not None and low == high}
     load = substitute(load, still)
-    limits = [_limit(part, load) for part in conjuncts(substitute(condition, still))]
+    parts = {part: _settled(part) for part in conjuncts(substitute(condition, still))}
+    if False in parts.values() and _is_outside(load):
+        return
+    limits = [_limit(part, load) for part, holds in parts.items() if not holds]
     for d, (i, extent) in enumerate(zip(load.index, load.buffer.shape, strict=True)):
         low, high = bounds(i, env)
         least = [_attained(lo, i, up=True) for n, lo, _ in limits if n == d and lo is not None]
@@ -232,6 +235,20 @@ def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
                 f"the guard {condition!r} of {load!r} is not the test that dimension {d} is inside",
                 "only padding guards can be staged; leave pad=False",
             )
+
+
+def _settled(part: Expr) -> bool | None:
+    """Whether a comparison of constants holds; None for any other condition."""
+    if not isinstance(part, Lt | Le):
+        return None
+    form = affine(part.rhs) - affine(part.lhs)
+    return None if form.terms else form.const >= isinstance(part, Lt)
+
+
+def _is_outside(load: Load) -> bool:
+    """Whether an index that is constant is none of its buffer."""
+    forms = zip(map(affine, load.index), load.buffer.shape, strict=True)
+    return any(not form.terms and not 0 <= form.const < extent for form, extent in forms)
 
 
 def _attained(limit: int, index: Expr, up: bool) -> int:

@@ -15,18 +15,20 @@ from tilewright.targets.vta.pieces import Values, linear
 Ranges = dict[Var, tuple[int, int]]
 
 
-def box_of(condition: Expr | None, loops: Mapping[Var, int], values: Values, where: str) -> Ranges:
+def box_of(
+    condition: Expr | None, loops: Mapping[Var, int], values: Values, where: str
+) -> Ranges | None:
     """The turns of each loop where a condition holds; loops that it does not name are left out.
 
-    Raises CompileError for a condition that is no box: comparisons of one loop each, all of which
-    hold.
+    None where it never holds. Raises CompileError for a condition that is no box: comparisons of
+    one loop each, all of which hold.
     """
     found: Ranges = {}
     for part in conjuncts(condition) if condition is not None else ():
         if all(v in values for v in variables(part)):
             known = {v: values[v] for v in variables(part)}
             if not evaluate(part, known):
-                return dict.fromkeys(loops, (0, 0))
+                return None
             continue
         if not isinstance(part, Lt | Le):
             raise _no_box(part, where)

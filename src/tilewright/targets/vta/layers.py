@@ -13,6 +13,7 @@ where low is 0 with ReLU, else -128, and the bias holds the half that rounds to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -53,9 +54,10 @@ class Requantise:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution of any stride and padding; channels are multiples of 16 (pad with zeros).
+    """A convolution or the windows of pooling; channels are multiples of 16 (pad with zeros).
 
-    size: height and width of the image. kernel, stride, pads: the same, for both.
+    size: height and width of the image. kernel, stride, dilation, pads: the same, for both. ends:
+    padding behind the image if it is not `pads`; negative for rows that no window reaches.
     """
 
     inputs: int
@@ -64,27 +66,47 @@ class Convolution:
     kernel: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     pads: tuple[int, int] = (0, 0)
+    ends: tuple[int, int] | None = None
+    dilation: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
+        if min(*self.stride, *self.kernel, *self.dilation) < 1 or min(self.pads) < 0:
+            raise InputError(f"{self} has extents below 1", where="Convolution")
         if self.inputs % BLOCK or self.outputs % BLOCK or min(self.out_size) < 1:
             raise InputError(
                 f"{self} has {self.inputs} and {self.outputs} channels and {self.out_size} points",
                 where="Convolution",
                 hint=f"fill up channels to multiples of {BLOCK} with zeros",
             )
-        if any(not 0 <= p < k for p, k in zip(self.pads, self.kernel, strict=True)):
-            raise InputError(
-                f"padding {self.pads} of a kernel {self.kernel}",
-                where="Convolution",
-                hint="pad by less than the kernel",
-            )
 
     @property
     def out_size(self) -> tuple[int, int]:
         """Height and width of the result."""
-        (h, w), (kh, kw) = self.size, self.kernel
-        (sh, sw), (ph, pw) = self.stride, self.pads
-        return (h + 2 * ph - kh) // sh + 1, (w + 2 * pw - kw) // sw + 1
+        ends = self.pads if self.ends is None else self.ends
+        room = (h + p + e for h, p, e in zip(self.size, self.pads, ends, strict=True))
+        rows, columns = (
+            (n - (k - 1) * d - 1) // s + 1
+            for n, k, d, s in zip(room, self.kernel, self.dilation, self.stride, strict=True)
+        )
+        return rows, columns
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Height and width of what the windows cover, padding included."""
+        rows, columns = (
+            (n - 1) * s + (k - 1) * d + 1
+            for n, s, k, d in zip(
+                self.out_size, self.stride, self.kernel, self.dilation, strict=True
+            )
+        )
+        return rows, columns
+
+    def place(self, point: Sequence[Expr], offset: Sequence[Expr]) -> list[Expr]:
+        """Where a point's window is at an offset, counted from the padding's start."""
+        return [
+            i * s + o * d
+            for i, s, o, d in zip(point, self.stride, offset, self.dilation, strict=True)
+        ]
 
     @property
     def macs(self) -> int:
@@ -108,14 +130,13 @@ def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
     params: x, w, then bias and residual as far as there are any, and y.
     """
     ct, ot = c.inputs // BLOCK, c.outputs // BLOCK
-    sh, sw = c.stride
     x = Buffer("x", (ct, *c.size, BLOCK), int8)
     w = Buffer("w", (ot, ct, *c.kernel, BLOCK, BLOCK), int8)
     acc = Buffer("acc", (ot, *c.out_size, BLOCK), int32)
 
     def product(*v: Expr) -> Expr:
         o, i, j, lane, k, di, dj, depth = v
-        left = _image(x, k, (i * sh + di, j * sw + dj), c.pads, depth)
+        left = _image(x, c, k, c.place((i, j), (di, dj)), depth)
         return Cast(left, int32) * Cast(w[o, k, di, dj, lane, depth], int32)
 
     sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
@@ -125,42 +146,45 @@ def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
 
 def _image(
     x: Buffer,
+    c: Convolution,
     channel: Expr,
-    point: tuple[Expr, Expr],
-    pads: tuple[int, int],
+    point: Sequence[Expr],
     lane: Expr,
     wide: bool = False,
+    outside: int = 0,
 ) -> Expr:
-    """A point of an image with zeros around, where there are any; wide: as int32."""
-    place = tuple(at - const(pad) if pad else at for at, pad in zip(point, pads, strict=True))
+    """A point of an image with padding around, as far as there is any; wide: as int32."""
+    guards: list[Expr] = []
+    place = []
+    for at, pad, reach, extent in zip(point, c.pads, c.reach, c.size, strict=True):
+        place.append(at - const(pad) if pad else at)
+        if pad:
+            guards.append(const(0) <= place[-1])
+        if reach - pad > extent:
+            guards.append(place[-1] < const(extent))
     load: Expr = x[channel, place[0], place[1], lane]
     load = Cast(load, int32) if wide else load
-    guards = [
-        (const(0) <= at) & (at < const(extent))
-        for at, pad, extent in zip(place, pads, x.shape[1:], strict=False)
-        if pad
-    ]
     if not guards:
         return load
-    return Select(reduce(And, guards), load, const(0, load.dtype))
+    return Select(reduce(And, guards), load, const(outside, load.dtype))
 
 
-def pooling(c: Convolution, name: str = "pool") -> Layer:
-    """The largest of every window. Zeros stand around the image: for bytes that are not negative,
-    or no padding. params: x and y.
+def pooling(c: Convolution, name: str = "pool", outside: int = -128) -> Layer:
+    """The largest of every window. params: x and y.
+
+    outside: what stands around the image; 0, which is faster, for bytes that are not negative.
     """
     ct = c.inputs // BLOCK
     x = Buffer("x", (ct, *c.size, BLOCK), int8)
     y = Buffer("y", (ct, *c.out_size, BLOCK), int8)
     pooled = Buffer("pooled", y.shape, int32)
-    wide, widen = _widened(x, c)
-    sh, sw = c.stride
+    wide, widen = _widened(x, c, outside)
     most = reduce_(
         name,
         pooled,
         c.kernel,
         "max",
-        lambda k, i, j, lane, di, dj: wide[k, i * sh + di, j * sw + dj, lane],
+        lambda k, i, j, lane, di, dj: wide[(k, *c.place((i, j), (di, dj)), lane)],
     )
     narrow = map_("narrow", y, lambda *v: Cast(pooled[v], int8))
     return Layer(name, (widen, most, narrow), (x, y))
@@ -178,10 +202,9 @@ def depthwise(c: Convolution, q: Requantise, name: str = "depthwise") -> Layer:
     terms = Buffer("terms", (ct, *c.out_size, *c.kernel, BLOCK), int32)
     acc = Buffer("acc", (ct, *c.out_size, BLOCK), int32)
     wide, widen = _widened(x, c)
-    sh, sw = c.stride
 
     def term(k: Expr, i: Expr, j: Expr, di: Expr, dj: Expr, lane: Expr) -> Expr:
-        return wide[k, i * sh + di, j * sw + dj, lane] * factors[k, di, dj, lane]
+        return wide[(k, *c.place((i, j), (di, dj)), lane)] * factors[k, di, dj, lane]
 
     made = (
         widen,
@@ -199,12 +222,13 @@ def depthwise(c: Convolution, q: Requantise, name: str = "depthwise") -> Layer:
     return Layer(name, (*made, *after), (x, w, *more, y))
 
 
-def _widened(x: Buffer, c: Convolution) -> tuple[Buffer, Computation]:
-    """An image as accumulators, with zeros around."""
-    (h, w), (ph, pw) = c.size, c.pads
-    wide = Buffer("image", (x.shape[0], h + 2 * ph, w + 2 * pw, BLOCK), int32)
+def _widened(x: Buffer, c: Convolution, outside: int = 0) -> tuple[Buffer, Computation]:
+    """An image as accumulators, with the padding around."""
+    wide = Buffer("image", (x.shape[0], *c.reach, BLOCK), int32)
     return wide, map_(
-        "image", wide, lambda k, i, j, lane: _image(x, k, (i, j), c.pads, lane, wide=True)
+        "image",
+        wide,
+        lambda k, i, j, lane: _image(x, c, k, (i, j), lane, wide=True, outside=outside),
     )
 
 

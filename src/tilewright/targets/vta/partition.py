@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.targets.vta.transfers import MOST_PADS
 
 MATRIX = ("Gemm", "MatMul")
 PRODUCTS = ("Conv", *MATRIX)
@@ -105,7 +106,7 @@ def refused(graph: Graph, op: Operation) -> str:
     if not data.static:
         return f"its data's shape is not known: {data.type_text}"
     if op.op_type == POOLING:
-        return _pooling_refused(graph, op)
+        return _window_refused(op, op.attributes["kernel_shape"])
     if any(v is not None and v not in graph.constants for v in op.inputs[1:]):
         return "its weights are not constant"
     a = op.attributes
@@ -131,28 +132,17 @@ def _gemm_refused(graph: Graph, op: Operation) -> str:
     return f"its bias is {list(shape)}" if rows or shape[-1:] not in ((), (1,), (columns,)) else ""
 
 
-def _pooling_refused(graph: Graph, op: Operation) -> str:
-    source = next((o for o in graph.operations if op.inputs[0] in o.writes), None)
-    if len(op.writes) != 1 or op.attributes.get("ceil_mode", 0):
-        return "it gives indices, or rounds its extents up"
-    if any(op.attributes.get("pads", ())) and (source is None or source.op_type != "Relu"):
-        return "its padding is not zero, and its data may be negative"
-    return _window_refused(op, op.attributes["kernel_shape"])
-
-
 def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
-    a = op.attributes
+    """Why a window is none of the machine's; all strides and dilations are."""
+    if len(op.writes) != 1:
+        return "it gives indices"
     if len(kernel) != 2:
         return f"its kernel has {len(kernel)} dimensions"
-    if any(d != 1 for d in a.get("dilations") or ()):
-        return "it is dilated"
-    if a.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET", "VALID", b"VALID"):
-        return "its padding is implicit"
-    pads = a.get("pads") or (0, 0, 0, 0)
-    if tuple(pads[:2]) != tuple(pads[2:]):
-        return "its padding is not the same on both sides"
-    if any(p >= k for p, k in zip(pads, kernel, strict=False)):
-        return "its padding is as large as its kernel"
+    pads = op.attributes.get("pads") or (0, 0, 0, 0)
+    if min(pads) < 0:
+        return "its padding is negative"
+    if max(pads[1::2]) > MOST_PADS:
+        return f"it has more than {MOST_PADS} columns of padding"
     return ""
 
 

@@ -52,6 +52,22 @@ class Tiles:
     firsts: tuple[int, ...]
     axes: tuple[Axis, ...]
 
+    @property
+    def outer(self) -> Tiles:
+        """The same, all of it padding."""
+        nowhere = Axis(1, (0,) * len(self.firsts), (0, 0))
+        return Tiles(self.firsts, (*self.axes, nowhere))
+
+    @property
+    def inner(self) -> Tiles:
+        """The part that is not padding."""
+        firsts, axes = list(self.firsts), []
+        for a in self.axes:
+            low, high = a.inside
+            firsts = [first + low * step for first, step in zip(firsts, a.steps, strict=True)]
+            axes.append(Axis(max(0, high - low), a.steps, (0, max(0, high - low))))
+        return Tiles(tuple(firsts), tuple(axes))
+
 
 def peeled(s: Stmt) -> tuple[dict[Var, int], Stmt]:
     """The loops of a perfect nest, all but virtual threads, and what is in them."""

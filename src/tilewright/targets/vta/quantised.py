@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.ops.windows import windows
 from tilewright.targets.vta.intrinsics import BLOCK
 from tilewright.targets.vta.layers import (
     Convolution,
@@ -77,7 +79,7 @@ def product(
     if op.op_type == POOLING:
         units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
-        return Product(pooling(window), window, (), shape[0])
+        return Product(pooling(window, outside=_outside(graph, data)), window, (), shape[0])
     w, bias = _weights_of(graph, op), _bias_of(graph, op)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
@@ -99,6 +101,12 @@ def product(
     return Product(made, window, (laid, _bias(rounded + steps.half, window)), len(w), to_bytes)
 
 
+def _outside(graph: Graph, data: Value) -> int:
+    """What may stand around the image for its largest values: zero, where none is negative."""
+    source = next((op for op in graph.operations if data in op.writes), None)
+    return 0 if source is not None and source.op_type == "Relu" else -_BYTE
+
+
 def _weights_of(graph: Graph, op: Operation) -> Array:
     """The weights of a convolution, or of a product as one: [O, I, KH, KW]."""
     v = op.inputs[1]
@@ -117,10 +125,23 @@ def _bias_of(graph: Graph, op: Operation) -> Array:
 def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convolution:
     """The shape of a convolution or pooling of [O, C, H, W] outputs and inputs."""
     outputs, inputs = (-(-n // BLOCK) * BLOCK for n in shape[:2])
-    a = op.attributes
-    (kh, kw), (sh, sw) = kernel, a.get("strides") or (1, 1)
-    ph, pw = (a.get("pads") or (0, 0))[:2]
-    return Convolution(inputs, outputs, (shape[2], shape[3]), (kh, kw), (sh, sw), (ph, pw))
+    rows, columns = shape[2:]
+    if op.op_type in MATRIX:
+        return Convolution(inputs, outputs, (rows, columns))
+    found = windows(OpCall(op), (rows, columns), kernel)
+    kernel, stride, pads, dilation = (
+        (a[0], a[1]) for a in (found.kernel, found.strides, found.begin, found.dilations)
+    )
+    ends = (
+        (n - 1) * s + (k - 1) * d + 1 - h - p
+        for n, s, k, d, h, p in zip(
+            found.outputs, stride, kernel, dilation, found.inputs, pads, strict=True
+        )
+    )
+    above, behind = ends
+    return Convolution(
+        inputs, outputs, (rows, columns), kernel, stride, pads, (above, behind), dilation
+    )
 
 
 def _channel_weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:

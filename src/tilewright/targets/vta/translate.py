@@ -247,28 +247,39 @@ class _Walk:
 
     # ------------------------------------------------------------------------------ transfers
 
-    def loaded(self, s: Store) -> tuple[Load, Expr | None] | None:
-        """What a statement copies from DRAM, and the condition under which it does."""
+    def loaded(self, s: Store) -> tuple[Load, Expr | None, Const] | None:
+        """What a statement copies from DRAM, under which condition, and what there is else."""
         value: Expr = s.value
         condition: Expr | None = None
+        outside = n.const(0, s.buffer.dtype)
         if isinstance(value, Select) and isinstance(value.otherwise, Const):
-            if value.otherwise.value == 0:
-                condition, value = value.condition, value.then
+            condition, outside, value = value.condition, value.otherwise, value.then
         wide = isinstance(value, Cast) and s.buffer.dtype is not int8
         source = value.value if wide and isinstance(value, Cast) else value
         if not isinstance(source, Load) or source.buffer not in self.dram:
             return None
         if source.dtype is not (int8 if wide else DTYPES[s.buffer.scope]):
             return None
-        return source, condition
+        if outside.value != 0 and s.buffer.scope != ACC:
+            return None
+        return source, condition, outside
 
-    def load(self, p: _Piece, target: Load, source: Load, condition: Expr | None) -> None:
+    def load(
+        self, p: _Piece, target: Load, source: Load, condition: Expr | None, outside: Const
+    ) -> None:
         scope = target.buffer.scope
         both = [access(x.buffer, x.index, self.values, self.where) for x in (target, source)]
         inside = box_of(condition, p.loops, self.values, self.where)
-        box = self.chip.moved(
-            tiles(p.loops, both, inside, LANES[scope], self.where), {0: target.buffer}
-        )
+        found = tiles(p.loops, both, inside or {}, LANES[scope], self.where)
+        if inside is None:
+            found = found.outer
+        if outside.value != 0 and any(a.padded for a in found.axes):
+            # Padding is zero: fill everything, then load what is inside.
+            self.lanes(p, chain(outside, target, self.where)[0], target)
+            found = found.inner
+            if not all(a.extent for a in found.axes):
+                return
+        box = self.chip.moved(found, {0: target.buffer})
         memory = MEMORIES[scope]
         touched = self.chip.touch(target.buffer, box, 0, writes=True)
         at = Stage.COMPUTE if memory is Memory.ACC else Stage.LOAD
