@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -165,3 +167,29 @@ def test_the_quick_way_sees_shared_memory() -> None:
     whole = x[:24].reshape(4, 6)
     assert not quick((whole, x[12:36].reshape(4, 6), np.zeros((4, 6), np.float32)))
     assert quick((whole, x[24:].reshape(4, 6), np.zeros((4, 6), np.float32)))
+
+
+def test_the_quick_way_sees_shared_memory_among_many_arrays() -> None:
+    a, b, *outs = (Buffer(f"b{n}", (4,), float32) for n in range(22))
+    sums = [map_(f"sum{n}", out, lambda i, n=n: a[i] + b[i] * n) for n, out in enumerate(outs)]
+    quick = compile(lower("many", sums, [a, b, *outs], outs)).in_place
+    gc.collect()  # the function keeps its native code
+    assert quick is not None
+    memory = np.arange(22 * 4, dtype=np.float32).reshape(22, 4)
+    first, second = memory[:2].copy()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rows = [memory[n] for n in rng.permutation(22)]
+        rows[0][:], rows[1][:] = first, second
+        assert quick(tuple(rows))
+        for n, row in enumerate(rows[2:]):
+            np.testing.assert_array_equal(row, first + second * np.float32(n))
+        assert quick((rows[0], *rows[:1], *rows[2:]))  # one array for both inputs
+        one, other = rng.choice(20, 2, replace=False) + 2
+        flat, kept = memory.reshape(-1), list(rows)
+        kept[one] = rows[other]
+        assert not quick(tuple(kept))
+        kept[one] = flat[6:10]  # it shares memory with two rows, of which one may be its own
+        assert not quick(tuple(kept))
+        kept[one], kept[0] = rows[one], rows[one]
+        assert not quick(tuple(kept))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, ExecutionError, TilewrightError
 from tilewright.runtime import abi, buffer, host
+from tilewright.runtime.loader import Image
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -223,7 +224,10 @@ ValueSpec = tuple[int, np.dtype[Any], tuple[int, ...], int]
 
 
 class Plan:
-    """A model prepared for running: functions and kernels found, constants aligned."""
+    """A model prepared for running: functions and kernels found, constants aligned.
+
+    image: the native code of the functions, which lives as long as the plan does.
+    """
 
     def __init__(
         self,
@@ -231,7 +235,9 @@ class Plan:
         functions: Mapping[str, NativeFunction],
         pool: Pool | None,
         threads: int,
+        image: Image | None,
     ) -> None:
+        self.image: Final = image
         self.model: Final = model
         self.pool: Final = pool
         self.threads: Final = threads

@@ -122,11 +122,7 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     for n, (_, dtype, shape, _) in enumerate(specs):
         scope |= {f"dtype{n}": dtype, f"shape{n}": shape}
     checks = [_CHECK.format(n=n, plain=PLAIN) for n in range(total)]
-    checks += [
-        _APART.format(i=i, length=specs[i][3], o=o, size=specs[o][3])
-        for o in range(first, total)
-        for i in range(o)
-    ]
+    checks += _apart([size for *_, size in specs], first)
     stores = [f"        table[{spec[0]}] = s{n}\n" for n, spec in enumerate(specs)]
     names = "".join(f"a{n}, " for n in range(total))
     source = _CALL.format(
@@ -141,6 +137,19 @@ def in_place(plan: Plan, frames: list[Frame]) -> InPlace | None:
     return made
 
 
+def _apart(sizes: list[int], first: int) -> list[str]:
+    """Text that leaves where an output, `first` and those after it, meets any other array.
+
+    A few arrays are compared in pairs, many in the order of their addresses.
+    """
+    total = len(sizes)
+    pairs = [(i, o) for o in range(first, total) for i in range(o)]
+    if len(pairs) <= _PAIRS:
+        return [_APART.format(i=i, length=sizes[i], o=o, size=sizes[o]) for i, o in pairs]
+    spans = [f"(s{n}, s{n} + {size}, {n >= first}), " for n, size in enumerate(sizes)]
+    return [_ALL_APART.format(spans="".join(spans))]
+
+
 def _ready(plan: Plan) -> Callable[[], None] | None:
     """What must be done before a call: worker threads, which a fork may have taken away."""
     return plan.prepare if plan.pool is not None else None
@@ -148,6 +157,7 @@ def _ready(plan: Plan) -> Callable[[], None] | None:
 
 # The function is written out for its arrays: half of a loop's time would go into the loop.
 _WRITTEN_OUT: Final = 160
+_PAIRS: Final = 64
 _CHECK: Final = """\
     if type(a{n}) is not ndarray or a{n}.dtype is not dtype{n} or a{n}.shape != shape{n}:
         return False
@@ -159,6 +169,16 @@ _CHECK: Final = """\
 _APART: Final = """\
     if s{o} < s{i} + {length} and s{i} < s{o} + {size}:
         return False
+"""
+_ALL_APART: Final = """\
+    seen = written = 0
+    for start, end, output in sorted([{spans}]):
+        if start < (seen if output else written):
+            return False
+        if end > seen:
+            seen = end
+        if output and end > written:
+            written = end
 """
 _CALL: Final = """\
 def call(arrays):

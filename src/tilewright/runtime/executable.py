@@ -14,7 +14,7 @@ from tilewright.base.errors import ArtifactError, InputError
 from tilewright.runtime import abi, inputs, machine, outputs
 from tilewright.runtime.call import Frame, Plan, run
 from tilewright.runtime.direct import InPlace, in_place, shortest
-from tilewright.runtime.loader import link
+from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
 from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import thread_count
@@ -39,16 +39,16 @@ class Executable:
         self.model: Final = model
         self._pool: Pool | None = None
         functions: dict[str, Callable[[int, int], None]] = {}
+        image: Image | None = None
         native = [s for s in model.steps if isinstance(s, NativeStep)]
         if native:
             machine.require(model.requirements)
             image = link(model.objects)
             functions = {s.symbol: _NATIVE(image.address(s.symbol)) for s in native}
-            self._image = image  # native code lives as long as we do
             if model.support:
                 self._pool = shared(model.support[0])
         self.threads: Final = thread_count(threads) if self._pool else 1
-        self._plan: Final = Plan(model, functions, self._pool, self.threads)
+        self._plan: Final = Plan(model, functions, self._pool, self.threads, image)
         self._frames: Final[list[Frame]] = []
         self._by_name: Final = {t.name: n for n, t in enumerate(model.inputs)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
