@@ -79,12 +79,14 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
     body = found.body
     if not isinstance(body, Block) or not 0 < at < len(body.stmts):
         raise VerifyError(f"loop {found.var.name} has no statement boundary {at}")
+    # A statement that stands in both parts is one node; what it does is then done by both.
     early: set[object] = set(body.stmts[:at])
+    late: set[object] = set(body.stmts[at:])
 
     def crossing(a: Access, b: Access) -> bool:
-        return _is_below(b, early) and not _is_below(a, early)
+        return _is_below(b, early) and _is_below(a, late)
 
-    return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing)
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing, alike=True)
 
 
 def meeting_point(kernel: Kernel, loop: For | str, buffer: Buffer) -> Verdict | None:
@@ -123,12 +125,13 @@ def _judge(
     band: Sequence[For],
     relation: Relation,
     wanted: Callable[[Access, Access], bool],
+    alike: bool = False,
 ) -> Verdict:
     for a, b in conflicting(kernel, band[-1]):
         for first, second in ((a, b), (b, a)) if a is not b else ((a, b),):
             if not wanted(first, second):
                 continue
-            verdict = _meet(first, second, band, relation)
+            verdict = _meet(first, second, band, relation, alike)
             if verdict is not None:
                 return verdict
     return Verdict(LEGAL, "no two iterations conflict")
@@ -166,7 +169,7 @@ def commute(a: Access, b: Access) -> bool:
 # -- the lemma
 
 
-def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
+def proven_equal(a: Access, b: Access, band: Sequence[For], alike: bool = False) -> set[Var] | None:
     """Loop variables of `band` that agree wherever `a` and `b` meet; None: they never meet.
 
     In an index, the distance between two iterations of one atom (a loop variable, or a digit of it
@@ -177,7 +180,7 @@ def proven_equal(a: Access, b: Access, band: Sequence[For]) -> set[Var] | None:
     vary = {loop.var for loop in band}
     once = [loop for loop in band if loop.trips is not None and loop.trips <= 1]
     same: set[Expr] = {loop.var for loop in (*outer, *once)}
-    equations = list(zip(_forms(a, b, vary), _forms(b, a, vary), strict=True))
+    equations = list(zip(*_forms(a, b, vary, alike), strict=True))
     while True:
         before = len(same)
         for i, j in equations:
@@ -205,19 +208,38 @@ def _completed(same: set[Expr]) -> list[Expr]:
     return found
 
 
-def _forms(a: Access, other: Access, vary: set[Var]) -> list[Affine]:
-    ideal = a.reducer is None and other.reducer is None
-    return [_unclamped(affine(i), vary) if ideal else affine(i) for i in a.index]
+def _forms(a: Access, b: Access, vary: set[Var], alike: bool) -> tuple[list[Affine], list[Affine]]:
+    """The indices of both, without the clamps of overlapping tiles where these store equal values.
+
+    alike: for another order of different statements, that is so only where both clamp alike.
+    """
+    both = [affine(i) for i in a.index], [affine(j) for j in b.index]
+    ideal = a.reducer is None and b.reducer is None
+    if alike:
+        one, two = ([_clamps(form, vary) for form in forms] for forms in both)
+        ideal = ideal and one == two
+    if not ideal:
+        return both
+    return [_unclamped(i, vary) for i in both[0]], [_unclamped(j, vary) for j in both[1]]
+
+
+def _clamps(form: Affine, vary: set[Var]) -> dict[Min, int]:
+    """The clamps of overlapping tiles, where the tiles are those of the loops asked for."""
+    return {
+        atom: c
+        for atom, c in form.terms
+        if isinstance(atom, Min)
+        and isinstance(atom.rhs, Const)
+        and not reads_memory(atom)
+        and any(v in vary for v in variables(atom))
+    }
 
 
 def _unclamped(form: Affine, vary: set[Var]) -> Affine:
-    """Without the clamps of overlapping tiles, where the tiles are those of the loops asked for."""
-    total = Affine((), form.const)
-    for atom, c in form.terms:
-        clamp = isinstance(atom, Min) and isinstance(atom.rhs, Const) and not reads_memory(atom)
-        clamp = clamp and any(v in vary for v in variables(atom))
-        term = affine(atom.lhs).scaled(c) if clamp else Affine(((atom, c),), 0)  # type: ignore[attr-defined]
-        total = total + term
+    clamps = _clamps(form, vary)
+    total = Affine(tuple((atom, c) for atom, c in form.terms if atom not in clamps), form.const)
+    for atom, c in clamps.items():
+        total = total + affine(atom.lhs).scaled(c)
     return total
 
 
@@ -282,22 +304,26 @@ def _minus(x: Interval, y: Interval) -> Interval:
 # -- isl
 
 
-def _meet(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Verdict | None:
+def _meet(
+    a: Access, b: Access, band: Sequence[For], relation: Relation, alike: bool
+) -> Verdict | None:
     """A verdict other than legal if iterations in `relation` meet; None where none do."""
-    same = proven_equal(a, b, band)
+    same = proven_equal(a, b, band, alike)
     if same is None or len(same) == len(band):
         return None
-    return ask_isl(a, b, band, relation)
+    return ask_isl(a, b, band, relation, alike)
 
 
-def ask_isl(a: Access, b: Access, band: Sequence[For], relation: Relation) -> Verdict | None:
+def ask_isl(
+    a: Access, b: Access, band: Sequence[For], relation: Relation, alike: bool = False
+) -> Verdict | None:
     """As the lemma, decided by isl: illegal with a witness, unknown, or None where none meet."""
     domain = Domain()
     outer = a.loops[: a.loops.index(band[0])]
     shared: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
     one, two = (_iteration(domain, x, shared) for x in (a, b))
     vary = {loop.var for loop in band}
-    for i, j in zip(_forms(a, b, vary), _forms(b, a, vary), strict=True):
+    for i, j in zip(*_forms(a, b, vary, alike), strict=True):
         domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
     p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
     place = show_place(a.buffer, a.index)

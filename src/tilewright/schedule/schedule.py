@@ -86,6 +86,10 @@ class Schedule(Record):
         """Part a loop's body after some statements; the name of the second loop."""
         return self._do("fission", loop, after)  # type: ignore[no-any-return]
 
+    def merge(self, loop: str, other: str) -> None:
+        """Run the loop that follows another one together with it, an iteration of each in turn."""
+        self._do("merge", loop, other)
+
     def pad(self, loop: str, multiple: int) -> None:
         """Add iterations, which have no effect, until their number is a multiple."""
         self._do("pad", loop, multiple)

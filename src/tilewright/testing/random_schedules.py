@@ -17,12 +17,13 @@ from tilewright.schedule.tree import loops_of, walk
 class Spot:
     """What a request may name.
 
-    loop: one of the kernel's; nest: it and the loops directly nested in it; inside: it and all
-    loops in it; parts: the statements of its body; buffer: one of the kernel's, parameters
-    included; staged: one that is allocated in a loop, if there is one.
+    loop: one of the kernel's; next: the one that begins after it; nest: it and the loops directly
+    nested in it; inside: it and all loops in it; parts: the statements of its body; buffer: one of
+    the kernel's, parameters included; staged: one that is allocated in a loop, if there is one.
     """
 
     loop: str
+    next: str
     nest: tuple[str, ...]
     inside: tuple[str, ...]
     parts: int
@@ -97,6 +98,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("partition_loop", (at.loop,)),
     lambda r, at: Step("partition_loop", (at.loop, r.randint(1, 4))),
     lambda r, at: Step("fission", (at.loop, r.randint(1, 2))),
+    lambda r, at: Step("merge", (at.loop, at.next)),
     lambda r, at: Step("decompose_reduction", (at.buffer, at.loop)),
     lambda r, at: Step("cache_write", (at.buffer, r.choice([None, at.loop])), {"scope": "stack"}),
     lambda r, at: Step("cache_read", (at.buffer, r.choice([None, at.loop]))),
@@ -127,8 +129,10 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     nest = [f]
     while isinstance(nest[-1].body, For):
         nest.append(nest[-1].body)
+    following = loops[loops.index(f) + len(loops_of(f)) :]
     at = Spot(
         f.var.name,
+        (following or loops)[0].var.name,
         tuple(g.var.name for g in nest),
         tuple(g.var.name for g in loops_of(f)),
         len(sequence(f.body).stmts),

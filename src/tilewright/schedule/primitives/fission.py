@@ -15,7 +15,7 @@ from tilewright.schedule.meeting import meeting
 from tilewright.schedule.table import primitive
 
 
-def _meeting(
+def crossing(
     first: Stmt, second: Stmt, loops: Sequence[For], env: tree.Env
 ) -> tuple[tree.Access, tree.Access, Var] | None:
     """An access of each part that may meet in different iterations of one of `loops`."""
@@ -50,7 +50,7 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
 
     args: the loop; how many statements of its body stay in the first loop.
     requires: the body is a sequence of more than `after` statements, allocates nothing around them,
-        and where the two parts meet in memory they do so in the same iteration.
+        and where A(i) and B(j) meet in memory, one of them writing, i <= j.
     before: for i: A(i); B(i)
     after:  for i: A(i)
             for i.2: B(i.2)
@@ -66,7 +66,7 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
         )
     first, second = block(*parts[:after]), block(*parts[after:])
     env = tree.environment(kernel.body)
-    found = _meeting(first, second, (f,), env)
+    found = crossing(first, second, (f,), env)
     if found is not None:
         verdict = can_fission(kernel, name, after)
         if not verdict:
@@ -106,7 +106,7 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     first, rest = block(*starts), block(*s.stmts[len(starts) :])
     loops = [x for x in spine if isinstance(x, For)]
     env = tree.environment(kernel.body)
-    found = _meeting(first, rest, loops, env)
+    found = crossing(first, rest, loops, env)
     if found is not None:
         raise _apart("decompose_reduction", found, evidence(kernel, found[2].name, found[0]))
     hoisted, remaining = first, rest

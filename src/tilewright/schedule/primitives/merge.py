@@ -1,0 +1,102 @@
+"""merge: two loops that follow one another as one, which runs the bodies in turn."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Lt, Var, const
+from tilewright.loops.dependence import can_fission
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block
+from tilewright.schedule import edit, tree
+from tilewright.schedule.legality import because, refuse, show_pair
+from tilewright.schedule.primitives.fission import crossing
+from tilewright.schedule.table import primitive
+
+_VERB = "merge"
+
+
+@primitive
+def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
+    """Run two loops that follow one another as one: an iteration of each in turn.
+
+    args: the loop, whose name stays; the loop that follows it.
+    requires: `other` follows `name` at once, allocations apart (these go around both); both are
+        serial, of one extent or of constant ones (the shorter one gets a guard); where A(i) and
+        B(j), an iteration of each, meet in memory, one of them writing, i <= j. So it is legal
+        where fission takes it back.
+    before: for i in 8: T[i] = f(i)
+            for j in 8: D[j] = g(T[j])
+    after:  for i in 8: { T[i] = f(i); D[i] = g(T[i]) }
+    """
+    f, place = tree.find_loop(kernel, name, _VERB)
+    g, _ = tree.find_loop(kernel, other, _VERB)
+    home = place.above[-1] if place.above else None
+    if not isinstance(home, Block) or f is g:
+        raise _not_next(name, other)
+    at = home.stmts.index(f)
+    merged, first = _merged(f, g, tree.environment(kernel.body))
+    after = block(*home.stmts[:at], *_instead(home.stmts[at + 1 :], g, merged, name))
+    result = edit.put(kernel, tree.Place(home, place.above[:-1]), after)
+    _check_order(result, name, first)
+    return result, None
+
+
+def _merged(f: For, g: For, env: tree.Env) -> tuple[For, int]:
+    """The loop of both bodies, and how many of its statements are of the first."""
+    for x in (f, g):
+        if x.kind != "serial":
+            raise refuse(
+                _VERB, x.var.name, f"the loop is {x.kind} already", "merge loops before they are"
+            )
+    extent = f.extent
+    sizes = (0, 0)
+    if f.extent is not g.extent:
+        sizes = tree.trips(f, _VERB), tree.trips(g, _VERB)
+        extent = const(max(sizes))
+        env = {**env, f.var: (0, max(*sizes, 1) - 1)}
+    first, second = f.body, edit.rewrite(g.body, env, {g.var: f.var})
+    if sizes[0] < sizes[1]:
+        first = _below(f.var, sizes[0], first)
+    elif sizes[1] < sizes[0]:
+        second = _below(f.var, sizes[1], second)
+    count = len(first.stmts) if isinstance(first, Block) else 1
+    return For(f.var, extent, "serial", block(first, second)), count
+
+
+def _below(var: Var, n: int, body: Stmt) -> Stmt:
+    return If(Lt(var, const(n)), body, None)
+
+
+def _instead(following: tuple[Stmt, ...], g: For, merged: For, name: str) -> list[Stmt]:
+    """The statements with `merged` for `g`, which is the first of them, allocations apart."""
+    if not following:
+        raise _not_next(name, g.var.name)
+    head, *rest = following
+    if head is g:
+        return [merged, *rest]
+    if isinstance(head, Alloc):
+        inner = head.body.stmts if isinstance(head.body, Block) else (head.body,)
+        return [Alloc(head.buffer, block(*_instead(inner, g, merged, name))), *rest]
+    raise _not_next(name, g.var.name)
+
+
+def _check_order(merged: Kernel, name: str, first: int) -> None:
+    """No iteration of the second body meets a later one of the first."""
+    f, _ = tree.find_loop(merged, name, _VERB)
+    assert isinstance(f.body, Block)
+    parts = block(*f.body.stmts[:first]), block(*f.body.stmts[first:])
+    found = crossing(*parts, (f,), tree.environment(merged.body))
+    verdict = None if found is None else can_fission(merged, name, first)
+    if found is not None and verdict is not None and not verdict:
+        raise refuse(
+            _VERB,
+            name,
+            f"the second loop would meet what the first one does later: "
+            f"{show_pair(found[0], found[1])}{because(verdict)}",
+            "compute one at a loop of the other, which computes what it needs",
+        )
+
+
+def _not_next(name: str, other: str) -> ScheduleError:
+    return refuse(
+        _VERB, name, f"loop {other} does not follow it at once", "merge neighbours of one sequence"
+    )
