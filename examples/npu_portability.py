@@ -1,4 +1,4 @@
-"""Five networks on five neural processors: one Lift program each, mapped by rules and search.
+"""Six networks on five neural processors: one Lift program each, mapped by rules and search.
 
 Machines have different operators, sizes, memories and number formats (`npu.MACHINES`); no program
 knows of any of them. For each the derivation is found, the instructions run on the simulator, the
@@ -61,72 +61,83 @@ def times(a, b):
     return Zip(a, b) | Map(mul)
 
 
-OUT, IN = 160, 160
+def dense(m=160, n=160):
+    @fun
+    def layer(W: f32[m, n], b: f32[m], x: f32[n]):
+        def neuron(ws, bn):
+            return Zip(x, ws) | Map(mul) | Reduce(add, bn) | Map(relu)
+
+        return Zip(W, b) | Map(neuron) | Join
+
+    return layer
 
 
-@fun
-def dense(W: f32[OUT, IN], b: f32[OUT], x: f32[IN]):
-    def neuron(ws, bn):
-        return Zip(x, ws) | Map(mul) | Reduce(add, bn) | Map(relu)
+def conv_im2col(size=6, channels=8, kernels=16):
+    """3 by 3: a matrix of windows times the matrix of kernels."""
 
-    return Zip(W, b) | Map(neuron) | Join
+    @fun
+    def layer(K: f32[kernels, 9 * channels], x: f32[size, size, channels]):
+        windows = x | Slide2D(3, 1) | Join | Map(lambda w: w | Join | Join)
+        return products(windows, K | Transpose) | Split(size - 2)
 
-
-@fun
-def conv_im2col(K: f32[16, 72], x: f32[6, 6, 8]):
-    """3 by 3, 8 channels to 16: a matrix of windows times the matrix of kernels."""
-    windows = x | Slide2D(3, 1) | Join | Map(lambda w: w | Join | Join)
-    return products(windows, K | Transpose) | Split(4)
+    return layer
 
 
-@fun
-def conv_stencil(K: f32[16, 72], x: f32[6, 6, 8]):
+def conv_stencil(size=6, channels=8, kernels=16):
     """The same one: at each place a product of the kernels and the window, then ReLU."""
-    return x | Slide2D(3, 1) | Map(Map(lambda w: product(K, w | Join | Join) | Map(relu)))
+
+    @fun
+    def layer(K: f32[kernels, 9 * channels], x: f32[size, size, channels]):
+        return x | Slide2D(3, 1) | Map(Map(lambda w: product(K, w | Join | Join) | Map(relu)))
+
+    return layer
 
 
-N = 48
+def lstm(n=48):
+    @fun
+    def cell(W: f32[4, n, n], U: f32[4, n, n], b: f32[4, n], x: f32[n], h: f32[n], c: f32[n]):
+        def gate(i, f):
+            return plus(product(W | At(i), x), product(U | At(i), h), b | At(i)) | Map(f)
+
+        after = plus(times(gate(2, sigmoid), c), times(gate(0, sigmoid), gate(1, tanh)))
+        return let(after, lambda c1: Tuple(times(gate(3, sigmoid), c1 | Map(tanh)), c1))
+
+    return cell
 
 
-@fun
-def lstm(W: f32[4, N, N], U: f32[4, N, N], b: f32[4, N], x: f32[N], h: f32[N], c: f32[N]):
-    def gate(n, f):
-        return plus(product(W | At(n), x), product(U | At(n), h), b | At(n)) | Map(f)
+def gru(n=48):
+    @fun
+    def cell(W: f32[3, n, n], U: f32[3, n, n], b: f32[3, n], x: f32[n], h: f32[n]):
+        def gate(i, f, state):
+            return plus(product(W | At(i), x), product(U | At(i), state), b | At(i)) | Map(f)
 
-    cell = plus(times(gate(2, sigmoid), c), times(gate(0, sigmoid), gate(1, tanh)))
-    return let(cell, lambda c1: Tuple(times(gate(3, sigmoid), c1 | Map(tanh)), c1))
+        def mixed(z):
+            fresh = let(times(gate(0, sigmoid, h), h), lambda reset: gate(2, tanh, reset))
+            return plus(times(z, h), times(z | Map(lambda v: sub(1.0, v)), fresh))
 
+        return let(gate(1, sigmoid, h), mixed)
 
-@fun
-def gru(W: f32[3, N, N], U: f32[3, N, N], b: f32[3, N], x: f32[N], h: f32[N]):
-    def gate(n, f, state):
-        return plus(product(W | At(n), x), product(U | At(n), state), b | At(n)) | Map(f)
-
-    def mixed(z):
-        fresh = let(times(gate(0, sigmoid, h), h), lambda reset: gate(2, tanh, reset))
-        return plus(times(z, h), times(z | Map(lambda v: sub(1.0, v)), fresh))
-
-    return let(gate(1, sigmoid, h), mixed)
+    return cell
 
 
-LENGTH, WIDTH = 12, 32
+def attention(length=12, width=32):
+    @fun
+    def head(Q: f32[length, width], K: f32[length, width], V: f32[length, width]):
+        def weigh(scores):
+            top = scores | Reduce(maximum, -inf) | At(0)
+            return scores | Map(lambda v: sub(v, top)) | Map(exp)
 
+        def share(weights):
+            part = weights | Reduce(add, 0.0) | Map(lambda total: 1.0 / total) | At(0)
+            return weights | Map(lambda v: mul(v, part))
 
-@fun
-def attention(Q: f32[LENGTH, WIDTH], K: f32[LENGTH, WIDTH], V: f32[LENGTH, WIDTH]):
-    def weigh(scores):
-        top = scores | Reduce(maximum, -inf) | At(0)
-        return scores | Map(lambda v: sub(v, top)) | Map(exp)
+        def row(q):
+            scores = product(K, q) | Map(lambda s: s * (1 / width**0.5))
+            return product(V | Transpose, let(let(scores, weigh), share))
 
-    def share(weights):
-        part = weights | Reduce(add, 0.0) | Map(lambda total: 1.0 / total) | At(0)
-        return weights | Map(lambda v: mul(v, part))
+        return Q | Map(row)
 
-    def head(q):
-        scores = product(K, q) | Map(lambda s: s * (1 / WIDTH**0.5))
-        return product(V | Transpose, let(let(scores, weigh), share))
-
-    return Q | Map(head)
+    return head
 
 
 def _windows(x):
@@ -138,7 +149,7 @@ def _sigmoid(x):
 
 
 def _conv(K, x):
-    return np.einsum("ijabc,kabc->ijk", _windows(x), K.reshape(16, 3, 3, 8))
+    return np.einsum("ijabc,kabc->ijk", _windows(x), K.reshape(-1, 3, 3, x.shape[2]))
 
 
 def _lstm(W, U, b, x, h, c):
@@ -153,7 +164,7 @@ def _gru(W, U, b, x, h):
 
 
 def _attention(Q, K, V):
-    scores = np.exp(Q @ K.T / WIDTH**0.5)
+    scores = np.exp(Q @ K.T / Q.shape[1] ** 0.5)
     return scores / scores.sum(1, keepdims=True) @ V
 
 
@@ -170,12 +181,12 @@ class Network:
 
 
 NETWORKS = {
-    "dense": Network(dense, lambda W, b, x: np.maximum(W @ x + b, 0)),
-    "conv_im2col": Network(conv_im2col, _conv),
-    "conv_stencil": Network(conv_stencil, lambda K, x: np.maximum(_conv(K, x), 0)),
-    "lstm": Network(lstm, _lstm),
-    "gru": Network(gru, _gru),
-    "attention": Network(attention, _attention),
+    "dense": Network(dense(), lambda W, b, x: np.maximum(W @ x + b, 0)),
+    "conv_im2col": Network(conv_im2col(), _conv),
+    "conv_stencil": Network(conv_stencil(), lambda K, x: np.maximum(_conv(K, x), 0)),
+    "lstm": Network(lstm(), _lstm),
+    "gru": Network(gru(), _gru),
+    "attention": Network(attention(), _attention),
 }
 
 

@@ -131,23 +131,21 @@ class Mapped:
     def __init__(self, program: n.Lambda, target: str) -> None:
         self.program: Final = program
         self.target: Final = target
-        self._run: Final = registry.mapper(target).load(program)
+        self._loaded: Final = registry.mapper(target).load(program)
 
     def __call__(self, *arrays: Any) -> object:
         """Run; what the machine did. Raises InputError for a wrong number or shape."""
-        return self._run(arrays)
+        return self._loaded(arrays)
 
     def source(self, kind: str = "asm") -> str:
-        """The program as text: `asm`, the machine's instructions, or `lift`."""
-        if kind not in ("asm", "lift"):
+        """The machine's instructions, as `asm`: the only text there is of it."""
+        if kind != "asm":
             raise InputError(
                 f"no {kind!r} text of a program for {self.target}",
                 where="source",
-                hint="known: asm, lift",
+                hint="known: asm; show() prints the program itself",
             )
-        return (
-            registry.mapper(self.target).text(self.program) if kind == "asm" else show(self.program)
-        )
+        return self._loaded.text
 
 
 class Symbolic:

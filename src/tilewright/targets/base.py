@@ -107,20 +107,29 @@ class Target(Protocol):
         ...
 
 
+class MappedProgram(Protocol):
+    """A functional program on a machine that it was brought to by rewriting."""
+
+    @property
+    def text(self) -> str:
+        """The machine's instructions."""
+        ...
+
+    def __call__(self, arrays: Sequence[Any]) -> object:
+        """Run it on its arrays, outputs last and written in place; what the machine did."""
+        ...
+
+
 class Mapper(Protocol):
     """A machine that functional programs are brought to by rewriting, whole, without loops."""
 
     name: str
 
-    def load(self, program: Any) -> Callable[[Sequence[Any]], object]:
-        """A Lift program as a function of its arrays, outputs last; it says what the machine did.
+    def load(self, program: Any) -> MappedProgram:
+        """A Lift program on the machine.
 
         Raises InputError for ill-typed programs, TilewrightError for what it has no operator for.
         """
-        ...
-
-    def text(self, program: Any) -> str:
-        """The machine's instructions for the program."""
         ...
 
 

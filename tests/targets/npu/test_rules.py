@@ -18,12 +18,12 @@ from tilewright.notation.lift.rules import RULES as LIFT
 from tilewright.notation.lift.rules import device
 from tilewright.notation.lift.sites import site
 from tilewright.notation.lift.sizes import leaves
-from tilewright.targets.npu import MACHINES, rules
+from tilewright.targets.npu import rules
 from tilewright.targets.npu.rules import schemas
 from tilewright.testing.lift_rules import instance, refuse
 
 KNOWN = {**LIFT, **device.rules(device.Machine(0, 0, 0, 0))}
-RULES = {n: r for n, r in rules(MACHINES["full"], 0).items() if n not in KNOWN}
+RULES = {n: r for n, r in rules(0).items() if n not in KNOWN}
 CONDITIONS = [(rule, n) for rule in RULES.values() for n in range(len(rule.when))]
 
 

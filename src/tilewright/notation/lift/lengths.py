@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 from tilewright.base.errors import InputError
@@ -44,6 +45,7 @@ def divide(n: Length, m: Length) -> Length:
     return normal(FloorDiv(n, m))
 
 
+@lru_cache(maxsize=4096)
 def decide(c: Condition) -> bool | None:
     """Whether the condition holds for all sizes (True), for none (False), or for some."""
     if c.kind == "divides":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from math import lcm
 
 from tilewright.base.errors import InputError
@@ -15,6 +15,7 @@ Monomial = tuple[tuple[Expr, int], ...]
 Polynomial = dict[Monomial, Fraction]
 
 
+@lru_cache(maxsize=4096)
 def normal(e: Expr) -> Expr:
     """The one expression of its value; two lengths are equal if their normal forms are one."""
     return e if isinstance(e, Const | Var) else _to_expr(polynomial(e))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from tilewright.base.dtypes import DType
@@ -59,6 +60,7 @@ def vector_of(f: n.Fun, t: Type, width: int) -> DType:
     return t.dtype
 
 
+@lru_cache(maxsize=4096)
 def brief(part: n.Part) -> str:
     text = repr(part)
     return text if len(text) <= 80 else f"{text[:77]}..."

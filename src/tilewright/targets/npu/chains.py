@@ -163,7 +163,11 @@ def _mm_mul(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, Oper
 
 
 def _writes_vector(i: Instruction, shape: Shape, machine: Machine) -> tuple[Shape, None]:
-    _expect((i.n,), shape)
+    _require(
+        len(shape) == 1 and i.n <= shape[0],
+        f"{i.n} elements of a value of {show(shape)} are written",
+        "it has no more than its own",
+    )
     return shape, None
 
 

@@ -12,15 +12,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.notation.lift.nodes import Lambda
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.evaluate import SHIFT, Addresses, Evaluated, Task, Value, evaluate
+from tilewright.targets.npu.evaluate import (
+    SHIFT,
+    Addresses,
+    Evaluated,
+    Task,
+    Value,
+    evaluate,
+    values_in,
+)
 from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.memory import Allocator, Registers
-from tilewright.targets.npu.order import Link, is_matrix, linked, ordered, values_in
+from tilewright.targets.npu.order import Link, is_matrix, linked, ordered
 from tilewright.targets.npu.segments import Place, rows, runs
+from tilewright.targets.npu.unread import extents, simplified
 
 # What a task writes where: the memories as one space of addresses.
 _VRF = 1 << 48
@@ -32,7 +42,11 @@ def generate(program: Lambda, machine: Machine) -> Program:
     Raises NPUError for an operator that the machine does not have at that size, for what is in no
     operator, and (TW-NPU-CAPACITY) for values that do not fit on the chip; `where` names it.
     """
-    made = evaluate(program)
+    return assemble(evaluate(program), machine)
+
+
+def assemble(made: Evaluated, machine: Machine) -> Program:
+    """The program of tasks whose results have their memories. Raises NPUError as `generate`."""
     for task in made.tasks:
         if machine.find(task.operator, task.sizes) is None:
             raise NPUError(
@@ -40,16 +54,19 @@ def generate(program: Lambda, machine: Machine) -> Program:
                 where=task.title,
                 hint=f"sizes of {task.operator}: {machine.sizes(task.operator) or 'none'}",
             )
-    return _Generator(made, machine).program()
+    simplified(made)
+    return _Generator(made, machine, extents(made)).program()
 
 
 @dataclass(slots=True)
 class _Generator:
     made: Evaluated
     machine: Machine
+    read: NDArray[np.int64]  # how many elements, of each value
     code: list[Instruction] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
     base: dict[int, int] = field(default_factory=dict)
+    bases: Addresses = field(init=False)
     dram: int = 0
     uses: Counter[int] = field(default_factory=Counter)
     reads: Counter[bytes] = field(default_factory=Counter)
@@ -57,6 +74,7 @@ class _Generator:
     matrices: Registers = field(init=False)
 
     def __post_init__(self) -> None:
+        self.bases = np.zeros(len(self.made.values), np.int64)
         of = self.machine.elements
         self.vectors = Registers(Allocator("vrf", of("vrf")))
         self.matrices = Registers(Allocator("mrf", of("mrf")))
@@ -71,9 +89,8 @@ class _Generator:
         outputs = self._outputs()
         chains = linked(self.made, tasks)
         for task in tasks:
-            for operand in task.operands:
-                self.uses.update(values_in(operand))
-                self.reads[_key(operand)] += 1
+            self.uses.update(task.reads)
+            self.reads.update(map(_key, task.operands))
         for out in self.made.outputs:
             self.uses.update(values_in(out))
         for chain in chains:
@@ -94,11 +111,11 @@ class _Generator:
         region = Region(name, self.dram, shape)
         self.dram += int(np.prod(shape))
         if value is not None:
-            self.base[value.number] = region.address
+            self._put(value, region.address)
         return region
 
     def _in_dram(self, value: Value) -> None:
-        self.base[value.number] = self.dram
+        self._put(value, self.dram)
         self.dram += value.size
 
     def _outputs(self) -> list[Region]:
@@ -111,10 +128,10 @@ class _Generator:
             for number in values_in(flat):
                 value = self.made.values[number]
                 at = np.flatnonzero(flat >> SHIFT == number)
-                whole = np.array_equal(flat[at], value.addresses.ravel())
-                dense = whole and at[-1] - at[0] + 1 == value.size
+                first = np.array_equal(flat[at], value.addresses.ravel()[: at.size])
+                dense = first and at[-1] - at[0] + 1 == at.size == self._stored(value)
                 if dense and value.space == "output" and number not in self.base:
-                    self.base[number] = region.address + int(at[0])
+                    self._put(value, region.address + int(at[0]))
         return regions
 
     def _copy_out(self, region: Region, out: Addresses) -> None:
@@ -136,7 +153,7 @@ class _Generator:
         reads = self._read_matrix(start) if is_matrix(first.task) else self._read_vector(start)
         self.notes.append((len(self.code), title))
         body = [self._operation(link.task, side) for link, side in zip(chain, sides, strict=True)]
-        self._release([operand for link in chain for operand in link.task.operands])
+        self._release([number for link in chain for number in link.task.reads])
         self.code += [*reads, *body, self._write(last.task), Instruction("end_chain")]
         self.vectors.pinned.clear()
         self.matrices.pinned.clear()
@@ -156,35 +173,41 @@ class _Generator:
         if len(value.shape) == 2:
             r, c = value.shape
             return Instruction("m_wr", place.memory, place.address, rows=r, columns=c)
-        return Instruction("v_wr", place.memory, place.address, n=value.size)
+        return Instruction("v_wr", place.memory, place.address, n=self._stored(value))
+
+    def _stored(self, value: Value) -> int:
+        """How many elements of a result are written: as many as are read again."""
+        return int(self.read[value.number]) if len(value.shape) == 1 else value.size
 
     def _place(self, value: Value, where: str) -> Place:
         """Where a result goes."""
         if value.space == "chip":
-            address = self.vectors.take(value.size, f"{where} -> {value.name}")
-            self.base[value.number] = _VRF + address
+            address = self.vectors.take(self._stored(value), f"{where} -> {value.name}")
+            self._put(value, _VRF + address)
             return Place("vrf", address)
         if value.number not in self.base:
             self._in_dram(value)
         return Place("dram", self.base[value.number])
 
-    def _release(self, operands: list[Addresses]) -> None:
+    def _release(self, numbers: list[int]) -> None:
         """Registers of values that have been read for the last time."""
-        for operand in operands:
-            for number in values_in(operand):
-                self.uses[number] -= 1
-                at = self.base.get(number, 0)
-                if not self.uses[number] and at >= _VRF:
-                    self.vectors.allocator.free(at - _VRF)
+        for number in numbers:
+            self.uses[number] -= 1
+            at = self.base.get(number, 0)
+            if not self.uses[number] and at >= _VRF:
+                self.vectors.allocator.free(at - _VRF)
 
     # -- operands
 
     def _physical(self, addresses: Addresses) -> Addresses:
-        numbers, inverse = np.unique(addresses >> SHIFT, return_inverse=True)
-        bases = np.asarray([self.base[int(v)] for v in numbers], np.int64)
-        return np.asarray(
-            bases[inverse].reshape(addresses.shape) + (addresses & ((1 << SHIFT) - 1))
-        )
+        return np.asarray(self.bases[addresses >> SHIFT] + (addresses & ((1 << SHIFT) - 1)))
+
+    def _put(self, value: Value, address: int) -> None:
+        """A value is there from now on."""
+        self.base[value.number] = address
+        if value.number >= self.bases.size:
+            self.bases = np.pad(self.bases, (0, value.number + 1))
+        self.bases[value.number] = address
 
     def _side(self, link: Link) -> Place | None:
         """The operand beside the chain's value, in registers where its operator reads it."""
@@ -236,12 +259,10 @@ class _Generator:
         return [_read(run.start, n=run.count, step=run.step) for run in found]
 
     def _read_matrix(self, operand: Addresses) -> list[Instruction]:
-        straight = np.asarray(operand)
-        for i, row in enumerate(operand):
-            if len(list(runs(self._physical(row)))) > 1:
-                if straight is operand:
-                    straight = operand.copy()
-                straight[i] = self._straightened(row)
+        straight = np.array(operand)
+        steps = np.diff(self._physical(operand))
+        for i in np.flatnonzero((steps != steps[:, :1]).any(axis=1)):
+            straight[i] = self._straightened(operand[i])
         return [
             _read(b.start, "m_rd", rows=b.rows, columns=b.columns, step=b.step, across=b.across)
             for b in rows(self._physical(straight))

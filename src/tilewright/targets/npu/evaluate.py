@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, TypeAlias
 
@@ -17,22 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.expr.interp import evaluate as evaluated
-from tilewright.expr.nodes import const
+from tilewright.expr.nodes import Expr, const
 from tilewright.notation.lift import indices
 from tilewright.notation.lift import nodes as n
-from tilewright.notation.lift.infer import arity
+from tilewright.notation.lift.infer import Typing, arity
 from tilewright.notation.lift.lengths import evaluate as number
 from tilewright.notation.lift.sizes import leaves, specialised
 from tilewright.notation.lift.types import Array, Scalar, TupleType, Type
 from tilewright.targets.npu.errors import NPUError
-from tilewright.targets.npu.price import name_of
+from tilewright.targets.npu.operator import Key, operator_of
 
 SHIFT = 32
 Addresses: TypeAlias = NDArray[np.int64]
 View: TypeAlias = Any  # Addresses, or a tuple of Views
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Value:
     """Something in memory. space: "chip", "dram" or "output"; constant: the number that it is."""
 
@@ -53,7 +54,7 @@ class Value:
         return (self.number << SHIFT) + np.arange(self.size).reshape(self.shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Task:
     """One application of a device operator."""
 
@@ -66,6 +67,18 @@ class Task:
     def title(self) -> str:
         """`MVMul128x64`."""
         return self.operator + "x".join(map(str, self.sizes))
+
+    @cached_property
+    def reads(self) -> list[int]:
+        """The numbers of the values that its operands are of, each once for an operand."""
+        return [v for operand in self.operands for v in values_in(operand)]
+
+
+def values_in(addresses: Addresses) -> list[int]:
+    """The numbers of the values that elements belong to, in order of appearance."""
+    numbers = addresses.ravel() >> SHIFT
+    first = np.flatnonzero(np.diff(numbers)) + 1
+    return list(dict.fromkeys([int(numbers[0]), *numbers[first].tolist()]))
 
 
 @dataclass(slots=True)
@@ -85,18 +98,18 @@ class Evaluated:
         self.values.append(value)
         return value
 
-    def value_of(self, address: int) -> Value:
-        """The value that an element belongs to."""
-        return self.values[address >> SHIFT]
+
+# What an operator of some sizes is made of; None: it is one task.
+Ways: TypeAlias = Callable[[Key], n.Lambda | None]
 
 
-def evaluate(program: n.Lambda) -> Evaluated:
-    """The tasks of a program whose lengths are numbers.
+def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
+    """The tasks of a program whose lengths are numbers, with operators taken apart in these ways.
 
     Raises NPUError for a scalar function that is in no device operator, for a pattern that a
     machine of vectors has no meaning for, and InputError for ill-typed programs.
     """
-    fixed, typing = specialised(program, {})
+    fixed, typing = _specialised(program)
     made = Evaluated()
     env = {}
     for p, t in zip(fixed.params, typing.params, strict=True):
@@ -106,9 +119,19 @@ def evaluate(program: n.Lambda) -> Evaluated:
         ]
         made.inputs += values
         env[p] = _nested(t, iter([v.addresses for v in values]))
-    result = _Scope(env, made, _Places()).value(fixed.body)
+    result = _Scope(env, made, _Shared(ways)).value(fixed.body)
     made.outputs = list(_flat(result))
     return made
+
+
+@lru_cache(maxsize=64)
+def _specialised(program: n.Lambda) -> tuple[n.Lambda, Typing]:
+    return specialised(program, {})
+
+
+@lru_cache(maxsize=4096)
+def _number(length: Expr) -> int:
+    return number(length, {})
 
 
 def _nested(t: Type, parts: Any) -> View:
@@ -155,9 +178,10 @@ def _length(view: View) -> int:
 
 
 @dataclass(slots=True)
-class _Places:
-    """The address space that results are made in."""
+class _Shared:
+    """What all scopes have in common. space: where results are made now."""
 
+    ways: Ways
     space: str = "dram"
     constants: dict[float, Value] = field(default_factory=dict)
 
@@ -168,7 +192,7 @@ class _Scope:
 
     env: Mapping[n.Param, View]
     made: Evaluated
-    places: _Places
+    shared: _Shared
     known: dict[n.Term, View] = field(default_factory=dict)
 
     def value(self, term: n.Term) -> View:
@@ -187,13 +211,13 @@ class _Scope:
             case n.Tuple(items):
                 return tuple(map(self.value, items))
             case n.Fill(value, length):
-                return _stack([self.value(value)] * number(length, {}))
+                return _stack([self.value(value)] * _number(length))
             case n.Iota(length):
-                return np.stack([self._constant(float(i)) for i in range(number(length, {}))])
+                return np.stack([self._constant(float(i)) for i in range(_number(length))])
         raise TypeError(type(term).__name__)
 
     def _constant(self, x: float) -> Addresses:
-        known = self.places.constants
+        known = self.shared.constants
         if x not in known:
             known[x] = self.made.new(repr(x), (), "dram", x)
         return known[x].addresses
@@ -216,9 +240,12 @@ class _Scope:
 
 
 def _device_op(f: n.DeviceOp, s: _Scope, *args: View) -> View:
-    name = name_of(f)
+    name, _ = key = operator_of(f)
+    way = s.shared.ways(key)
+    if way is not None:
+        return _lambda(way, s, *args)
     shape = _SHAPES[name](f.sizes) if name in _SHAPES else f.sizes
-    result = s.made.new(f"t{len(s.made.tasks)}", shape, s.places.space)
+    result = s.made.new(f"t{len(s.made.tasks)}", shape, s.shared.space)
     s.made.tasks.append(Task(name, f.sizes, tuple(args), result))
     return result.addresses
 
@@ -232,16 +259,16 @@ _SHAPES: Mapping[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 
 
 def _to(f: n.To, s: _Scope, *args: View) -> View:
-    outer, s.places.space = s.places.space, f.space
+    outer, s.shared.space = s.shared.space, f.space
     try:
         return s.call(f.f, args)
     finally:
-        s.places.space = outer
+        s.shared.space = outer
 
 
 def _lambda(f: n.Lambda, s: _Scope, *args: View) -> View:
     inner = {**s.env, **dict(zip(f.params, args, strict=True))}
-    return _Scope(inner, s.made, s.places).value(f.body)
+    return _Scope(inner, s.made, s.shared).value(f.body)
 
 
 def _compose(f: n.Compose, s: _Scope, *args: View) -> View:
@@ -263,25 +290,25 @@ def _fold(f: Any, s: _Scope, x: View) -> View:
 
 
 def _split(f: n.Split, s: _Scope, x: View) -> View:
-    size = number(f.size, {})
+    size = _number(f.size)
     return _each(lambda a: a.reshape(-1, size, *a.shape[1:]), x)
 
 
 def _slide(f: n.Slide, s: _Scope, x: View) -> View:
-    size, step = number(f.size, {}), number(f.step, {})
+    size, step = _number(f.size), _number(f.step)
     starts = np.arange(0, _length(x) - size + 1, step)
     return _each(lambda a: a[np.add.outer(starts, np.arange(size))], x)
 
 
 def _pad(f: n.Pad, s: _Scope, x: View) -> View:
     length, at = _length(x), indices.BOUNDARY[f.boundary]
-    places = range(-number(f.left, {}), length + number(f.right, {}))
+    places = range(-_number(f.left), length + _number(f.right))
     return _gathered(x, [_index(at(const(i), const(length))) for i in places])
 
 
 def _pad_constant(f: n.PadConstant, s: _Scope, x: View) -> View:
     outside = _each(lambda a: a[None], s.value(f.value))
-    left, right = number(f.left, {}), number(f.right, {})
+    left, right = _number(f.left), _number(f.right)
     return _join([outside] * left + [x] + [outside] * right)
 
 
@@ -316,14 +343,14 @@ _CALL: Mapping[type[n.Fun], Callable[..., View]] = {
     n.Zip: lambda f, s, *xs: tuple(xs),
     n.Unzip: lambda f, s, x: x,
     n.Get: lambda f, s, x: x[f.position],
-    n.At: lambda f, s, x: _each(lambda a: a[number(f.index, {})], x),
+    n.At: lambda f, s, x: _each(lambda a: a[_number(f.index)], x),
     n.Split: _split,
     n.Join: lambda f, s, x: _each(lambda a: a.reshape(-1, *a.shape[2:]), x),
     n.Slide: _slide,
     n.Transpose: lambda f, s, x: _each(lambda a: a.swapaxes(0, 1), x),
     n.Concat: lambda f, s, *xs: _join(xs),
-    n.Take: lambda f, s, x: _each(lambda a: a[: number(f.size, {})], x),
-    n.Drop: lambda f, s, x: _each(lambda a: a[number(f.size, {}) :], x),
+    n.Take: lambda f, s, x: _each(lambda a: a[: _number(f.size)], x),
+    n.Drop: lambda f, s, x: _each(lambda a: a[_number(f.size) :], x),
     n.Pad: _pad,
     n.PadConstant: _pad_constant,
     n.Gather: _gather,

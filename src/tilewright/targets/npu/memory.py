@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.errors import CAPACITY, NPUError
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Registers:
                 raise NPUError(
                     f"{size} elements are needed in {self.allocator.memory}, which has "
                     f"{self.allocator.capacity}, {held} of them in use",
-                    code="TW-NPU-CAPACITY",
+                    code=CAPACITY,
                     where=where,
                     hint="keep less on the chip: toDram",
                 )

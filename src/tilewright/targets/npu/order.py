@@ -7,19 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.targets.npu.evaluate import SHIFT, Addresses, Evaluated, Task
+from tilewright.targets.npu.evaluate import Evaluated, Task, values_in
 from tilewright.targets.npu.machine import MATRICES
 
 # Opcodes take the chain's value first; these do not mind which operand that is.
 COMMUTES = frozenset(("VVAdd", "VVMul", "VVMax"))
 FLOWS = {"MVMul": 1}
-
-
-def values_in(addresses: Addresses) -> list[int]:
-    """The numbers of the values that elements belong to, in order of appearance."""
-    numbers = np.asarray(addresses).ravel() >> SHIFT
-    _, first = np.unique(numbers, return_index=True)
-    return [int(numbers[i]) for i in sorted(first)]
 
 
 def ordered(made: Evaluated) -> list[Task]:
@@ -38,8 +31,7 @@ def ordered(made: Evaluated) -> list[Task]:
             done[value] = None
             continue
         stack.append((value, True))
-        for operand in reversed(makers[value].operands):
-            stack += [(v, False) for v in reversed(values_in(operand))]
+        stack += [(v, False) for v in reversed(makers[value].reads)]
     return [makers[value] for value in done]
 
 
@@ -53,9 +45,8 @@ class Link:
 
 def linked(made: Evaluated, tasks: list[Task]) -> list[list[Link]]:
     """Chains: a task joins the one before if it alone reads its result, all of it, on the chip."""
-    readers = Counter(
-        v for task in tasks for operand in task.operands for v in values_in(operand)
-    ) + Counter(v for out in made.outputs for v in values_in(out))
+    readers = Counter(v for task in tasks for v in task.reads)
+    readers.update(v for out in made.outputs for v in values_in(out))
     chains: list[list[Link]] = []
     for task in tasks:
         flow = None

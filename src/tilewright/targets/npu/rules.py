@@ -37,9 +37,10 @@ from tilewright.notation.lift.nodes import (
 )
 from tilewright.notation.lift.rule import Rule
 from tilewright.notation.lift.rules import device as lift_device
+from tilewright.notation.lift.rules.device import q
 from tilewright.notation.lift.rules.vocabulary import fn, k, m, n, p, term
 from tilewright.notation.lift.types import Array, Scalar, Type
-from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, Machine
+from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
 
 _0 = const(0)
 _F32 = Scalar(float32)
@@ -71,9 +72,9 @@ def schemas() -> Mapping[str, Schema]:
 
 
 @lru_cache(maxsize=64)
-def rules(machine: Machine, chip: int) -> Mapping[str, Rule]:
-    """All rules for the machine by name. chip: bytes for results on the chip, 4 for a number."""
-    base = lift_device.rules(lift_device.Machine(0, 0, 0, chip))
+def rules(chip: int) -> Mapping[str, Rule]:
+    """All rules by name. chip: numbers that results may take on the chip."""
+    base = lift_device.rules(lift_device.Machine(0, 0, 0, chip * float32.bits // 8))
     found = [
         *(rule for name in (*UNARY, *REDUCTIONS) if name not in operators(float32)
           for rule in _meaning(schemas()[name])),
@@ -81,7 +82,6 @@ def rules(machine: Machine, chip: int) -> Mapping[str, Rule]:
         *(rule for name in ("VVExp", "VVRecip") for rule in _pad(schemas()[name])),
         *(rule for name in REDUCTIONS for rule in _reductions(name)),
         *_products(),
-        *(rule for name in (*BINARY, *UNARY) for rule in _unpadded(name)),
         *_pieces(),
         *_others(),
     ]  # fmt: skip
@@ -154,6 +154,9 @@ def _products() -> tuple[Rule, ...]:
              add.at(m)(product.at(m, p)(w | Map(Take(p)), v | Take(p)),
                        product.at(m, Sub(n, p))(w | Map(Drop(p)), v | Drop(p))),
              _proper(n), reason),
+        Rule("pad-MVMul", whole,
+             product.at(p, q)(_larger(w, (m, n), (p, q)), v | PadConstant(_0, Sub(q, n), _ZERO))
+             | Take(m), (at_most(m, p), at_most(n, q))),
         Rule("flat-MMAdd", added, flat | Split(n)),
         Rule("cut-MMMul-rows", matrices,
              Concat()(tiles.at(p, n, k)(x | Take(p), y), tiles.at(Sub(m, p), n, k)(x | Drop(p), y)),
@@ -167,15 +170,17 @@ def _products() -> tuple[Rule, ...]:
                    tiles.at(m, n, Sub(k, p))(x, y | Map(Drop(p))))
              | Map(fn(lambda one, other: Concat()(one, other))), _proper(k)),
         Rule("pad-MMMul", matrices,
-             tiles.at(p, p, p)(_square(x, m, n), _square(y, n, k)) | Take(m) | Map(Take(k)),
+             tiles.at(p, p, p)(_larger(x, (m, n), (p, p)), _larger(y, (n, k), (p, p)))
+             | Take(m) | Map(Take(k)),
              (at_most(m, p), at_most(n, p), at_most(k, p))),
     )  # fmt: skip
 
 
-def _square(matrix: Term, height: Expr, width: Expr) -> Term:
-    """p by p, with zeros to the right and below."""
-    wider = matrix | Map(PadConstant(_0, Sub(p, width), _ZERO))
-    return wider | PadConstant(_0, Sub(p, height), Fill(_ZERO, p))
+def _larger(matrix: Term, sizes: tuple[Expr, Expr], to: tuple[Expr, Expr]) -> Term:
+    """With zeros to the right and below."""
+    (height, width), (rows, columns) = sizes, to
+    wider = matrix | Map(PadConstant(_0, Sub(columns, width), _ZERO))
+    return wider | PadConstant(_0, Sub(rows, height), Fill(_ZERO, columns))
 
 
 def _pieces() -> tuple[Rule, ...]:
@@ -189,19 +194,6 @@ def _pieces() -> tuple[Rule, ...]:
         Rule("drop-in-first", both | Drop(k), Concat()(xs | Drop(k), ys), (at_most(k, n),)),
         Rule("drop-into-second", both | Drop(k), ys | Drop(Sub(k, n)), (at_most(n, k),)),
     )  # fmt: skip
-
-
-def _unpadded(name: str) -> tuple[Rule, ...]:
-    """Elements that are not taken need not be what an operand was made longer with."""
-    op, count = schemas()[name].at(p), len(schemas()[name].operands(p))
-    long, other = term("xs", _vector(p)), term("ys", _vector(p))
-    padded = long | Take(n) | PadConstant(_0, k, term("s", _F32))
-    if count == 1:
-        return (Rule(f"unpad-{name}", op(padded) | Take(n), op(long) | Take(n)),)
-    return (
-        Rule(f"unpad-{name}-1", op(padded, other) | Take(n), op(long, other) | Take(n)),
-        Rule(f"unpad-{name}-2", op(other, padded) | Take(n), op(other, long) | Take(n)),
-    )
 
 
 def _others() -> tuple[Rule, ...]:

@@ -102,7 +102,7 @@ class _State:
             self.value = part if self.value is None else np.concatenate([self.value, part], axis=1)
         elif op.endswith("_wr"):
             assert at is not None and self.value is not None
-            self.memories[step.instruction.memory].write(at, _grown(self.value, at.shape))
+            self.memories[step.instruction.memory].write(at, _fitted(self.value, at.shape))
         else:
             assert self.value is not None
             operand = None if at is None else self._read(step, at)
@@ -113,8 +113,10 @@ class _State:
         return self.memories[step.instruction.memory].read(at, step.where)
 
 
-def _grown(value: Values, shape: tuple[int, ...]) -> Values:
-    """With zeros to the right and below."""
+def _fitted(value: Values, shape: tuple[int, ...]) -> Values:
+    """The first elements of a vector; a matrix with zeros to the right and below."""
+    if len(shape) == 1:
+        return value[:, : shape[0]]
     more = [(0, to - now) for to, now in zip(shape, value.shape[1:], strict=True)]
     return np.pad(value, [(0, 0), *more])
 

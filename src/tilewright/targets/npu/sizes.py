@@ -9,13 +9,12 @@ operators; every step of it is a rule application.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf, prod
 
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY, Machine
-
-Key = tuple[str, tuple[int, ...]]
+from tilewright.targets.npu.operator import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,20 @@ class Choice:
     rule: str
     sizes: tuple[tuple[str, int], ...]
     leaves: tuple[tuple[Key, int], ...]
+
+    @property
+    def pads(self) -> bool:
+        """Whether it leaves one operator of the machine, larger than the one there was."""
+        return self.rule.startswith("pad-")
+
+    @property
+    def first(self) -> int | None:
+        """The length of the first part of its result, for rules that change that."""
+        return None if self.rule.endswith("columns") else dict(self.sizes).get("p")
+
+
+# What is done with each operator; None: it is one of the machine's.
+Choices = Mapping[Key, Choice | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +50,10 @@ class Best:
 
 @dataclass(slots=True)
 class Sizes:
-    """The choices for a machine, each made once. fixed: choices made by someone else; None: as it
-    is."""
+    """The choices for a machine, each made once. fixed: those made by someone else."""
 
     machine: Machine
-    fixed: dict[Key, Choice | None] = field(default_factory=dict)
+    fixed: Choices = field(default_factory=dict)
     known: dict[Key, Best] = field(default_factory=dict)
 
     def best(self, name: str, sizes: tuple[int, ...]) -> Best:
@@ -55,15 +67,16 @@ class Sizes:
     def _best(self, key: Key) -> Best:
         own = self.machine.find(*key)
         found = [] if own is None else [Best(cost(self.machine, *key), None)]
-        choice = self.fixed.get(key)
-        if choice is not None:
-            return Best(self.cost(choice), choice)
-        if key not in self.fixed:
-            found += [Best(self.cost(c), c) for c in self.choices(*key)]
+        if key in self.fixed:
+            choice = self.fixed[key]
+            return found[0] if choice is None else Best(self.cost(choice), choice)
+        found += [Best(self.cost(c), c) for c in self.choices(*key)]
         return min(found, key=lambda best: best.cost, default=Best(inf, None))
 
     def cost(self, choice: Choice) -> float:
-        """Of what a choice leaves."""
+        """Of what a choice leaves; what is padded is then used as it is."""
+        if choice.pads:
+            return cost(self.machine, *choice.leaves[0][0])
         return sum(count * self.best(*leaf).cost for leaf, count in choice.leaves)
 
     def choices(self, name: str, sizes: tuple[int, ...]) -> Iterator[Choice]:
@@ -97,13 +110,11 @@ class Sizes:
             if p < m:
                 pieces = _several(("MVMul", (p, n)), ("MVMul", (m - p, n)))
                 yield Choice("cut-MVMul-rows", (("p", p),), pieces)
-            elif p > m:
-                yield Choice("pad-MVMul-rows", (("p", p),), _several(("MVMul", (p, n))))
             if q < n:
                 pieces = _several(("MVMul", (m, q)), ("MVMul", (m, n - q)), ("VVAdd", (m,)))
                 yield Choice("cut-MVMul-columns", (("p", q),), pieces)
-            elif q > n:
-                yield Choice("pad-MVMul-columns", (("q", q),), _several(("MVMul", (m, q))))
+            if (p, q) != (m, n) and p >= m and q >= n:
+                yield Choice("pad-MVMul", (("p", p), ("q", q)), _several(("MVMul", (p, q))))
 
     def _matrices(self, m: int, n: int, k: int) -> Iterator[Choice]:
         for p, q, r in self.machine.sizes("MMMul"):

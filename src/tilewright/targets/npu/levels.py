@@ -1,0 +1,183 @@
+"""Three levels of rules, each taken as far as it goes.
+
+1. To operators. Expressions are recognised as operators of any size, as they are written or taken
+   apart first.
+2. To the machine's sizes, by the choices that were made for each operator.
+3. To its memories. The results of the program to `output`, the others to `chip` as long as they
+   fit, or to `dram`.
+
+All of it is one derivation: rules applied at places, recorded, replayable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir.node import postorder
+from tilewright.ir.strategy import Strategy
+from tilewright.notation.lift.derive import Derivation, places
+from tilewright.notation.lift.lambdas import opened
+from tilewright.notation.lift.nodes import (
+    AnyMap,
+    AnyReduce,
+    Apply,
+    DeviceOp,
+    Literal,
+    Reduce,
+    ScalarFun,
+)
+from tilewright.notation.lift.sites import Site, root_site, walk
+from tilewright.notation.lift.strategies import (
+    Focus,
+    normalize,
+    otherwise,
+    rule,
+    run,
+    then,
+    top_down,
+    try_all,
+)
+from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
+from tilewright.targets.npu.operator import Key, operator_of
+from tilewright.targets.npu.sizes import Choice, Choices
+
+MATRICES = ("MMMul", "MVMul", "MVAdd", "MMAdd")
+VECTORS = (*REDUCTIONS, *BINARY, *UNARY)
+SPREAD = tuple(f"spread-{name}{side}" for name in BINARY for side in ("", "-left"))
+SIMPLER = (
+    "map-identity", "map-join", "map-join-one", "zip-first", "zip-second", "zip-flatten-left",
+    "zip-drop-first", "zip-drop-second", "zip-drop-third", "zip-map-left", "zip-map-right",
+)  # fmt: skip
+TIDY = (
+    "take-all", "drop-none", "take-concat", "drop-concat", "take-in-first", "drop-in-first",
+    "take-into-second", "drop-into-second", "join-cancel", "split-cancel",
+)  # fmt: skip
+SPACES = ("to-output-1", "to-output-2", "to-chip-1", "to-chip-2", "to-dram-1", "to-dram-2")
+
+
+# -- level 1
+
+_Step = Callable[[Focus], Focus | None]
+
+
+def to_operators(derivation: Derivation) -> list[Derivation]:
+    """Every scalar function in an operator, in one or two ways.
+
+    Recognised as it is written, or after what follows a reduction in the function of a map was
+    taken out of it, which is how a fused layer becomes a product, an addition and an activation.
+    Raises NPUError naming a function that neither brings to an operator.
+    """
+    ways = (derivation, run(_APART, derivation))
+    found = {done.program: done for way in ways for done in [run(_VECTORS, run(_MATRICES, way))]}
+    left = {program: _scalars(done) for program, done in found.items()}
+    if all(left.values()):
+        function = next(iter(left.values()))[0]
+        raise NPUError(
+            f"no rule brings {function!r} to an operator",
+            where="npu.map_onto",
+            hint="write it with functions that the machine's operators compute",
+        )
+    return [done for program, done in found.items() if not left[program]]
+
+
+def _first(*names: str) -> Strategy:
+    return normalize(otherwise(*(rule(name) for name in names)))
+
+
+_REDUCE_INIT: _Step = rule("reduce-init")
+
+
+def _start_out(focus: Focus) -> Focus | None:
+    """A reduction that starts with a value of its own: that is combined at the end."""
+    node = focus.place.opened.node
+    if isinstance(node, Apply) and isinstance(node.fun, Reduce):
+        if not isinstance(node.fun.init, Literal):
+            return _REDUCE_INIT(focus)
+    return None
+
+
+def _after_reduction(name: str) -> Strategy:
+    """The rule at maps whose function ends in a map over what it has reduced."""
+    step: _Step = rule(name)
+
+    def apply(focus: Focus) -> Focus | None:
+        node = focus.place.opened.node
+        if not (isinstance(node, Apply) and isinstance(node.fun, AnyMap)):
+            return None
+        _, body = opened(node.fun.f)
+        ends = isinstance(body, Apply) and isinstance(body.fun, AnyMap)
+        if ends and any(isinstance(part, AnyReduce) for part in postorder(body.children()[1])):
+            return step(focus)
+        return None
+
+    return apply
+
+
+_RECOGNISE = tuple(f"recognise-{name}" for name in MATRICES)
+_MATRICES = normalize(
+    otherwise(
+        *(rule(name) for name in _RECOGNISE),
+        # The row and the vector the other way round.
+        then(top_down(rule("zip-commute")), rule("recognise-MVMul")),
+    )
+)
+_VECTORS = _first(*(f"recognise-{name}" for name in VECTORS), *SPREAD)
+_APART = then(
+    try_all(_start_out),
+    normalize(
+        otherwise(
+            *(rule(name) for name in SIMPLER),
+            *map(_after_reduction, ("map-fission", "map-fission-capture")),
+        )
+    ),
+)
+
+
+def _scalars(derivation: Derivation) -> list[ScalarFun]:
+    """Scalar functions that are in no operator."""
+    sites = walk(root_site(derivation.program))
+    return [
+        at.node
+        for at in sites
+        if isinstance(at.node, ScalarFun)
+        and not any(isinstance(part, DeviceOp) for part in at.above)
+    ]
+
+
+# -- level 2
+
+
+def in_sizes(derivation: Derivation, choices: Choices) -> Derivation:
+    """Every operator one of the machine's, by a choice for each."""
+    tidy = _first(*TIDY)
+    while (found := _next(derivation, choices)) is not None:
+        place, choice = found
+        derivation = run(tidy, derivation.at(place, choice.rule, dict(choice.sizes)))
+    return derivation
+
+
+def _next(derivation: Derivation, choices: Choices) -> tuple[Site, Choice] | None:
+    """The inmost operator that is not the machine's, and the rule for it."""
+    for place in reversed(list(places(derivation.program))):
+        key = operator_at(place)
+        choice = None if key is None else choices[key]
+        if choice is not None:
+            return place, choice
+    return None
+
+
+def operator_at(place: Site) -> Key | None:
+    """Name and sizes of the operator that is applied at a place."""
+    node = place.opened.node
+    if isinstance(node, Apply) and isinstance(node.fun, DeviceOp):
+        return operator_of(node.fun)
+    return None
+
+
+# -- level 3
+
+
+def in_memories(derivation: Derivation) -> Derivation:
+    """Every result of an operator in a memory."""
+    return run(try_all(otherwise(*(rule(name) for name in SPACES))), derivation)

@@ -1,0 +1,179 @@
+"""The search: which choices of sizes make the fastest program, as the simulator sees it.
+
+It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
+known is then changed in one choice, or in that of all operators on vectors of one length at once
+(which so come to share chains), and what comes out is simulated; until the best few candidates have
+no better neighbours. A candidate whose operators alone keep one unit busy for longer than the best
+program takes is not simulated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heappop, heappush
+from math import inf
+
+from tilewright.notation.lift.nodes import Lambda
+from tilewright.targets.npu.candidate import Candidate
+from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.evaluate import evaluate
+from tilewright.targets.npu.machine import BINARY, UNARY, Machine
+from tilewright.targets.npu.operator import Key
+from tilewright.targets.npu.order import ordered
+from tilewright.targets.npu.sizes import Choice, Choices, Sizes
+
+# Candidates that are changed one after the other without finding a better one.
+PATIENCE = 4
+
+
+def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
+    """The best candidate that is found.
+
+    forms: the program in operators of any size, in several ways. Raises NPUError for operators that
+    the machine has no way for, and (CAPACITY) if nothing fits on it.
+    """
+    found = _Search(machine)
+    for form in forms:
+        choices = completed(operators_of(form), Sizes(machine))
+        if choices is not None:
+            found.consider(Candidate(form, choices))
+    while found.queue and found.patience:
+        found.expand()
+    return found.best or _refused(forms, machine)
+
+
+def _refused(forms: Sequence[Lambda], machine: Machine) -> Candidate:
+    """Why there is no candidate."""
+    for form in forms:
+        sizes = Sizes(machine)
+        choices = completed(operators_of(form), sizes)
+        if choices is not None:
+            Candidate(form, choices).program(machine)
+        for name, size in operators_of(form):
+            if sizes.best(name, size).cost == inf:
+                raise NPUError(
+                    f"{machine.name} has no operators for {name}{size}",
+                    where="npu.map_onto",
+                    hint="describe one, or write the program with others",
+                )
+    raise AssertionError("a candidate fits")
+
+
+@dataclass(slots=True)
+class _Search:
+    """Candidates seen, those not yet changed, and the best; patience: how many more to change."""
+
+    machine: Machine
+    queue: list[tuple[float, int, Candidate]] = field(default_factory=list)
+    best: Candidate | None = None
+    cycles: float = inf
+    patience: int = PATIENCE
+    seen: set[Candidate] = field(default_factory=set)
+
+    def consider(self, candidate: Candidate) -> None:
+        """Simulate a candidate, unless it was or cannot be the best."""
+        if candidate in self.seen:
+            return
+        self.seen.add(candidate)
+        if busy(candidate, self.machine) >= self.cycles:
+            return
+        cycles = candidate.cycles(self.machine)
+        heappush(self.queue, (cycles, len(self.seen), candidate))
+        if cycles < self.cycles:
+            self.best, self.cycles, self.patience = candidate, cycles, PATIENCE
+
+    def expand(self) -> None:
+        """Consider the neighbours of the best candidate that is not yet changed."""
+        self.patience -= 1
+        *_, candidate = heappop(self.queue)
+        for neighbour in neighbours(candidate, self.machine):
+            self.consider(neighbour)
+
+
+def neighbours(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
+    """Candidates that differ in one choice, or in those for all vectors of one length."""
+    keys = operators_of(candidate.form)
+    changes: list[Choices] = [
+        {key: option}
+        for key, chosen in candidate.choices.items()
+        for option in options(key, machine)
+        if option != chosen
+    ]
+    for change in (*changes, *_together(candidate.choices, machine)):
+        choices = completed(keys, Sizes(machine, {**candidate.choices, **change}))
+        if choices is not None:
+            yield Candidate(candidate.form, choices)
+
+
+def _together(keys: Iterable[Key], machine: Machine) -> Iterator[Choices]:
+    """The same part of all vectors of one length, or the same larger length for them."""
+    rows: dict[int, list[Key]] = {}
+    for key in keys:
+        if key[0] in (*BINARY, *UNARY, "MVMul"):
+            rows.setdefault(key[1][0], []).append(key)
+    for length, group in rows.items():
+        for p in sorted({p for key in group for p, *_ in machine.sizes(key[0])}):
+            change = {key: _first(key, length, p, machine) for key in group}
+            yield {key: option[0] for key, option in change.items() if option}
+
+
+def _first(key: Key, length: int, p: int, machine: Machine) -> Sequence[Choice | None]:
+    """The way, if there is one, to make the results of an operator p long, or p and others."""
+    if p == length:
+        return [None] if machine.find(*key) else []
+    return [c for c in options(key, machine) if c is not None and c.first == p][:1]
+
+
+def options(key: Key, machine: Machine) -> list[Choice | None]:
+    """All that can be done with an operator."""
+    own: list[Choice | None] = [] if machine.find(*key) is None else [None]
+    return [*own, *Sizes(machine).choices(*key)]
+
+
+@lru_cache(maxsize=256)
+def operators_of(form: Lambda) -> Mapping[Key, int]:
+    """The operators of a program, and how often each is applied."""
+    return Counter((task.operator, task.sizes) for task in ordered(evaluate(form)))
+
+
+def completed(keys: Iterable[Key], sizes: Sizes) -> Choices | None:
+    """The choices for these operators and for all that they leave; None if there are none.
+
+    Operators of one size are done in one way; those that others were padded to, as they are.
+    """
+    made: dict[Key, Choice | None] = {}
+    pending, whole = list(keys), set[Key]()
+    while pending:
+        key = pending.pop()
+        if key in made:
+            continue
+        best = sizes.best(*key)
+        if best.cost == inf:
+            return None
+        made[key] = choice = best.choice
+        if choice is not None:
+            leaves = [leaf for leaf, _ in choice.leaves]
+            pending += leaves
+            whole.update(leaves if choice.pads else ())
+    return made if all(made[key] is None for key in whole) else None
+
+
+def busy(candidate: Candidate, machine: Machine) -> int:
+    """Cycles that the operators keep the unit that has most to do, or that issuing them takes."""
+    takes = dict.fromkeys(("issue", "vector", "matrix"), 0)
+    pending = Counter(operators_of(candidate.form))
+    while pending:
+        key, count = pending.popitem()
+        choice = candidate.choices[key]
+        if choice is not None:
+            for leaf, times in choice.leaves:
+                pending[leaf] += count * times
+            continue
+        op = machine.find(*key)
+        assert op is not None
+        takes["issue"] += count * op.issue
+        takes[op.unit] += count * op.interval
+    return max(takes.values())
