@@ -13,6 +13,7 @@ from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
 from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
 from tilewright.targets.cpu.emit_stmt import Statements
+from tilewright.targets.cpu.emit_stream import FENCE, METADATA, streamed, versions
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
 from tilewright.targets.cpu.machine import Machine
 
@@ -30,6 +31,8 @@ class Module:
     uses_tiles: bool = False
     regions: int = 0
     ahead: Mapping[str, int] = field(default_factory=dict)
+    streams: frozenset[Buffer] = frozenset()
+    has_streamed: bool = False
 
     def text(self) -> str:
         """The whole module."""
@@ -50,11 +53,26 @@ def emit_module(kernel: Kernel, symbol: str, machine: Machine, contract: bool = 
     module = Module(symbol, machine, plan_memory(kernel), contract)
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
     module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
+    large = streamed(kernel, machine)
+    if large:
+        module.streams = large
+        _write_kernel(module, kernel, f"{symbol}.stream", "internal ")
+        module.streams = frozenset()
+    if not module.has_streamed:
+        module.functions.clear()
+        _write_kernel(module, kernel, symbol, "")
+        return module.text()
+    _write_kernel(module, kernel, f"{symbol}.plain", "internal ")
+    results = [n for n, b in enumerate(kernel.params) if b in large]
+    module.functions.append(versions(symbol, results, len(kernel.params)) + METADATA)
+    return module.text()
+
+
+def _write_kernel(module: Module, kernel: Kernel, name: str, linkage: str) -> None:
     f = Function(module, kernel.params)
     f.pointers |= {b: Value(f"%p{n}", "ptr") for n, b in enumerate(kernel.params)}
     f.emit(kernel.body)
-    module.functions.append(f.finish(symbol, [], ""))
-    return module.text()
+    module.functions.append(f.finish(name, [], linkage))
 
 
 def attributes(machine: Machine) -> str:
@@ -73,6 +91,7 @@ class Function(Statements):
         super().__init__(module.machine, module.contract)
         self.module = module
         self.ahead = module.ahead
+        self.streams = module.streams
         self.params = tuple(params)
         self.region = region
 
@@ -99,6 +118,7 @@ class Function(Statements):
         """The text of the function; `extra` are parameters after the workspace."""
         self.module.remainders |= self.ops.remainders
         self.module.uses_tiles |= self.uses_tiles
+        self.module.has_streamed |= self.has_streamed
         arguments = ["ptr %ctx"]
         arguments += [f"ptr noalias %p{n}" for n in range(len(self.params))]
         arguments += ["ptr noalias %ws", *extra]
@@ -108,6 +128,7 @@ class Function(Statements):
         lines += configure_tiles(self.region) if tiles else []
         flatten(self.out, lines)
         lines += ["  call void @llvm.x86.tilerelease()"] if tiles and not self.region else []
+        lines += [FENCE] if self.has_streamed else []
         return "\n".join([*lines, "  ret void", "}", ""])
 
     # -- parallel regions

@@ -13,6 +13,7 @@ from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Sele
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
+from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, mangle, vector_type
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
@@ -55,6 +56,9 @@ class Memory(Scopes):
         self.ahead: Mapping[str, int] = {}
         self.guard: Expr | None = None
         self.uses_tiles = False
+        # What is stored past the caches, and whether some of it is.
+        self.streams: frozenset[Buffer] = frozenset()
+        self.has_streamed = False
         self._safe: Value | None = None
         self._clamped: set[Expr] = set()
 
@@ -71,10 +75,7 @@ class Memory(Scopes):
 
     def access(self, buffer: Buffer, index: tuple[Expr, ...]) -> Access:
         """Where `buffer[index]` lies, per lane."""
-        form = Affine((), 0)
-        for part, stride in zip(index, buffer.strides, strict=True):
-            form = form + affine(part).scaled(stride)
-        form = rejoined(form)
+        form = address(buffer, index)
         copies = self.private.get(buffer, 1)
         stride = 0
         if copies > 1:
@@ -260,7 +261,9 @@ class Memory(Scopes):
             lanes = [*range(raw.lanes), *[-1] * (wide - raw.lanes)]
             raw, mask = self.shuffle(raw, lanes), _first_lanes(raw.lanes, wide)
         if contiguous and mask is None:
-            self.line(f"store {raw.typed}, {place.pointer.typed}, align {size}")
+            lane = None if self.vector is None else self.vector[0]
+            how = self.storing(buffer, address(buffer, index), lane, raw.lanes)
+            self.line(f"store {raw.typed}, {place.pointer.typed}, {how}")
         elif contiguous and mask is not None:
             name = f"llvm.masked.store.{mangle(raw.type, raw.lanes)}.p0"
             args = f"{raw.typed}, {_aligned(place.pointer, size)}, {mask.typed}"
@@ -271,6 +274,16 @@ class Memory(Scopes):
             types = f"{mangle(raw.type, raw.lanes)}.{mangle('ptr', raw.lanes)}"
             args = f"{raw.typed}, {_aligned(pointers, size)}, {chosen.typed}"
             self.line(f"call void @llvm.masked.scatter.{types}({args})")
+
+    def storing(self, buffer: Buffer, form: Affine, lane: Var | None, lanes: int) -> str:
+        """How a store of so many lanes at a linear form is aligned, and whether it passes the
+        caches by: whole registers of such a buffer do."""
+        size, register = buffer.dtype.itemsize, self.machine.vector_bits // 8
+        whole = lanes * size % register == 0
+        if buffer not in self.streams or not whole or not on_boundaries(form, lane, lanes):
+            return f"align {size}"
+        self.has_streamed = True
+        return f"align {register}{STREAMING}"
 
     def _rewritable(self, buffer: Buffer, index: tuple[Expr, ...]) -> bool:
         """Whether what is in `buffer` at `index` may be written back in every lane: the memory is
@@ -371,6 +384,14 @@ class Memory(Scopes):
         type = memory_type(buffer.dtype)
         self.pointers[buffer] = self.ins(f"alloca [{count} x {type}], align 64", "ptr")
         self.out = here
+
+
+def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
+    """The element offset of an access, in as few terms as possible."""
+    form = Affine((), 0)
+    for part, stride in zip(index, buffer.strides, strict=True):
+        form = form + affine(part).scaled(stride)
+    return rejoined(form)
 
 
 def _first_lanes(lanes: int, whole: int) -> Value:

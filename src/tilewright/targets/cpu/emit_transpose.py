@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.base.errors import CompileError
+from tilewright.expr.affine import Affine
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.targets.cpu.emit_expr import Expressions
+from tilewright.targets.cpu.emit_memory import address
 from tilewright.targets.cpu.emit_text import Value
 
 GROUP = 16  # bytes
@@ -36,11 +38,14 @@ def emit_transpose(x: Expressions, s: Unit) -> None:
     size = a.buffer.dtype.itemsize
     most = min(SIDE, x.machine.vector_bits // 8 // size)
     start, to = (x.access(o.buffer, o.index).pointer for o in (a, out))
+    form = address(out.buffer, out.index)
     for row, column, side in _squares(rows, columns, most):
         lines = [_load(x, _row(x, start, a, row + n, column), size, side) for n in range(side)]
         for n, v in enumerate(_transposed(x, lines, max(1, GROUP // size))):
             place = _row(x, to, out, column + n, row)
-            x.line(f"store {v.typed}, {place.typed}, align {size}")
+            at = form + Affine((), (column + n) * out.strides[0] + row)
+            how = x.storing(out.buffer, at, None, side)
+            x.line(f"store {v.typed}, {place.typed}, {how}")
 
 
 def _squares(rows: int, columns: int, most: int, row: int = 0, column: int = 0) -> Iterator[Square]:

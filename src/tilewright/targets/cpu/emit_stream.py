@@ -1,0 +1,70 @@
+"""Results that pass the caches by: large, written in whole registers, not read by the kernel.
+
+A usual store first reads the line it writes to, and drives out what the caches hold; a non-temporal
+one does neither. It must lie on a boundary of its size, which a caller's array need not: a kernel
+with such results has a version for each of the two cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.expr.affine import Affine
+from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Kernel, Store, Update
+from tilewright.targets.cpu.machine import Machine
+
+LEAST = 16 << 20  # bytes of a result that are not worth their place in any cache
+SHARE = 2  # of the last cache is what a result must fill
+LINE = 64  # bytes
+
+# What a non-temporal store has behind it, what the module then defines, and what ends a function:
+# such stores are ordered with others by a fence only.
+STREAMING = ", !nontemporal !0"
+METADATA = "!0 = !{i32 1}\n"
+FENCE = "  call void @llvm.x86.sse.sfence()"
+
+
+def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
+    """The results of a kernel that are stored past the caches, if their places allow it."""
+    if machine.arch != "x86_64" or not machine.has("avx"):
+        return frozenset()
+    least = max(LEAST, machine.l3 // SHARE)
+    large = {b for b in kernel.outputs if b.size * b.dtype.itemsize >= least}
+    if not large:
+        return frozenset()
+    wrote, read = set[Buffer](), set[Buffer]()
+    for node in postorder(kernel.body):
+        if isinstance(node, Store):
+            wrote.add(node.buffer)
+        elif isinstance(node, Load):
+            read.add(node.buffer)
+        elif isinstance(node, Update):
+            read |= set(node.buffers)
+    return frozenset(large & wrote - read)
+
+
+def on_boundaries(form: Affine, lane: Var | None, elements: int) -> bool:
+    """Whether the first of the lanes lies at a multiple of so many elements, whatever the atoms."""
+    rest = [c for atom, c in form.terms if atom is not lane]
+    return all(c % elements == 0 for c in (*rest, form.const))
+
+
+def versions(symbol: str, results: Sequence[int], params: int) -> str:
+    """The function that runs `<symbol>.stream` where the results, numbered among the parameters,
+    begin at boundaries, else `<symbol>.plain`."""
+    names = ["%ctx", *(f"%p{n}" for n in range(params)), "%ws"]
+    arguments = ", ".join(f"ptr {name}" for name in names)
+    lines = [f"define void @{symbol}({arguments}) #0 {{", "entry:", "  %all0 = add i64 0, 0"]
+    for n, result in enumerate(results):
+        lines.append(f"  %at{n} = ptrtoint ptr %p{result} to i64")
+        lines.append(f"  %all{n + 1} = or i64 %all{n}, %at{n}")
+    lines += [
+        f"  %off = and i64 %all{len(results)}, {LINE - 1}",
+        "  %good = icmp eq i64 %off, 0",
+        "  br i1 %good, label %stream, label %plain",
+    ]
+    for kind in ("stream", "plain"):
+        lines += [f"{kind}:", f"  call void @{symbol}.{kind}({arguments})", "  ret void"]
+    return "\n".join([*lines, "}", ""])

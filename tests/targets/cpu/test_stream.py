@@ -1,0 +1,103 @@
+"""Large results pass the caches by where they lie on boundaries; elsewhere nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.cpu.native import aligned, prepare
+from tilewright.base.dtypes import float32, int8
+from tilewright.compute.build import map_
+from tilewright.expr.nodes import Buffer, const, var
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.schedule.sketch import Context, default
+from tilewright.targets.cpu import emit_stream
+from tilewright.targets.cpu.compile import assembly
+from tilewright.targets.cpu.machine import Machine, host, machine
+
+pytestmark = pytest.mark.skipif(
+    host().arch != "x86_64" or not host().has("avx"), reason="of x86 with AVX"
+)
+
+
+@pytest.fixture(autouse=True)
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit_stream, "LEAST", 1 << 10)
+
+
+def level(name: str) -> Machine:
+    return replace(machine(name), l3=1 << 10)
+
+
+def scheduled(rows: int, columns: int, transposed: bool = False) -> Kernel:
+    x = Buffer("x", (columns, rows) if transposed else (rows, columns), float32)
+    y = Buffer("y", (rows, columns), float32)
+    c = map_("double", y, lambda i, j: (x[j, i] if transposed else x[i, j]) * 2.0)
+    return default(lower("double", [c], [x, y], [y]), [c], Context(level("native"))).kernel
+
+
+def placed(shape: tuple[int, ...], offset: int) -> Any:
+    """An array of float32 that begins `offset` elements behind a boundary of 64 bytes."""
+    n = int(np.prod(shape))
+    return aligned(4 * (n + offset)).view(np.float32)[offset:].reshape(shape)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("offset", [0, 1, 8, 16])
+@pytest.mark.parametrize("transposed", [False, True], ids=["rows", "transposed"])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (64, 48), (33, 80), (37, 53), (256, 512)])
+def test_the_result_is_the_same(
+    rows: int, columns: int, transposed: bool, offset: int, threads: int
+) -> None:
+    kernel = scheduled(rows, columns, transposed)
+    x, y = (placed(b.shape, offset) for b in kernel.params)
+    x[...] = np.random.default_rng(rows).normal(size=x.shape)
+    assert prepare(kernel, level("native"), threads)(x, y) == 0
+    np.testing.assert_array_equal(y, 2 * (x.T if transposed else x))
+
+
+@pytest.mark.parametrize(("name", "wide"), [("x86-64-v3", "%ymm"), ("x86-64-v4", "%zmm")])
+def test_whole_registers_are_stored_past_the_caches(name: str, wide: str) -> None:
+    text = assembly(scheduled(64, 64), level(name))
+    stores = [line for line in text.splitlines() if "movnt" in line]
+    assert stores and any(wide in line for line in stores)
+    assert "sfence" in text
+
+
+def vectors(out: Buffer, start: int, step: int, lanes: int, count: int) -> Kernel:
+    """`out[step * i + lane + start] = 1` in vectors."""
+    i, lane = var("i"), var("lane")
+    store = Store(out, (i * step + lane + start,), const(1, out.dtype))
+    return Kernel("fill", (out,), (out,), loop(i, count, loop(lane, lanes, store, "vector")))
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "lanes", "streams"),
+    [(0, 16, 16, True), (16, 32, 16, True), (1, 16, 16, False), (0, 24, 16, False),
+     (0, 16, 8, False)],
+)  # fmt: skip
+def test_only_whole_registers_on_boundaries(
+    start: int, step: int, lanes: int, streams: bool
+) -> None:
+    out = Buffer("out", (2048,), float32)
+    text = assembly(vectors(out, start, step, lanes, 60), level("x86-64-v4"))
+    assert ("movnt" in text) == streams
+
+
+def test_what_the_kernel_reads_stays_in_the_caches() -> None:
+    out = Buffer("out", (2048,), float32)
+    i, lane = var("i"), var("lane")
+    store = Store(out, (i * 16 + lane,), out[i * 16 + lane] + 1.0)
+    body = loop(i, 128, loop(lane, 16, store, "vector"))
+    text = assembly(Kernel("grow", (out,), (out,), body), level("x86-64-v4"))
+    assert "movnt" not in text
+
+
+def test_a_small_result_stays_in_the_caches() -> None:
+    out = Buffer("out", (512,), int8)
+    text = assembly(vectors(out, 0, 64, 64, 8), level("x86-64-v4"))
+    assert "movnt" not in text and ".plain" not in text
