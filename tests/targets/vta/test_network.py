@@ -258,8 +258,46 @@ def test_what_is_added_has_the_shape_of_the_product(shape: tuple[int, ...]) -> N
     shapes = {"x": (1, 3, 5, 5), "z": shape}
     given = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     parts = [(s.part.name, s.why) for s in near(graph, given).steps]
-    alone = [("Conv", ""), ("Add", "it adds no tensor of the same shape to a product")]
+    why = "it adds neither a constant per channel nor a tensor of the same shape to a product"
+    alone = [("Conv", ""), ("Add", why)]
     assert parts == ([("Conv+Add", "")] if shape == (1, 4, 5, 5) else alone)
+
+
+@pytest.mark.parametrize(
+    ("call", "shape", "taken"),
+    [
+        ("MatMul(m, w)", (6,), True),
+        ("MatMul(m, w)", (1, 1, 1), True),
+        ("MatMul(m, w)", (6, 1), False),
+        ("MatMul(m, w)", (1, 1, 1, 6), False),
+        ("Gemm(n, w, c)", (6,), True),
+        ("Conv(x, u)", (6, 1, 1), True),
+        ("Conv(x, u)", (1, 6, 1, 1), True),
+        ("Conv(x, u)", (6,), False),
+        ("Conv(x, u)", (1, 6), False),
+    ],
+)
+def test_a_constant_per_channel_is_a_bias(call: str, shape: tuple[int, ...], taken: bool) -> None:
+    """Extents are all the same, so that any axis would do."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (6, 6), "u": (6, 6, 1, 1), "c": (6,), "b": shape}
+    weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    inputs = {"m": (6, 6, 6), "n": (6, 6), "x": (1, 6, 6, 6)}
+    name = next(n for n in inputs if f"({n}," in call)
+    rank = max(len(inputs[name]), len(shape))
+    dims = ", ".join("?" * rank)
+    graph = bound_to(
+        f"""a (float{list(inputs[name])} {name}) => (float[{dims}] y) {{
+          p = {call}
+          s = Add(b, p)
+          y = Relu(s)
+        }}""",
+        **weights,
+    )
+    given = {name: rng.standard_normal(inputs[name]).astype(np.float32)}
+    steps = near(graph, given).steps
+    assert len(steps) == (1 if taken else 3)
+    assert steps[0].product is not None
 
 
 def test_the_cpu_runs_what_it_runs_elsewhere() -> None:

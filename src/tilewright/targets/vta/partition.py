@@ -18,7 +18,7 @@ MATRIX = ("Gemm", "MatMul")
 PRODUCTS = ("Conv", *MATRIX)
 POOLING = "MaxPool"
 _OTHERS = {
-    "Add": "it adds no tensor of the same shape to a product",
+    "Add": "it adds neither a constant per channel nor a tensor of the same shape to a product",
     "Relu": "it follows no product",
 }
 
@@ -27,13 +27,14 @@ _OTHERS = {
 class Part:
     """Operations that run as one. main: the convolution, product or pooling of the machine.
 
-    why: what keeps the operations on the CPU, empty for those of the machine. residual: the tensor
-    that is added to the product.
+    why: what keeps the operations on the CPU, empty for those of the machine. bias: a constant that
+    is added to the product besides its own. residual: the tensor that is added then.
     """
 
     operations: tuple[Operation, ...]
     result: Value
     main: Operation | None = None
+    bias: Value | None = None
     residual: Value | None = None
     relu: bool = False
     why: str = ""
@@ -72,19 +73,41 @@ def _part(
         return Part((op,), result, why=why)
     if op.op_type == POOLING:
         return Part((op,), result, op)
-    taken, residual, relu = [op], None, False
+    taken, relu = [op], False
+    added: dict[bool, Value] = {}  # by whether it is a bias
     after = _only(graph, result, users)
-    if after is not None and after.op_type == "Add":
-        others = [v for v in after.inputs if v is not None and v is not result]
-        if len(others) == 1 and others[0] in known and _alike(graph, others[0], result):
-            taken, residual, result = [op, after], others[0], after.writes[0]
+    for is_bias, fits in ((True, _per_channel), (False, _alike)):
+        other = _other(after, result)
+        if other is not None and other in known and fits(graph, op, other, result):
+            assert after is not None
+            taken, result, added[is_bias] = [*taken, after], after.writes[0], other
             after = _only(graph, result, users)
-    if after is not None and after.op_type == "Relu":
+    if after is not None and after.op_type == "Relu" and not after.domain:
         taken, relu, result = [*taken, after], True, after.writes[0]
-    return Part(tuple(taken), result, op, residual, relu)
+    return Part(tuple(taken), result, op, added.get(True), added.get(False), relu)
 
 
-def _alike(graph: Graph, v: Value, result: Value) -> bool:
+def _other(op: Operation | None, result: Value) -> Value | None:
+    """What an addition adds to a tensor; None for any other operation."""
+    if op is None or op.qualified != "Add":
+        return None
+    others = [v for v in op.reads if v is not result]
+    return others[0] if len(others) == 1 else None
+
+
+def _per_channel(graph: Graph, op: Operation, v: Value, result: Value) -> bool:
+    """Whether a tensor is a constant per channel of a result: it is added to the bias."""
+    if v not in graph.constants:
+        return False
+    shape, full = graph.constants[v].shape, result.extents
+    axis = len(full) - 1 if op.op_type in MATRIX else 1
+    last = len(full) - len(shape)
+    return last >= 0 and all(
+        n == 1 or (last + at == axis and n == full[axis]) for at, n in enumerate(shape)
+    )
+
+
+def _alike(graph: Graph, op: Operation, v: Value, result: Value) -> bool:
     """Whether a tensor is computed and has the shape of a result: it is added byte by byte."""
     same = v.static and result.static and v.extents == result.extents
     return v not in graph.constants and same and v.dtype is float32

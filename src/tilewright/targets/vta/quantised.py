@@ -80,7 +80,7 @@ def product(
         units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
         return Product(pooling(window, outside=_outside(graph, data)), window, (), shape[0])
-    w, bias = _weights_of(graph, op), _bias_of(graph, op)
+    w, bias = _weights_of(graph, op), _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
     unit = UNITS[by](float(np.abs(w).max(initial=0)))
@@ -117,9 +117,14 @@ def _weights_of(graph: Graph, op: Operation) -> Array:
     return w
 
 
-def _bias_of(graph: Graph, op: Operation) -> Array:
-    v = op.inputs[2] if len(op.inputs) > 2 else None
-    return np.zeros(1) if v is None else np.asarray(graph.constants[v], np.float64).reshape(-1)
+def _bias_of(graph: Graph, part: Part) -> Array:
+    """A number, or one per channel."""
+    assert part.main is not None
+    total = np.zeros(1)
+    for v in (*part.main.inputs[2:], part.bias):
+        if v is not None:
+            total = total + np.asarray(graph.constants[v], np.float64).reshape(-1)
+    return total
 
 
 def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convolution:
