@@ -12,7 +12,9 @@ from tilewright.base import events
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import Store
 from tilewright.driver import contents
-from tilewright.driver.contents import CHUNK, State, of_bytes, of_file
+from tilewright.driver.contents import State, of_file
+from tilewright.runtime import digest
+from tilewright.runtime.digest import CHUNK, of_bytes
 
 
 @pytest.fixture
@@ -56,6 +58,15 @@ def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path, store: Store, size: 
     assert of_bytes(data) != of_bytes(data + b"\0")
     if size:
         assert of_bytes(data) != of_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def test_part_of_a_file_has_the_digest_of_those_bytes(file: Path) -> None:
+    data = os.urandom(3 * CHUNK)
+    file.write_bytes(data)
+    with file.open("rb") as opened:
+        number = opened.fileno()
+        for start, size in ((0, 5), (7, CHUNK), (CHUNK - 1, CHUNK + 2), (CHUNK + 9, 2 * CHUNK)):
+            assert digest.of_file(number, start, size) == of_bytes(data[start : start + size])
 
 
 def test_the_order_of_chunks_counts() -> None:

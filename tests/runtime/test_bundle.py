@@ -159,7 +159,7 @@ def set_(*path, to):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_("format", to=3), "has format 3, this version reads 2. Load it with the version"),
+        (set_("format", to=4), "has format 4, this version reads 3. Load it with the version"),
         (set_("abi", to=9), "calling convention 9, this version has 1. Compile the model again"),
         (set_("steps", 0, "kind", to="magic"), "unknown step 'magic'"),
         (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),
@@ -169,8 +169,8 @@ def set_(*path, to):
         (set_("arena_bytes", to="many"), "expected a count, got 'many'"),
         (set_("steps", to={}), "expected list, got dict"),
         (set_("members", "extra.o", to={}), "other members than its manifest lists"),
-        (set_("members", "objects/0.o", "sha256", to="0"), "objects/0.o that does not match"),
-        (set_("members", "constants.bin", "sha256", to="0"), "constants that do not match"),
+        (set_("members", "objects/0.o", "digest", to="0"), "objects/0.o that does not match"),
+        (set_("members", "constants.bin", "digest", to="0"), "constants that do not match"),
         (set_("members", "constants.bin", "size", to=1), "has a constants.bin of 400 bytes"),
         (set_("constants_offset", to=64), "constants at another place"),
     ],

@@ -45,6 +45,8 @@ class _Text:
             return f"e{self.nodes[value]}"
         if isinstance(value, Buffer):
             return self.buffer(value)
+        if isinstance(value, Reducer):
+            return self.reducer(value)
         if isinstance(value, tuple):
             return "(" + " ".join(self._field(v) for v in value) + ")"
         if isinstance(value, float | complex):
@@ -59,6 +61,15 @@ class _Text:
             self.reducers[op] = len(self.reducers)
             self.lines.append(f"r{self.reducers[op]} = {op.commutative} {parts}")
         return f"r{self.reducers[op]}"
+
+
+def canonical_tree(root: Node, params: Sequence[Buffer]) -> str:
+    """The text of one tree of nodes, such as the body of a loop program over `params`."""
+    text = _Text()
+    for b in params:
+        text.buffer(b)
+    text.expr(root)
+    return "\n".join(text.lines)
 
 
 def canonical(computations: Sequence[Computation], params: Sequence[Buffer]) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 
 from tilewright import __version__
 from tilewright.base.errors import MemoryLimitError
+from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.kernels import CompiledStage, Interface
+from tilewright.driver.kernels import Interface
 from tilewright.driver.prepare import Preparer
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered

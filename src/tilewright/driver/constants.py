@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import empty
+from tilewright.runtime.threads import available
+
+_ALONE: Final = 1 << 20  # bytes that one thread writes before another has started
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Fill = Callable[[Sequence[Bytes]], None]
@@ -47,10 +51,21 @@ class ConstantPool:
         return self.place(key, (array.nbytes,), fill)[0]
 
     def block(self) -> Bytes:
-        """All constants. What lies between them is zero, so that artifacts are reproducible."""
+        """All constants. What lies between them is zero, so that artifacts are reproducible.
+
+        Fills run in several threads where there is much to write.
+        """
         block = empty((self._size,), np.dtype(np.uint8))
-        for offsets, sizes, fill in self._fills:
+
+        def write(offsets: Sequence[int], sizes: Sequence[int], fill: Fill) -> None:
             for at, size in zip(offsets, sizes, strict=True):
                 block[at + size : at + -(-size // abi.ALIGNMENT) * abi.ALIGNMENT] = 0
             fill([block[at : at + n] for at, n in zip(offsets, sizes, strict=True)])
+
+        if self._size < _ALONE:
+            for item in self._fills:
+                write(*item)
+        else:
+            with ThreadPoolExecutor(available()) as pool:
+                list(pool.map(lambda item: write(*item), self._fills))
         return block

@@ -1,8 +1,7 @@
 """What a file holds, as a digest: of its bytes once, and from then on by the file's state.
 
-The digest is a tree, SHA-256 over the SHA-256 of each chunk, so that all processors take part. It
-is remembered in the cache together with the state that the file had. The same state later means
-the same bytes, as `make`, Git and ccache have it, under these rules:
+The digest is remembered in the cache together with the state that the file had. The same state
+later means the same bytes, as `make`, Git and ccache have it, under these rules:
 
 - a state has the boot, device, inode, size, and the times of the last change of contents (mtime)
   and of anything (ctime, which no program can set back);
@@ -15,26 +14,18 @@ What is not remembered, or was remembered in another state, is read again.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
-from threading import local
 from typing import Final
 
 from tilewright.base.store import Store
-from tilewright.runtime.threads import available
+from tilewright.runtime import digest
 
 SETTLED: Final = 2.0
-CHUNK: Final = 1 << 20
-
-_MOST_THREADS: Final = 8
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -60,13 +51,6 @@ class State:
         return bool(self.boot) and max(self.changed, self.touched) < at - int(SETTLED * 1e9)
 
 
-def of_bytes(data: bytes) -> str:
-    """The digest of the contents given."""
-    view = memoryview(data)
-    pieces = (view[at : at + CHUNK] for at in range(0, len(view), CHUNK))
-    return _root(hashlib.sha256(piece).digest() for piece in pieces)
-
-
 def of_file(path: Path, store: Store) -> str:
     """The digest of the file's contents: as remembered in `store`, or read now. Raises OSError."""
     now = time.time_ns()
@@ -75,45 +59,24 @@ def of_file(path: Path, store: Store) -> str:
     found = _remembered(store.get(key), state)
     if found is not None:
         return found
-    digest = _read(path, state.size)
+    read = _read(path, state.size)
     if state.settled(now) and State.of(path) == state:
-        store.put(key, json.dumps([astuple(state), digest]).encode())
-    return digest
+        store.put(key, json.dumps([astuple(state), read]).encode())
+    return read
 
 
 def _remembered(entry: bytes | None, state: State) -> str | None:
     if entry is not None:
         with suppress(ValueError, TypeError):
-            before, digest = json.loads(entry)
-            if before == list(astuple(state)) and isinstance(digest, str):
-                return digest
+            before, kept = json.loads(entry)
+            if before == list(astuple(state)) and isinstance(kept, str):
+                return kept
     return None
 
 
 def _read(path: Path, size: int) -> str:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    own = local()
-
-    def piece(at: int) -> bytes:
-        if not hasattr(own, "buffer"):
-            own.buffer = memoryview(bytearray(CHUNK))
-        have = 0
-        while have < CHUNK and (n := os.preadv(file, [own.buffer[have:]], at + have)):
-            have += n
-        return hashlib.sha256(own.buffer[:have]).digest()
-
-    try:
-        starts = range(0, size, CHUNK)
-        if len(starts) < 2:
-            return _root(map(piece, starts))
-        with ThreadPoolExecutor(min(len(starts), available(), _MOST_THREADS)) as pool:
-            return _root(pool.map(piece, starts))
-    finally:
-        os.close(file)
-
-
-def _root(digests: Iterable[bytes]) -> str:
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    with path.open("rb", buffering=0) as file:
+        return digest.of_file(file.fileno(), 0, size)
 
 
 @cache

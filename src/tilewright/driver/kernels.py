@@ -7,21 +7,19 @@ the target and this version: names in the model play no part, so layers of one s
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.base import events
-from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
-from tilewright.compute.canonical import canonical
+from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.digits import detached, separate_digits
 from tilewright.compute.joined import join_digits
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
+from tilewright.driver.compiled import CompiledStage, Preparation
 from tilewright.driver.offsets import from_zero
 from tilewright.driver.processes import share, workers
 from tilewright.driver.version import compiler
@@ -29,89 +27,12 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel, Update
+from tilewright.loops.nodes import For, Kernel, Update
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.schedule import Schedule
-from tilewright.targets.base import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """Work on constants done by the compiler: `symbol(inputs..., result)`.
-
-    inputs: indices into the interface, or -1 - n for the result of preparation n.
-    """
-
-    symbol: str
-    inputs: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    workspace: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the result."""
-        return math.prod(self.shape) * dtype_of(self.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledStage:
-    """A kernel and how to call it.
-
-    arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
-    code, prepare_code: object files, the latter for the machine that compiles. in_place: indices
-    in the interface of inputs whose memory the last output may take (see `overwritable`).
-    """
-
-    symbol: str
-    arguments: tuple[int, ...]
-    workspace: int
-    thread_workspace: int
-    preparations: tuple[Preparation, ...]
-    code: bytes
-    prepare_code: tuple[bytes, ...]
-    in_place: tuple[int, ...] = ()
-
-    def to_bytes(self) -> bytes:
-        """For the cache: a line of JSON, then the object files."""
-        header = {
-            "symbol": self.symbol,
-            "arguments": self.arguments,
-            "workspace": self.workspace,
-            "thread_workspace": self.thread_workspace,
-            "preparations": [asdict(p) for p in self.preparations],
-            "in_place": self.in_place,
-            "sizes": [len(c) for c in (self.code, *self.prepare_code)],
-        }
-        return b"\n".join([json.dumps(header).encode(), self.code + b"".join(self.prepare_code)])
-
-    @staticmethod
-    def from_bytes(data: bytes) -> CompiledStage:
-        """The inverse of `to_bytes`. Raises ValueError, KeyError or TypeError for other data."""
-        line, _, blobs = data.partition(b"\n")
-        h = json.loads(line)
-        codes, at = [], 0
-        for size in h["sizes"]:
-            codes.append(blobs[at : at + size])
-            at += size
-        preparations = tuple(
-            Preparation(
-                p["symbol"], tuple(p["inputs"]), tuple(p["shape"]), p["dtype"], p["workspace"]
-            )
-            for p in h["preparations"]
-        )
-        return CompiledStage(
-            h["symbol"],
-            tuple(h["arguments"]),
-            h["workspace"],
-            h["thread_workspace"],
-            preparations,
-            codes[0],
-            tuple(codes[1:]),
-            tuple(h["in_place"]),
-        )
+from tilewright.targets.base import Artifact, Target
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -160,20 +81,32 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     return Interface(name, computations, None, values, params, outs, offsets)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Wanted:
+    """A Stage to compile. fixed: which values are constants. key: all that its code depends on."""
+
+    face: Interface
+    fixed: tuple[bool, ...]
+    key: str
+
+    @property
+    def cost(self) -> int:
+        """How long it takes, roughly: what there is to write down."""
+        values = (o.value for c in self.face.computations for o in c.outputs)
+        return sum(1 for value in values for _ in postorder(value))
+
+
 def _operators(kernel: Kernel) -> str:
     """What the reducers do that a kernel's text has by name only."""
     used = dict.fromkeys(n.reducer for n in postorder(kernel.body) if isinstance(n, Update))
     return "\n".join(f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used)
 
 
-def _fixed(face: Interface, constants: Collection[Buffer]) -> tuple[bool, ...]:
-    return tuple(b in constants for b in face.values)
-
-
-def _cost(face: Interface) -> int:
-    """How long a kernel takes to compile, roughly: what there is to write down."""
-    values = (o.value for c in face.computations for o in c.outputs)
-    return sum(1 for value in values for _ in postorder(value))
+def _nameless(kernel: Kernel) -> str:
+    """What a kernel says, whatever its name and those of its buffers and loops are."""
+    loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
+    notes = [sorted(kernel.notes.get(name, {}).items()) for name in loops]
+    return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
 class KernelCompiler:
@@ -187,44 +120,50 @@ class KernelCompiler:
         self.host = host
         self.store = store
         self.known: dict[str, CompiledStage] = {}
+        self._prepared: dict[str, Artifact] = {}
 
     def compile(self, face: Interface, constants: Collection[Buffer]) -> CompiledStage:
         """Object code for a Stage; `constants` are those of its values known now."""
-        fixed = _fixed(face, constants)
-        key = self._key(face, fixed)
-        found = self._found(key)
+        return self._compiled(self._wanted(face, constants))
+
+    def compile_all(
+        self, faces: Sequence[Interface], constants: Collection[Buffer], processors: int
+    ) -> Iterator[CompiledStage]:
+        """What `compile` makes of each, in order; made several at a time where it pays."""
+        wanted = [self._wanted(face, constants) for face in faces]
+        self._make_ahead(wanted, processors)
+        yield from map(self._compiled, wanted)
+
+    def _wanted(self, face: Interface, constants: Collection[Buffer]) -> Wanted:
+        fixed = tuple(b in constants for b in face.values)
+        return Wanted(face, fixed, self._key(face, fixed))
+
+    def _compiled(self, wanted: Wanted) -> CompiledStage:
+        found = self._found(wanted.key)
         if found is None:
-            found = self.known[key] = self._made(face, fixed, key)
-            self._keep(key, found.to_bytes())
+            found = self.known[wanted.key] = self._made(wanted)
+            self._keep(wanted.key, found.to_bytes())
         return found
 
-    def compile_ahead(
-        self, faces: Iterable[Interface], constants: Collection[Buffer], processors: int
-    ) -> None:
-        """Compile what `compile` would have to make of these, several at a time where it pays."""
-        missing: dict[str, tuple[Interface, tuple[bool, ...]]] = {}
-        for face in faces:
-            fixed = _fixed(face, constants)
-            key = self._key(face, fixed)
-            if key not in missing and self._found(key) is None:
-                missing[key] = (face, fixed)
+    def _make_ahead(self, wanted: Sequence[Wanted], processors: int) -> None:
+        missing = {w.key: w for w in wanted if self._found(w.key) is None}
         count = workers(len(missing), processors)
         if count == 1:
             return
-        keys = sorted(missing, key=lambda k: -_cost(missing[k][0]))
-        jobs = [lambda k=k: self._made(*missing[k], k).to_bytes() for k in keys]
-        for key, data in zip(keys, share(jobs, count), strict=True):
+        order = sorted(missing.values(), key=lambda w: -w.cost)
+        jobs = [lambda w=w: self._made(w).to_bytes() for w in order]
+        for w, data in zip(order, share(jobs, count), strict=True):
             if data is not None:
-                self._keep(key, data)
-                self.known[key] = CompiledStage.from_bytes(data)
+                self._keep(w.key, data)
+                self.known[w.key] = CompiledStage.from_bytes(data)
 
     def _keep(self, key: str, data: bytes) -> None:
         if self.store is not None:
             self.store.put(key, data)
 
-    def _made(self, face: Interface, fixed: Sequence[bool], key: str) -> CompiledStage:
-        with events.span("kernel", name=face.name):
-            return self._make(face, fixed, key)
+    def _made(self, wanted: Wanted) -> CompiledStage:
+        with events.span("kernel", name=wanted.face.name):
+            return self._make(wanted)
 
     def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
         """The default schedule of a Stage."""
@@ -272,16 +211,25 @@ class KernelCompiler:
             return None
         return found
 
-    def _make(self, face: Interface, fixed: Sequence[bool], key: str) -> CompiledStage:
+    def _prepare(self, kernel: Kernel) -> Artifact:
+        """Code for work on constants; the same work for many layers is compiled once."""
+        text = _nameless(kernel)
+        if text not in self._prepared:
+            symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            self._prepared[text] = self.host.emit(kernel, symbol)
+        return self._prepared[text]
+
+    def _make(self, wanted: Wanted) -> CompiledStage:
+        face = wanted.face
         try:
-            work = self.hoisted(face, fixed)
-            symbol = f"{face.name}_{key[:12]}"
+            work = self.hoisted(face, wanted.fixed)
+            symbol = f"{face.name}_{wanted.key[:12]}"
             made = self.target.emit(work.kernel, symbol)
             position = {p: n for n, p in enumerate(face.params)}
             preparations: list[Preparation] = []
             codes: list[bytes] = []
             for n, kernel in enumerate(work.prepare):
-                part = self.host.emit(kernel, f"{symbol}_p{n}")
+                part = self._prepare(kernel)
                 result = kernel.outputs[0]
                 inputs = tuple(position[b] for b in kernel.inputs)
                 preparations.append(

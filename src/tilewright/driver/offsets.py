@@ -6,7 +6,6 @@ kernel, called with pointers that differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -60,5 +59,5 @@ def _moved(o: Output, start: Sequence[int] | None) -> Output:
 
 
 def _bytes(tensor: Buffer, start: Sequence[int]) -> int:
-    strides = [math.prod(tensor.shape[n + 1 :]) for n in range(len(tensor.shape))]
-    return sum(s * n for s, n in zip(start, strides, strict=True)) * tensor.dtype.itemsize
+    elements = sum(s * n for s, n in zip(start, tensor.strides, strict=True))
+    return elements * tensor.dtype.itemsize

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.kernels import CompiledStage
+from tilewright.driver.compiled import CompiledStage
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
 from tilewright.runtime.loader import link
@@ -18,11 +18,9 @@ class Preparer:
     """Links the preparation kernels of a model on this machine and runs them."""
 
     def __init__(self, stages: Sequence[CompiledStage]) -> None:
-        objects = {c: None for s in stages for c in s.prepare_code}
-        self._image = link(list(objects)) if objects else None
-        self._context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
-        self._context[:] = 0
-        self._context[abi.CTX_THREADS] = 1
+        parts = (zip(s.preparations, s.prepare_code, strict=True) for s in stages)
+        objects = {p.symbol: code for part in parts for p, code in part}
+        self._image = link(list(objects.values()), list(objects)) if objects else None
 
     def run(
         self,
@@ -30,13 +28,19 @@ class Preparer:
         values: Sequence[np.ndarray[Any, Any] | None],
         results: Sequence[np.ndarray[Any, Any]],
     ) -> None:
-        """A Stage's preparations into `results`; `values` are its interface's constants."""
+        """A Stage's preparations into `results`; `values` are its interface's constants.
+
+        Several threads may do this at once, each for another Stage.
+        """
+        context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
+        context[:] = 0
+        context[abi.CTX_THREADS] = 1
         for p, out in zip(stage.preparations, results, strict=True):
             assert self._image is not None
             scratch = empty((p.workspace + 1,), np.dtype(np.uint8))
             given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
-            pointers = [self._context, *arrays, out, scratch]
+            pointers = [context, *arrays, out, scratch]
             function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(
                 self._image.address(p.symbol)
             )

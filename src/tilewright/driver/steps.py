@@ -154,18 +154,15 @@ def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built
     host = target if target.runs_here else find_target("cpu")
     compiler = KernelCompiler(target, host, store)
     live = live_buffers(lowered)
-    steps: list[Built | HostCall] = []
-    faces = {s: interface(s, live[s]) for s in lowered.steps if isinstance(s, Stage)}
+    staged = [s for s in lowered.steps if isinstance(s, Stage)]
+    faces = [interface(s, live[s]) for s in staged]
+    built: dict[Stage, Built] = {}
     with events.span("kernels", total=len(faces)):
-        compiler.compile_ahead(faces.values(), lowered.data, thread_count())
-        for step in lowered.steps:
-            if isinstance(step, HostCall):
-                steps.append(step)
-                continue
-            code = compiler.compile(faces[step], lowered.data)
+        codes = compiler.compile_all(faces, lowered.data, thread_count())
+        for step, face, code in zip(staged, faces, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(faces))
-            steps.append(Built(step, faces[step], code))
-    return steps
+            built[step] = Built(step, face, code)
+    return [s if isinstance(s, HostCall) else built[s] for s in lowered.steps]
 
 
 def text(

@@ -25,7 +25,7 @@ from tilewright.base.store import Store
 from tilewright.driver import contents
 from tilewright.driver.contents import State
 from tilewright.driver.version import compiler
-from tilewright.runtime import bundle
+from tilewright.runtime import bundle, digest
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostStep
 
@@ -67,15 +67,15 @@ def known(
         try:
             if not path.is_file() or (state := State.of(path)).size > limit:
                 return None
-            digest = contents.of_file(path, store)
+            held = contents.of_file(path, store)
         except (OSError, ValueError):
             return None
     elif isinstance(source, bytes):
-        digest = contents.of_bytes(source)
+        held = digest.of_bytes(source)
     else:
         return None
     machine = [architecture(), sorted(cpu_flags())]
-    rest = (digest, sorted((dims or {}).items()), sorted(options.items()), machine, compiler())
+    rest = (held, sorted((dims or {}).items()), sorted(options.items()), machine, compiler())
     return Known(_digest(rest), path, state, began)
 
 

@@ -25,17 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime import abi, buffer, manifest
+from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 SUFFIX: Final = ".tw"
 
 _MARK: Final = b"tilewright-artifact "
 _MANIFEST: Final = "manifest.json"
 _CONSTANTS: Final = "constants.bin"
 _VERIFY_LIMIT: Final = 64 << 20
-_CHUNK: Final = 1 << 20
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _ALIGNMENT_FIELD: Final = 0xD935  # the extra field that zipalign defined for padding
 _DATE: Final = (1980, 1, 1, 0, 0, 0)  # the same model makes the same bytes
@@ -135,13 +134,10 @@ def _add(
         padding = bytes(-header % alignment)
         info.extra = struct.pack("<HHH", _ALIGNMENT_FIELD, 2 + len(padding), alignment) + padding
     offset = start + len(info.FileHeader(large))
-    digest = hashlib.sha256()
     with archive.open(info, "w", force_zip64=large) as out:
-        for at in range(0, data.nbytes, _CHUNK):
-            piece = data[at : at + _CHUNK]
-            digest.update(piece)
-            out.write(piece)
-    members[name] = {"size": data.nbytes, "sha256": digest.hexdigest()}
+        for at in range(0, data.nbytes, digest.CHUNK):
+            out.write(data[at : at + digest.CHUNK])
+    members[name] = {"size": data.nbytes, "digest": digest.of_bytes(data)}
     return offset
 
 
@@ -209,7 +205,7 @@ def _objects(
     for number in range(count):
         name = f"{folder}/{number}.o"
         code = archive.read(name)
-        if hashlib.sha256(code).hexdigest() != listed[name]["sha256"]:
+        if digest.of_bytes(code) != listed[name]["digest"]:
             raise _damaged(f"has a member {name} that does not match its checksum")
         yield code
 
@@ -225,13 +221,7 @@ def _map_constants(
     if mark != b"PK\3\4" or found != offset:
         raise _damaged("has its constants at another place than its manifest says")
     if verify or size <= _VERIFY_LIMIT:
-        file.seek(offset)
-        digest = hashlib.sha256()
-        left = size
-        while left and (piece := file.read(min(_CHUNK, left))):
-            digest.update(piece)
-            left -= len(piece)
-        if digest.hexdigest() != head["members"][_CONSTANTS]["sha256"]:
+        if digest.of_file(file.fileno(), offset, size) != head["members"][_CONSTANTS]["digest"]:
             raise _damaged("has constants that do not match their checksum")
     if size == 0:
         return np.empty(0, np.uint8)

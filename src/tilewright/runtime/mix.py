@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.runtime.elf import SHF_EXECINSTR, SHN_UNDEF, parse
+from tilewright.runtime.elf import SHF_EXECINSTR, SHN_UNDEF, ElfObject, parse
 from tilewright.runtime.x86 import Instruction, decode
 
 COUNTS: Final = ("fma", "other", "loads", "stores", "spills")
@@ -45,15 +45,19 @@ def of_kernels(objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, Mi
     wanted = set(symbols) - {""}
     found: dict[str, Mix | None] = {}
     for data in objects:
-        for symbol in parse(data).symbols:
-            if symbol.name in wanted and symbol.section != SHN_UNDEF:
-                found[symbol.name] = inner_loop(data)
+        code = parse(data)
+        defined = [s.name for s in code.symbols if s.name in wanted and s.section != SHN_UNDEF]
+        if defined:
+            found |= dict.fromkeys(defined, _inner_loop(code))
     return found
 
 
 def inner_loop(data: bytes) -> Mix | None:
     """The mix of an object file's hottest loop; None for another processor than x86-64."""
-    found = parse(data)
+    return _inner_loop(parse(data))
+
+
+def _inner_loop(found: ElfObject) -> Mix | None:
     if found.machine != "x86_64":
         return None
     mixes: list[Mix] = []

@@ -20,6 +20,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.stages import Flow, HostCall, Stage
 
 Step = Stage | HostCall
+Readers = dict[Buffer, Callable[[Load], Expr]]
 RUN = 16  # elements side by side in memory that the inner tensor has at least
 
 
@@ -60,7 +61,8 @@ def place_copies(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
         gone.add(step)
         found |= {b: p.within(place) for b, p in found.items() if p.tensor is tensor}
         found[tensor] = place
-    return [_placed(s, found) for s in steps if s not in gone]
+    readers = {b: _reader(p) for b, p in found.items()}
+    return [_placed(s, found, readers) for s in steps if s not in gone]
 
 
 def _copied(step: Step) -> tuple[Buffer, Place] | None:
@@ -104,18 +106,17 @@ def _free(flow: Flow, family: set[Buffer], tensor: Buffer, gone: set[Stage]) -> 
     return plain and bool(flow.writers.get(tensor)) and not writers & readers
 
 
-def _placed(step: Step, found: dict[Buffer, Place]) -> Step:
+def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
     if isinstance(step, HostCall) or found.keys().isdisjoint((*step.reads, *step.writes)):
         return step
-    return replace(step, computations=tuple(_moved(c, found) for c in step.computations))
+    return replace(step, computations=tuple(_moved(c, found, readers) for c in step.computations))
 
 
-def _moved(c: Computation, found: dict[Buffer, Place]) -> Computation:
-    table = {b: _reader(p) for b, p in found.items()}
+def _moved(c: Computation, found: dict[Buffer, Place], readers: Readers) -> Computation:
     outputs = []
     for o in c.outputs:
-        index = tuple(map_loads(i, table) for i in o.index)
-        value = map_loads(o.value, table)
+        index = tuple(map_loads(i, readers) for i in o.index)
+        value = map_loads(o.value, readers)
         place = found.get(o.tensor)
         if place is None:
             outputs.append(Output(o.tensor, index, value))

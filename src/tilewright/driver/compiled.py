@@ -1,0 +1,86 @@
+"""A Stage as object code: how to call it, and how the kernel cache holds it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+from tilewright.base.dtypes import dtype_of
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Work on constants done by the compiler: `symbol(inputs..., result)`.
+
+    inputs: indices into the interface, or -1 - n for the result of preparation n.
+    """
+
+    symbol: str
+    inputs: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    workspace: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the result."""
+        return math.prod(self.shape) * dtype_of(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStage:
+    """A kernel and how to call it.
+
+    arguments: per parameter its index in the interface, or -1 - n for the result of preparation n.
+    code, prepare_code: object files, the latter for the machine that compiles. in_place: indices
+    in the interface of inputs whose memory the last output may take (see `overwritable`).
+    """
+
+    symbol: str
+    arguments: tuple[int, ...]
+    workspace: int
+    thread_workspace: int
+    preparations: tuple[Preparation, ...]
+    code: bytes
+    prepare_code: tuple[bytes, ...]
+    in_place: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """For the cache: a line of JSON, then the object files."""
+        header = {
+            "symbol": self.symbol,
+            "arguments": self.arguments,
+            "workspace": self.workspace,
+            "thread_workspace": self.thread_workspace,
+            "preparations": [asdict(p) for p in self.preparations],
+            "in_place": self.in_place,
+            "sizes": [len(c) for c in (self.code, *self.prepare_code)],
+        }
+        return b"\n".join([json.dumps(header).encode(), self.code + b"".join(self.prepare_code)])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> CompiledStage:
+        """The inverse of `to_bytes`. Raises ValueError, KeyError or TypeError for other data."""
+        line, _, blobs = data.partition(b"\n")
+        h = json.loads(line)
+        codes, at = [], 0
+        for size in h["sizes"]:
+            codes.append(blobs[at : at + size])
+            at += size
+        preparations = tuple(
+            Preparation(
+                p["symbol"], tuple(p["inputs"]), tuple(p["shape"]), p["dtype"], p["workspace"]
+            )
+            for p in h["preparations"]
+        )
+        return CompiledStage(
+            h["symbol"],
+            tuple(h["arguments"]),
+            h["workspace"],
+            h["thread_workspace"],
+            preparations,
+            codes[0],
+            tuple(codes[1:]),
+            tuple(h["in_place"]),
+        )

@@ -1,0 +1,46 @@
+"""A digest that all processors make together: SHA-256 over the SHA-256 of each chunk of 1 MiB."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import local
+from typing import Final
+
+from tilewright.runtime.threads import available
+
+CHUNK: Final = 1 << 20
+_MOST_THREADS: Final = 8  # what memory can feed
+
+
+def of_bytes(data: bytes | memoryview) -> str:
+    """The digest of contiguous bytes."""
+    view = memoryview(data).cast("B")
+    return _tree(lambda at: hashlib.sha256(view[at : at + CHUNK]).digest(), len(view))
+
+
+def of_file(file: int, start: int, size: int) -> str:
+    """The digest of `size` bytes of an open file, or of those that it has. Raises OSError."""
+    own = local()
+
+    def piece(at: int) -> bytes:
+        if not hasattr(own, "buffer"):
+            own.buffer = memoryview(bytearray(CHUNK))
+        wanted, have = min(CHUNK, size - at), 0
+        while have < wanted and (
+            n := os.preadv(file, [own.buffer[have:wanted]], start + at + have)
+        ):
+            have += n
+        return hashlib.sha256(own.buffer[:have]).digest()
+
+    return _tree(piece, size)
+
+
+def _tree(piece: Callable[[int], bytes], size: int) -> str:
+    starts = range(0, size, CHUNK)
+    if len(starts) < 2:
+        return hashlib.sha256(b"".join(map(piece, starts))).hexdigest()
+    with ThreadPoolExecutor(min(len(starts), available(), _MOST_THREADS)) as pool:
+        return hashlib.sha256(b"".join(pool.map(piece, starts))).hexdigest()

@@ -1,0 +1,70 @@
+"""Work on constants is compiled once for all the layers that need it, whatever their names are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tilewright.base.dtypes import DType, float32, float64
+from tilewright.driver.kernels import KernelCompiler, _nameless
+from tilewright.expr.nodes import Buffer, var
+from tilewright.loops.nodes import Kernel, Store, loop
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[48, 96] x) => (float[48, 96] y, float[48, 96] z) {
+  a = MatMul(x, v)
+  y = Relu(a)
+  b = MatMul(y, w)
+  z = Neg(b)
+}
+"""
+
+
+def test_layers_share_the_kernel_that_packs_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x, v, w = (rng.standard_normal(s).astype(np.float32) for s in ((48, 96), (96, 96), (96, 96)))
+    model = onnx.parser.parse_model(MODEL)
+    model.graph.initializer.extend(
+        [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")]
+    )
+    made: list[Any] = []
+    prepare = KernelCompiler._prepare
+
+    def noting(self: KernelCompiler, kernel: Kernel) -> Any:
+        made.append(prepare(self, kernel))
+        return made[-1]
+
+    monkeypatch.setattr(KernelCompiler, "_prepare", noting)
+    y, z = tw.compile(model, cache=False)(x)
+    assert len(made) == 2
+    assert made[0] is made[1]
+    np.testing.assert_allclose(y, np.maximum(x @ v, 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(z, -(y @ w), rtol=1e-4, atol=1e-3)
+
+
+def packing(
+    names: str = "i a b", *, offset: int = 0, dtype: DType = float32, notes: Any = None
+) -> str:
+    """The text of a kernel that copies, with these names of its loop and buffers."""
+    i, a, b = names.split()
+    source, result, v = Buffer(a, (9,), dtype), Buffer(b, (8,), dtype), var(i)
+    body = loop(v, 8, Store(result, (v,), source[v + offset]))
+    return _nameless(Kernel("k", (source, result), (result,), body, notes or {}))
+
+
+def test_only_names_are_left_out() -> None:
+    same = packing()
+    assert packing("float32 exp log") == packing("j c d") == same
+    for other in (
+        packing(offset=1),
+        packing(dtype=float64),
+        packing("float64 x y", dtype=float64, offset=1),
+        packing(notes={"i": {"prefetch": 64}}),
+    ):
+        assert other != same
