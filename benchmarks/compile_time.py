@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
-from benchmarks.harness import networks_option
+from benchmarks.harness import compile_byte_code, networks_option
 from benchmarks.probe import ProbeFailed, fresh
 
 # Seconds on two cores: with an empty cache, and again.
@@ -58,6 +58,7 @@ def main(
     for heading in ("network", "cold", "cached", "cached/cold", "cache MB", "peak MB"):
         view.add_column(heading, justify="left" if heading == "network" else "right")
     problems: list[str] = []
+    compile_byte_code()
     for name in networks:
         try:
             row = measure(name, directory or models.default_directory(), threads)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
-from benchmarks.harness import networks_option, prepare
+from benchmarks.harness import compile_byte_code, networks_option, prepare
 from benchmarks.probe import ProbeFailed, fresh
 
 # Seconds that loading may take on top of reading the file.
@@ -97,6 +97,7 @@ def main(
     for heading in ("network", "engine", *COLUMNS):
         view.add_column(heading, justify="left" if heading in ("network", "engine") else "right")
     problems: list[str] = []
+    compile_byte_code()
     for name in networks:
         row = measure(name, directory or models.default_directory(), threads, repeats)
         problems += missed(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import fnmatch
 import importlib.metadata
 import json
@@ -26,6 +27,11 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     joined = os.pathsep.join(p for p in paths if p)
     return {**os.environ, "PYTHONPATH": joined, **(extra or {})}
+
+
+def compile_byte_code() -> None:
+    """Byte code of the sources, as an installed package has: an import then compiles nothing."""
+    compileall.compile_dir(ROOT / "src", quiet=2)
 
 
 class Rows:
