@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.one_operator import agree
@@ -82,14 +82,16 @@ def test_einsum(equation, shapes):
     agree("Einsum", operands, equation=equation, expected=[want], atol=1e-5)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
-    strides=st.lists(st.integers(1, 3), min_size=2, max_size=2),
-    dilations=st.lists(st.integers(1, 2), min_size=2, max_size=2),
+    strides=st.lists(st.integers(1, 4), min_size=2, max_size=2),
+    dilations=st.lists(st.integers(1, 4), min_size=2, max_size=2),
     pads=st.lists(st.integers(0, 1), min_size=4, max_size=4),
     group=st.sampled_from([1, 2]),
     bias=st.booleans(),
 )
+@example(strides=[2, 4], dilations=[2, 2], pads=[0, 1, 1, 0], group=1, bias=True)
+@example(strides=[3, 2], dilations=[1, 4], pads=[1, 1, 1, 1], group=2, bias=False)
 def test_conv_transpose(strides, dilations, pads, group, bias):
     x, w = reals(2, 4, 4, 3), reals(4, 6 // group, 3, 2)
     full = np.zeros(

@@ -2,14 +2,17 @@
 
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
-one Conv with s times the channels (per axis). Under a stride, dilated weights are spread with zeros
-between them first. What a negative padding widens has a direct form.
+one Conv with s times the channels (per axis). Where stride and dilation have a common factor, only
+every so manieth result is not zero: those are a ConvTranspose of their own. What is left of a
+dilation under a stride spreads the weights with zeros. What a negative padding widens has a direct
+form.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -68,25 +71,78 @@ def _phased(call: OpCall) -> bool:
     return min(begin, default=0) >= 0 and 0 not in (*call.shape(0), *outputs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A spatial axis: its stride and dilation, and the results asked for, `begin` from the first
+    that there would be without padding."""
+
+    stride: int
+    dilation: int
+    begin: int
+    count: int
+
+    @property
+    def step(self) -> int:
+        """Only every so manieth result is not zero; 1 where none of these is asked for."""
+        step = math.gcd(self.stride, self.dilation)
+        return step if step > 1 and self._within(step) else 1
+
+    def _within(self, step: int) -> range:
+        return range(-(-self.begin // step), (self.begin + self.count - 1) // step + 1)
+
+    @property
+    def dense(self) -> _Axis:
+        """The same without the results that are always zero."""
+        step, kept = self.step, self._within(self.step)
+        return _Axis(self.stride // step, self.dilation // step, kept.start, len(kept))
+
+
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if not _phased(call):
         return None
+    rank = len(call.shape(0)) - 2
+    given = [call.attr(name) or [1] * rank for name in ("strides", "dilations")]
+    axes = [_Axis(*numbers) for numbers in zip(*given, *_geometry(call), strict=True)]
+    bias = call.value(2) if call.has(2) else None
+    if all(a.step == 1 for a in axes):
+        return [_interleaved(call, f, axes, bias)]
+    y = _between_zeros(f, _interleaved(call, f, [a.dense for a in axes], None), axes)
+    if bias is None:
+        return [y]
+    column = f.op("Reshape", bias, f.constant([-1, *[1] * rank], int64))
+    return [f.op("Add", y, column)]
+
+
+def _between_zeros(f: Fragment, y: Value, axes: Sequence[_Axis]) -> Value:
+    """Every `step`-th result of each axis, from those that are dense."""
+    lead = list(y.extents[:2])
+    pairs = [n for a in axes for n in (a.dense.count, 1)]
+    apart = f.op("Reshape", y, f.constant([*lead, *pairs], int64))
+    after = [n for a in axes for n in (0, a.step - 1)]
+    apart = f.op("Pad", apart, f.constant([*[0] * len(after), 0, 0, 0, 0, *after], int64))
+    full = [a.dense.count * a.step for a in axes]
+    y = f.op("Reshape", apart, f.constant([*lead, *full], int64))
+    front = [a.dense.begin * a.step - a.begin for a in axes]
+    back = [a.count - n - before for a, n, before in zip(axes, full, front, strict=True)]
+    return f.op("Pad", y, f.constant([0, 0, *front, 0, 0, *back], int64))
+
+
+def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None) -> Value:
+    """All phases as the channels of one Conv, woven."""
     x = call.shape(0)
     rank, group = len(x) - 2, call.attr("group", 1)
-    strides = tuple(call.attr("strides") or [1] * rank)
-    given = call.attr("dilations") or [1] * rank
-    spread = [d if s > 1 else 1 for s, d in zip(strides, given, strict=True)]
-    dilations = [d // e for d, e in zip(given, spread, strict=True)]
+    strides = [a.stride for a in axes]
+    begin, outputs = [a.begin for a in axes], [a.count for a in axes]
+    spread = [a.dilation if a.stride > 1 else 1 for a in axes]
+    dilations = [a.dilation // e for a, e in zip(axes, spread, strict=True)]
     weights = _spread(call, f, spread)
     w = weights.extents
-    begin, outputs = _geometry(call)
     taps = [-(-k // s) for k, s in zip(w[2:], strides, strict=True)]
     first = [b // s for b, s in zip(begin, strides, strict=True)]
     last = [-(-(b + o) // s) for b, o, s in zip(begin, outputs, strides, strict=True)]
     before = [(t - 1) * d - q for t, d, q in zip(taps, dilations, first, strict=True)]
     after = [q - n for q, n in zip(last, x[2:], strict=True)]
     channels, phases = w[1] * group, math.prod(strides)
-    bias = call.value(2) if call.has(2) else None
     if bias is not None and phases > 1:
         column = f.op("Reshape", bias, f.constant([channels, 1], int64))
         each = f.op("Expand", column, f.constant([channels, phases], int64))
@@ -101,7 +157,7 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
         pads=[*before, *after],
     )
     if phases == 1:
-        return [y]
+        return y
     counts = [q - p for p, q in zip(first, last, strict=True)]
     apart = f.op("Reshape", y, f.constant([x[0], channels, *strides, *counts], int64))
     order = [0, 1, *(2 + a + (1 - half) * rank for a in range(rank) for half in range(2))]
@@ -110,8 +166,8 @@ def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
     starts = [b - s * q for b, s, q in zip(begin, strides, first, strict=True)]
     ends = [p + o for p, o in zip(starts, outputs, strict=True)]
-    axes = f.constant(range(2, 2 + rank), int64)
-    return [f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), axes)]
+    spatial = f.constant(range(2, 2 + rank), int64)
+    return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
 
 
 def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
