@@ -24,7 +24,6 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim, Output
-from tilewright.compute.reducer import reducer
 from tilewright.compute.winograd import winograd
 from tilewright.dataflow.pieces import (
     Piece,
@@ -109,25 +108,25 @@ def _rows(p: Product) -> list[Piece]:
 def _outer(p: Product) -> list[Piece]:
     """Partial products, one for each index of the reduced dimensions, and their sum."""
     c = p.computation
-    (o,) = c.outputs
     free = (*p.b, *p.n, *p.m)
     assert c.reducer is not None
-    partial = Buffer(
-        f"{c.name}_partial", tuple(d.extent for d in (*p.k, *free)), c.reducer.dtypes[0]
-    )
-    index = tuple(d.var for d in (*p.k, *free))
+    shape, index = (tuple(x) for x in zip(*((d.extent, d.var) for d in (*p.k, *free)), strict=True))
+    partial = [
+        Buffer(f"{o.tensor.name}_partial", shape, dtype)
+        for o, dtype in zip(c.outputs, c.reducer.dtypes, strict=True)
+    ]
     products = Computation(
         f"{c.name}_products",
         tuple(Dim(d.var, d.extent, CC) for d in (*p.k, *free)),
-        (Output(partial, index, o.value),),
+        tuple(Output(b, index, o.value) for b, o in zip(partial, c.outputs, strict=True)),
     )
     fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in (*p.k, *free)}
-    value = substitute(partial[index], fresh)
-    place = tuple(substitute(i, fresh) for i in o.index)
     dims = tuple(Dim(_var(fresh, d), d.extent, d.combine) for d in (*free, *p.k))
-    total = Computation(
-        f"{c.name}_sum", dims, (Output(o.tensor, place, value),), reducer("add", partial.dtype)
+    sums = tuple(
+        Output(o.tensor, tuple(substitute(i, fresh) for i in o.index), substitute(b[index], fresh))
+        for b, o in zip(partial, c.outputs, strict=True)
     )
+    total = Computation(f"{c.name}_sum", dims, sums, c.reducer)
     return [Piece(products, "op", {d.var: 1 for d in p.k}), Piece(total, "sum", joins=True)]
 
 
@@ -177,13 +176,15 @@ def _conv(scheme: Callable[[Product], list[Piece]], by_pixels: bool) -> Expansio
 def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Piece]:
     """The last piece's result, copied by a task in the order of these dimensions."""
     last = pieces[-1]
-    (o,) = last.computation.outputs
-    kept = Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype)
-    changed = replace(last.computation, outputs=(Output(kept, o.index, o.value),))
+    outputs = last.computation.outputs
+    kept = [Buffer(f"{o.tensor.name}_unordered", o.tensor.shape, o.tensor.dtype) for o in outputs]
+    moved = tuple(Output(b, o.index, o.value) for b, o in zip(kept, outputs, strict=True))
+    changed = replace(last.computation, outputs=moved)
     fresh: dict[object, object] = {d.var: Var(d.var.name, INDEX) for d in order}
     dims = tuple(Dim(_var(fresh, d), d.extent, CC) for d in order)
     index = tuple(substitute(i, fresh) for i in p.computation.outputs[0].index)
-    copy = Computation(f"{o.tensor.name}_reorder", dims, (Output(o.tensor, index, kept[index]),))
+    copies = tuple(Output(o.tensor, index, b[index]) for b, o in zip(kept, outputs, strict=True))
+    copy = Computation(f"{outputs[0].tensor.name}_reorder", dims, copies)
     return [*pieces[:-1], replace(last, computation=changed), Piece(copy, "reorder")]
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.dataflow.parts import Cuts
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Mul, Var
+from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Mul, Sub, Var
 from tilewright.expr.reads import variables
 from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder, substitute
@@ -48,6 +48,7 @@ class Piece:
 class Product:
     """A sum of products of two tensors, `rows` times `columns`, by the dimensions that each uses.
 
+    Of complex ones, whose parts are accesses of their own, it is one access that stands for both.
     n: those of `rows` alone, m: of `columns` alone, k: reduced, b: of both (a batch, a group).
     """
 
@@ -61,21 +62,18 @@ class Product:
 
 
 def product_of(c: Computation) -> Product | None:
-    """`c` as a Product; None where it is no plain sum of products of one access each.
+    """`c` as a Product; None where it is no plain sum of products of one access each, real ones or
+    pairs of a real and an imaginary part.
 
     The columns are what the innermost dimension of the result belongs to: the second factor of a
     matrix product, the input of a convolution.
     """
-    if not is_contraction(c) or any(d.combine not in (CC, PW) for d in c.dims):
+    factors = _complex_factors(c) if len(c.outputs) == 2 else _factors(c)
+    if factors is None or any(d.combine not in (CC, PW) for d in c.dims):
         return None
-    (o,) = c.outputs
-    products = (n for n in postorder(o.value) if isinstance(n, Mul))
-    sides = ((_only_load(n.lhs), _only_load(n.rhs)) for n in products)
-    first, second = next((s for s in sides if None not in s), (None, None))
-    if first is None or second is None or len(c.accesses) != 2:
-        return None
+    first, second = factors
     own = _used(first) ^ _used(second)
-    inner = [v for i in o.index for v in variables(i) if v in own]
+    inner = [v for i in c.outputs[0].index for v in variables(i) if v in own]
     rows, columns = (second, first) if inner and inner[-1] in _used(first) else (first, second)
     mine, theirs = _used(rows), _used(columns)
 
@@ -89,6 +87,42 @@ def product_of(c: Computation) -> Product | None:
     return Product(
         c, rows, columns, choose(True, False), choose(False, True), reduced, both + neither
     )
+
+
+def _factors(c: Computation) -> tuple[Load, Load] | None:
+    """The accesses of a sum of real products, if they are one product's."""
+    if not is_contraction(c) or len(c.accesses) != 2:
+        return None
+    products = (n for n in postorder(c.outputs[0].value) if isinstance(n, Mul))
+    for n in products:
+        first, second = _only_load(n.lhs), _only_load(n.rhs)
+        if first is not None and second is not None:
+            return first, second
+    return None
+
+
+def _complex_factors(c: Computation) -> tuple[Load, Load] | None:
+    """An access of each factor of a sum of complex products, written as a pair of real sums.
+
+    Both parts add or subtract two real products, each of an access of the one factor, told by the
+    variables it uses, with an access of the other.
+    """
+    real, imaginary = c.outputs
+    r, values = c.reducer, (real.value, imaginary.value)
+    if r is None or real.index != imaginary.index:
+        return None
+    if any(e is not Add(a, b) for e, a, b in zip(r.result, r.lhs, r.rhs, strict=True)):
+        return None
+    products = [n for v in values if isinstance(v, Add | Sub) for n in (v.lhs, v.rhs)]
+    found: list[tuple[Load, Load]] = []
+    for n in products:
+        if isinstance(n, Mul) and isinstance(n.lhs, Load) and isinstance(n.rhs, Load):
+            found.append((n.lhs, n.rhs))
+    sides = {frozenset(map(frozenset, map(_used, pair))) for pair in found}
+    plain = all(len({*variables(i)}) < 2 for pair in found for load in pair for i in load.index)
+    if len(found) != 4 or len(sides) != 1 or len(next(iter(sides))) != 2 or not plain:
+        return None
+    return found[0]
 
 
 def _only_load(e: Expr) -> Load | None:
