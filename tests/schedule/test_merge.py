@@ -61,6 +61,13 @@ def test_the_shorter_loop_gets_a_guard(n: int, m: int, guard: str) -> None:
     s.verify()
 
 
+def test_the_first_loop_passes_what_it_shares_nothing_with() -> None:
+    s = two(1, between=(Store(Z, (const(9),), Load(X, (const(9),))),))
+    s.merge("i", "j")
+    assert str(s).index("Z[9]") < str(s).index("for i")
+    s.verify()
+
+
 def test_allocations_go_around_both() -> None:
     a, b, c = (Buffer(name, (6, 8), float32) for name in "abc")
     y = Buffer("y", (6, 8), float32)
@@ -79,9 +86,11 @@ def test_allocations_go_around_both() -> None:
 
 
 def test_who_may_not_be_merged() -> None:
-    s = two(1, between=(Store(Z, (const(9),), Load(X, (const(9),))),))
-    for first, second in (("i", "j"), ("j", "i"), ("i", "i")):
-        with pytest.raises(ScheduleError, match="does not follow it at once"):
+    s = two(1, between=(Store(Z, (const(9),), Load(T, (const(9),))),))
+    with pytest.raises(ScheduleError, match="between it and loop j uses T too"):
+        s.merge("i", "j")
+    for first, second in (("j", "i"), ("i", "i")):
+        with pytest.raises(ScheduleError, match="does not follow it"):
             s.merge(first, second)
     s = two(1)
     s.parallel("j")

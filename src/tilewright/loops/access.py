@@ -27,3 +27,8 @@ def writes(stmt: Stmt) -> set[Buffer]:
         elif isinstance(node, Update):
             found.update(node.buffers)
     return found
+
+
+def conflict(a: Stmt, b: Stmt) -> set[Buffer]:
+    """The buffers through which the order of two statements matters."""
+    return (writes(a) & (reads(b) | writes(b))) | (reads(a) & writes(b))

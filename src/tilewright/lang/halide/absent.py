@@ -12,7 +12,6 @@ _SEE: Final = "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) th
 _BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
 _TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
 _TUNE: Final = "the sketches choose a schedule: cpu.default_schedule of f.kernel(sizes)"
-_FUSE: Final = "make the two Funcs one of a Tuple, or compute one at a loop of the other"
 _RANDOM: Final = "fill a Buffer with numpy.random"
 _WATCH: Final = "realize the Func of that value"
 
@@ -33,7 +32,6 @@ VERBS: Final = {
     "compile_to_module": _BUILD,
     "compile_to_object": _BUILD,
     "compile_to_static_library": _BUILD,
-    "compute_with": _FUSE,
     "debug_to_file": _WATCH,
     "define_extern": "write it as a Func, or call it on the realized Buffers",
     "gpu": _GPU,

@@ -81,6 +81,7 @@ class Plan:
     """What was said about one definition. vars: its loops now, innermost first.
 
     special: what was said for when a condition holds, with how many directives hold for both.
+    together: with which other definition it shares loops.
     """
 
     func: Func
@@ -88,6 +89,7 @@ class Plan:
     vars: list[str]
     directives: list[tuple[Directive, str]] = field(default_factory=list)
     special: list[Special] = field(default_factory=list)
+    together: Together | None = None
 
     @property
     def title(self) -> str:
@@ -133,7 +135,17 @@ class Plan:
 
     def said(self) -> tuple[Any, ...]:
         """All that was said, as a key: equal while nothing new is said."""
-        return (*self.directives, *((s, s.plan.said()) for s in self.special))
+        special = ((s, s.plan.said()) for s in self.special)
+        return (*self.directives, *filter(None, [self.together]), *special)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Together:
+    """Another definition, and the innermost of the loops that are shared with it."""
+
+    plan: Plan
+    var: str
+    line: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -5,8 +5,9 @@
    along each loop in between, else `store_at`; then `fold_storage`), then the loops of its
    definitions in the order they were given (`split`, `fuse`, `reorder`). Consumers come first
    because a Func is placed into loops that must be there.
-3. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
-4. The memory of each Func (`transform_layout`, `set_scope`).
+3. Loops that are shared (`merge`), consumers first.
+4. How loops run (`vectorize`, `unroll`, `parallel`), consumers first.
+5. The memory of each Func (`transform_layout`, `set_scope`).
 
 A specialization of the output copies the program (`specialize`) between 2 and 3, with what was said
 before it; what was said later follows on either copy.
@@ -19,6 +20,7 @@ from tilewright.lang.halide.conditions import condition_text
 from tilewright.lang.halide.levels import MemoryType, Scheduled
 from tilewright.lang.halide.placing import Nest, Replay, place, said
 from tilewright.lang.halide.plan import Fuse, Kind, Plan, Rename, Reorder, Split, TailStrategy
+from tilewright.lang.halide.together import share_loops
 from tilewright.loops.nodes import For
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import kernel
@@ -60,6 +62,7 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
     for f in placed:
         for nest in state.of(f):
             _shape(nest, state)
+    share_loops([nest for f in placed for nest in state.of(f)], state)
     for f in placed:
         for nest in state.of(f):
             _run(nest, state)

@@ -20,6 +20,7 @@ from tilewright.lang.halide.plan import (
     Special,
     Split,
     TailStrategy,
+    Together,
     line,
 )
 from tilewright.notation.halide.domain import RDom, RVar, Var
@@ -142,6 +143,24 @@ class Verbs:
         copy = Plan(plan.func, plan.stage, list(plan.vars))
         plan.special.append(Special(as_expr(condition), copy, len(plan.directives), line()))
         return Stage(copy)
+
+    def compute_with(self, other: Any, var: Any) -> Self:
+        """Share the loops of another definition, from the outermost to `var`: both bodies in turn.
+
+        other: a Func, or an update. Both have these loops under the same names, in the same order
+        and of the same kinds.
+        """
+        plan, name = self._plan(), var_name(var)
+        if not isinstance(other, Verbs) or other._plan() is plan:
+            raise ScheduleError(
+                f"compute_with({other!r}, {name})",
+                where=f"{plan.title}, {line()}",
+                hint="name another Func or update, and a loop that both have",
+            )
+        plan.at(name, "compute_with")
+        other._plan().at(name, "compute_with")
+        plan.together = Together(other._plan(), name, line())
+        return self
 
     def allow_race_conditions(self) -> Self:
         """Nothing: a schedule that races is refused, whatever is allowed."""

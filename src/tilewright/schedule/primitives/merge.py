@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Lt, Var, const
+from tilewright.loops.access import conflict
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
@@ -19,8 +22,9 @@ def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
     """Run two loops that follow one another as one: an iteration of each in turn.
 
     args: the loop, whose name stays; the loop that follows it.
-    requires: `other` follows `name` at once, allocations apart (these go around both); both are
-        serial, of one extent or of constant ones (the shorter one gets a guard); where A(i) and
+    requires: `other` follows `name` in one sequence (allocations in between go around both) and
+        nothing in between shares memory with `name` that one of them writes; both are serial, of
+        one extent or of constant ones (the shorter one gets a guard); where A(i) and
         B(j), an iteration of each, meet in memory, one of them writing, i <= j. So it is legal
         where fission takes it back.
     before: for i in 8: T[i] = f(i)
@@ -34,7 +38,7 @@ def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
         raise _not_next(name, other)
     at = home.stmts.index(f)
     merged, first = _merged(f, g, tree.environment(kernel.body))
-    after = block(*home.stmts[:at], *_instead(home.stmts[at + 1 :], g, merged, name))
+    after = block(*home.stmts[:at], *_instead(home.stmts[at + 1 :], f, g, merged))
     result = edit.put(kernel, tree.Place(home, place.above[:-1]), after)
     _check_order(result, name, first)
     return result, None
@@ -66,17 +70,26 @@ def _below(var: Var, n: int, body: Stmt) -> Stmt:
     return If(Lt(var, const(n)), body, None)
 
 
-def _instead(following: tuple[Stmt, ...], g: For, merged: For, name: str) -> list[Stmt]:
-    """The statements with `merged` for `g`, which is the first of them, allocations apart."""
-    if not following:
-        raise _not_next(name, g.var.name)
-    head, *rest = following
-    if head is g:
-        return [merged, *rest]
-    if isinstance(head, Alloc):
-        inner = head.body.stmts if isinstance(head.body, Block) else (head.body,)
-        return [Alloc(head.buffer, block(*_instead(inner, g, merged, name))), *rest]
-    raise _not_next(name, g.var.name)
+def _instead(following: Sequence[Stmt], f: For, g: For, merged: For) -> list[Stmt]:
+    """The statements after `f` with `merged` for `g`; `f` has to pass what stands before it."""
+    found: list[Stmt] = []
+    for n, s in enumerate(following):
+        if s is g:
+            return [*found, merged, *following[n + 1 :]]
+        if isinstance(s, Alloc) and any(p.stmt is g for p in tree.walk(s)):
+            inner = s.body.stmts if isinstance(s.body, Block) else (s.body,)
+            within = Alloc(s.buffer, block(*_instead(inner, f, g, merged)))
+            return [*found, within, *following[n + 1 :]]
+        shared = ", ".join(sorted(b.name for b in conflict(f, s)))
+        if shared:
+            raise refuse(
+                _VERB,
+                f.var.name,
+                f"what stands between it and loop {g.var.name} uses {shared} too",
+                "merge neighbours, or what stands in between first",
+            )
+        found.append(s)
+    raise _not_next(f.var.name, g.var.name)
 
 
 def _check_order(merged: Kernel, name: str, first: int) -> None:
@@ -98,5 +111,5 @@ def _check_order(merged: Kernel, name: str, first: int) -> None:
 
 def _not_next(name: str, other: str) -> ScheduleError:
     return refuse(
-        _VERB, name, f"loop {other} does not follow it at once", "merge neighbours of one sequence"
+        _VERB, name, f"loop {other} does not follow it", "merge loops of one sequence, in its order"
     )

@@ -8,7 +8,7 @@ from math import prod
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
-from tilewright.loops.access import reads, writes
+from tilewright.loops.access import conflict, reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, check_repeatable
@@ -111,11 +111,6 @@ def _sides(out: Buffer, f: For, place: tree.Place) -> _Sides:
     )
 
 
-def _conflict(a: Stmt, b: Stmt) -> set[Buffer]:
-    """The buffers through which the order of two statements matters."""
-    return (writes(a) & (reads(b) | writes(b))) | (reads(a) & writes(b))
-
-
 def _check_apart(out: Buffer, sides: _Sides) -> list[Stmt]:
     """The statements in between that must come before the consumer, which then come first."""
     lost = writes(sides.consumer) & (reads(sides.producer) | writes(sides.producer))
@@ -128,10 +123,10 @@ def _check_apart(out: Buffer, sides: _Sides) -> list[Stmt]:
     ahead: list[Stmt] = []
     passed: list[Stmt] = [sides.producer]
     for s in sides.between:
-        if not _conflict(s, sides.consumer):
+        if not conflict(s, sides.consumer):
             passed.append(s)
             continue
-        held = {b for x in passed for b in _conflict(x, s)}
+        held = {b for x in passed for b in conflict(x, s)}
         if held:
             raise _error(
                 out.name,
