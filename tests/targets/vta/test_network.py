@@ -300,6 +300,31 @@ def test_a_constant_per_channel_is_a_bias(call: str, shape: tuple[int, ...], tak
     assert steps[0].product is not None
 
 
+CLIPS = {"zero, six": 6.0, "zero": None, "zero, tiny": 0.01, "one, six": "cpu", ", six": "cpu"}
+
+
+@pytest.mark.parametrize("by", ["shift", "multiplier"])
+@pytest.mark.parametrize("bounds", CLIPS)
+def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:
+    rng = np.random.default_rng(0)
+    scalars = {"zero": 0, "one": 1, "six": 6, "tiny": 0.01}
+    graph = bound_to(
+        f"""b (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{
+          a = Conv<pads=[1,1,1,1]>(x, w)
+          y = Clip(a, {bounds})
+        }}""",
+        w=rng.standard_normal((4, 4, 3, 3)).astype(np.float32),
+        **{name: np.array(v, np.float32) for name, v in scalars.items()},
+    )
+    inputs = {"x": rng.standard_normal((1, 4, 6, 6)).astype(np.float32)}
+    network = near(graph, inputs, by)
+    assert len(network.steps) == (2 if CLIPS[bounds] == "cpu" else 1)
+    (y,), (same,) = network(inputs), network(inputs, compiled)
+    np.testing.assert_array_equal(y, same)
+    if isinstance(CLIPS[bounds], float):
+        assert y.max() == pytest.approx(CLIPS[bounds], rel=0.03)
+
+
 def test_the_cpu_runs_what_it_runs_elsewhere() -> None:
     """Control flow with what it captures, sequences, and operators without a NumPy reference."""
     rng = np.random.default_rng(0)

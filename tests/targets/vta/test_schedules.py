@@ -45,7 +45,7 @@ def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -
     total = (total >> q.before) * np.int32(q.factor)
     if q.residual is not None:
         total = total + rest.pop(0).astype(np.int32) * np.int32(q.residual)
-    return np.clip(total >> q.shift, 0 if q.relu else -128, 127).astype(np.int8)
+    return np.clip(total >> q.shift, 0 if q.relu else -128, q.high).astype(np.int8)
 
 
 def windows(
@@ -102,6 +102,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         residual=st.none() | st.sampled_from([1, 64, 3, 32767, 1 << 20]),
         factor=st.sampled_from([1, 2, 5, 32767]),
         before=st.integers(0, 12),
+        high=st.sampled_from([127, 96, 0]),
     ),
     st.sampled_from([1, 2]),
 )
@@ -191,3 +192,5 @@ def test_layers_that_are_none() -> None:
         Requantise(40)
     with pytest.raises(InputError, match="1 to 32767 or a power of 2"):
         Requantise(4, factor=40000)
+    with pytest.raises(InputError, match="expected 0 to 127"):
+        Requantise(4, high=128)

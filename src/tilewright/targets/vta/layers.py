@@ -6,9 +6,10 @@
 
 A layer is exact in integers:
 
-    y = clip((((sum + bias) >> before) * factor + residual * r) >> shift, low, 127)
+    y = clip((((sum + bias) >> before) * factor + residual * r) >> shift, low, high)
 
-where low is 0 with ReLU, else -128, and the bias holds the half that rounds to nearest.
+where low is 0 with ReLU, else -128, high is 127 without a bound, and the bias holds the half that
+rounds to nearest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tilewright.targets.vta.requantise import FACTORS
 
 @dataclass(frozen=True, slots=True)
 class Requantise:
-    """From sums to bytes. residual: the factor of a second operand, None without one.
+    """From sums to bytes. residual: the factor of a second operand, None without one. high: the
+    largest byte.
 
     Raises InputError for shifts of more than 31 bits, and for factors that are neither a constant
     of the machine nor a power of two.
@@ -40,10 +42,13 @@ class Requantise:
     residual: int | None = None
     factor: int = 1
     before: int = 0
+    high: int = 127
 
     def __post_init__(self) -> None:
         if not (0 <= self.shift < 32 and 0 <= self.before < 32):
             raise InputError(f"shifts of {self.before} and {self.shift} bits", where="Requantise")
+        if not 0 <= self.high <= 127:
+            raise InputError(f"bytes up to {self.high}, expected 0 to 127", where="Requantise")
         for factor in (self.factor, self.residual):
             if factor is not None and factor not in FACTORS and not _is_power(factor):
                 raise InputError(
@@ -254,7 +259,7 @@ def requantised(
             e = e + _times(wide[v], q.residual)
         e = Shr(e, const(q.shift, int32))
         low = const(0 if q.relu else -128, int32)
-        return Cast(Min(Max(e, low), const(127, int32)), int8)
+        return Cast(Min(Max(e, low), const(q.high, int32)), int8)
 
     made.append(map_("requantise", y, value))
     return tuple(made), tuple(more), y

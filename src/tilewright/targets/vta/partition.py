@@ -6,6 +6,7 @@ of a tensor that is there already, and a ReLU. The largest of windows is a part 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ POOLING = "MaxPool"
 _OTHERS = {
     "Add": "it adds neither a constant per channel nor a tensor of the same shape to a product",
     "Relu": "it follows no product",
+    "Clip": "it follows no product, or is no ReLU with a bound",
 }
 
 
@@ -28,7 +30,8 @@ class Part:
     """Operations that run as one. main: the convolution, product or pooling of the machine.
 
     why: what keeps the operations on the CPU, empty for those of the machine. bias: a constant that
-    is added to the product besides its own. residual: the tensor that is added then.
+    is added to the product besides its own. residual: the tensor that is added then. relu: whether
+    negative numbers become 0 at last. most: what larger numbers become.
     """
 
     operations: tuple[Operation, ...]
@@ -37,6 +40,7 @@ class Part:
     bias: Value | None = None
     residual: Value | None = None
     relu: bool = False
+    most: float = math.inf
     why: str = ""
 
     @property
@@ -73,7 +77,7 @@ def _part(
         return Part((op,), result, why=why)
     if op.op_type == POOLING:
         return Part((op,), result, op)
-    taken, relu = [op], False
+    taken = [op]
     added: dict[bool, Value] = {}  # by whether it is a bias
     after = _only(graph, result, users)
     for is_bias, fits in ((True, _per_channel), (False, _alike)):
@@ -82,9 +86,24 @@ def _part(
             assert after is not None
             taken, result, added[is_bias] = [*taken, after], after.writes[0], other
             after = _only(graph, result, users)
-    if after is not None and after.op_type == "Relu" and not after.domain:
-        taken, relu, result = [*taken, after], True, after.writes[0]
-    return Part(tuple(taken), result, op, added.get(True), added.get(False), relu)
+    most = None if after is None else _rectified(graph, after)
+    if most is not None:
+        assert after is not None
+        taken, result = [*taken, after], after.writes[0]
+    relu, most = most is not None, math.inf if most is None else most
+    return Part(tuple(taken), result, op, added.get(True), added.get(False), relu, most)
+
+
+def _rectified(graph: Graph, op: Operation) -> float | None:
+    """What a ReLU has as its largest number, if only infinity; None for other operations."""
+    if op.qualified == "Relu":
+        return math.inf
+    if op.qualified != "Clip" or any(v not in graph.constants for v in op.reads[1:]):
+        return None
+    given = [None if v is None else graph.constants[v].item() for v in op.inputs[1:]]
+    given += [None] * (2 - len(given))
+    low, most = (op.attributes.get(n, v) for n, v in zip(("min", "max"), given, strict=True))
+    return (math.inf if most is None else float(most)) if low == 0 else None
 
 
 def _other(op: Operation | None, result: Value) -> Value | None:

@@ -26,7 +26,7 @@ from tilewright.targets.vta.requantise import STEPS
 from tilewright.targets.vta.scales import UNITS, quantise
 
 Array = NDArray[Any]
-_BYTE = 128
+_BYTE, _MOST = 128, 127
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -94,7 +94,10 @@ def product(
         return f"no {by} is safe for its sums, which can reach {int(reach.max())}"
     units[part.result] = out
     window = _window(op, w.shape[2:], (len(w), *shape))
-    to_bytes = Requantise(steps.shift, part.relu, True, steps.residual, steps.factor, steps.before)
+    high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
+    to_bytes = Requantise(
+        steps.shift, part.relu, True, steps.residual, steps.factor, steps.before, high
+    )
     depth = op.attributes.get("group", 1) > 1
     made = depthwise(window, to_bytes) if depth else convolution(window, to_bytes)
     laid = _channel_weights(whole, window) if depth else _weights(whole, window)
