@@ -184,7 +184,10 @@ def _triangular_type(op: OpCall) -> Sequence[Type]:
     _flags(op)
     a, b = op.shape(0), op.shape(1)
     if len(b) != len(a) or b[:-1] != a[:-1]:
-        raise op.error(f"right-hand sides {list(b)} for matrices {list(a)}: expected {a[:-1]} + m")
+        expected = ", ".join(map(str, a[:-1]))
+        raise op.error(
+            f"right-hand sides {list(b)} for matrices {list(a)}: expected [{expected}, m]"
+        )
     if op.dtype(1) is not op.dtype(0):
         raise op.error(f"right-hand sides of {op.dtype(1).name}, a matrix of {op.dtype(0).name}")
     return [(op.dtype(1), b)]
