@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.one_operator import agree
+from tilewright.graph.ops import conv_transpose
 
 RNG = np.random.default_rng(5)
 
@@ -93,6 +94,17 @@ def test_einsum(equation, shapes):
 @example(strides=[2, 4], dilations=[2, 2], pads=[0, 1, 1, 0], group=1, bias=True)
 @example(strides=[3, 2], dilations=[1, 4], pads=[1, 1, 1, 1], group=2, bias=False)
 def test_conv_transpose(strides, dilations, pads, group, bias):
+    agrees_transposed(strides, dilations, pads, group, bias)
+
+
+@pytest.mark.parametrize("strides", [(2, 2), (2, 1), (4, 3), (1, 2)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_conv_transpose_by_phases_of_fewer_weights(strides, bias, monkeypatch):
+    monkeypatch.setattr(conv_transpose, "SAVED", 0)
+    agrees_transposed(strides, (1, 1), (0, 1, 1, 0), 2 if bias else 1, bias)
+
+
+def agrees_transposed(strides, dilations, pads, group, bias):
     x, w = reals(2, 4, 4, 3), reals(4, 6 // group, 3, 2)
     full = np.zeros(
         (

@@ -2,7 +2,8 @@
 
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
-one Conv with s times the channels (per axis). Where stride and dilation have a common factor, only
+one Conv with s times the channels (per axis), or a Conv for each number of weights that phases
+have. Where stride and dilation have a common factor, only
 every so manieth result is not zero: those are a ConvTranspose of their own. What is left of a
 dilation under a stride spreads the weights with zeros. What a negative padding widens has a direct
 form.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
+
+SAVED = 4_000_000  # products, from which on phases of fewer weights are worth a kernel of their own
 
 
 def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -127,22 +131,73 @@ def _between_zeros(f: Fragment, y: Value, axes: Sequence[_Axis]) -> Value:
     return f.op("Pad", y, f.constant([0, 0, *front, 0, 0, *back], int64))
 
 
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """Neighbouring phases of an axis, and how many weights each of them has."""
+
+    start: int
+    stop: int
+    taps: int
+
+
+def _phases(weights: int, stride: int) -> list[_Phases]:
+    """The phases of an axis, those of as many weights together; all, where some have none."""
+    most, more = -(-weights // stride), weights % stride
+    if not more or most == 1:
+        return [_Phases(0, stride, most)]
+    return [_Phases(0, more, most), _Phases(more, stride, most - 1)]
+
+
 def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None) -> Value:
-    """All phases as the channels of one Conv, woven."""
-    x = call.shape(0)
-    rank, group = len(x) - 2, call.attr("group", 1)
+    """Phases as the channels of a Conv, woven: all of one, or of one for each number of weights."""
+    x, rank = call.shape(0), len(axes)
     strides = [a.stride for a in axes]
-    begin, outputs = [a.begin for a in axes], [a.count for a in axes]
-    spread = [a.dilation if a.stride > 1 else 1 for a in axes]
-    dilations = [a.dilation // e for a, e in zip(axes, spread, strict=True)]
-    weights = _spread(call, f, spread)
-    w = weights.extents
-    taps = [-(-k // s) for k, s in zip(w[2:], strides, strict=True)]
-    first = [b // s for b, s in zip(begin, strides, strict=True)]
-    last = [-(-(b + o) // s) for b, o, s in zip(begin, outputs, strides, strict=True)]
-    before = [(t - 1) * d - q for t, d, q in zip(taps, dilations, first, strict=True)]
+    weights = _spread(call, f, [a.dilation if a.stride > 1 else 1 for a in axes])
+    sizes = weights.extents[2:]
+    first = [a.begin // a.stride for a in axes]
+    counts = [-(-(a.begin + a.count) // a.stride) - q for a, q in zip(axes, first, strict=True)]
+    apart = [_phases(k, s) for k, s in zip(sizes, strides, strict=True)]
+    together = [[_Phases(0, s, -(-k // s))] for k, s in zip(sizes, strides, strict=True)]
+    wasted = math.prod(t.taps * t.stop for (t,) in together) - math.prod(sizes)
+    saved = wasted * math.prod([x[0], *weights.extents[:2], *counts])
+    chosen = apart if saved >= SAVED else together
+    parts = [_some_phases(call, f, axes, weights, some, bias) for some in product(*chosen)]
+    channels = weights.extents[1] * call.attr("group", 1)
+    if math.prod(strides) == 1:
+        return parts[0]
+    for axis, pieces in reversed([*enumerate(chosen, 2)]):
+        n = len(pieces)
+        if n > 1:
+            rows = [parts[k : k + n] for k in range(0, len(parts), n)]
+            parts = [f.op("Concat", *row, axis=axis) for row in rows]
+    (y,) = parts
+    order = [0, 1, *(2 + a + (1 - half) * rank for a in range(rank) for half in range(2))]
+    woven = f.op("Transpose", y, perm=order)
+    full = [s * n for s, n in zip(strides, counts, strict=True)]
+    y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
+    starts = [a.begin - a.stride * q for a, q in zip(axes, first, strict=True)]
+    ends = [p + a.count for p, a in zip(starts, axes, strict=True)]
+    spatial = f.constant(range(2, 2 + rank), int64)
+    return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
+
+
+def _some_phases(
+    call: OpCall,
+    f: Fragment,
+    axes: Sequence[_Axis],
+    weights: Value,
+    some: Sequence[_Phases],
+    bias: Value | None,
+) -> Value:
+    """(batch, channel, phases.., results..) of one Conv; its result as it is under no stride."""
+    x, group = call.shape(0), call.attr("group", 1)
+    dilations = [1 if a.stride > 1 else a.dilation for a in axes]
+    first = [a.begin // a.stride for a in axes]
+    last = [-(-(a.begin + a.count) // a.stride) for a in axes]
+    before = [(t.taps - 1) * d - q for t, d, q in zip(some, dilations, first, strict=True)]
     after = [q - n for q, n in zip(last, x[2:], strict=True)]
-    channels, phases = w[1] * group, math.prod(strides)
+    channels, widths = weights.extents[1] * group, [t.stop - t.start for t in some]
+    phases = math.prod(widths)
     if bias is not None and phases > 1:
         column = f.op("Reshape", bias, f.constant([channels, 1], int64))
         each = f.op("Expand", column, f.constant([channels, phases], int64))
@@ -150,24 +205,16 @@ def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value |
     y = f.op(
         "Conv",
         call.value(0),
-        _weights(weights, group, f, strides, taps),
+        _weights(weights, group, f, [a.stride for a in axes], some),
         bias,
         group=group,
         dilations=dilations,
         pads=[*before, *after],
     )
-    if phases == 1:
+    if all(a.stride == 1 for a in axes):
         return y
     counts = [q - p for p, q in zip(first, last, strict=True)]
-    apart = f.op("Reshape", y, f.constant([x[0], channels, *strides, *counts], int64))
-    order = [0, 1, *(2 + a + (1 - half) * rank for a in range(rank) for half in range(2))]
-    woven = f.op("Transpose", apart, perm=order)
-    full = [s * n for s, n in zip(strides, counts, strict=True)]
-    y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
-    starts = [b - s * q for b, s, q in zip(begin, strides, first, strict=True)]
-    ends = [p + o for p, o in zip(starts, outputs, strict=True)]
-    spatial = f.constant(range(2, 2 + rank), int64)
-    return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
+    return f.op("Reshape", y, f.constant([x[0], channels, *widths, *counts], int64))
 
 
 def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
@@ -190,23 +237,26 @@ def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
 
 
 def _weights(
-    w: Value, group: int, f: Fragment, strides: Sequence[int], taps: Sequence[int]
+    w: Value, group: int, f: Fragment, strides: Sequence[int], some: Sequence[_Phases]
 ) -> Value:
     """The weights of the Conv: (group, channel, phases) by (input channel, reversed taps)."""
     shape, rank = w.extents, len(strides)
-    missing = [t * s - k for t, s, k in zip(taps, strides, shape[2:], strict=True)]
+    most = [-(-k // s) for k, s in zip(shape[2:], strides, strict=True)]
+    missing = [t * s - k for t, s, k in zip(most, strides, shape[2:], strict=True)]
     if any(missing):
         w = f.op("Pad", w, f.constant([0] * (rank + 4) + missing, int64))
     inner = shape[0] // group
-    pairs = [n for pair in zip(taps, strides, strict=True) for n in pair]
+    pairs = [n for pair in zip(most, strides, strict=True) for n in pair]
     w = f.op("Reshape", w, f.constant([group, inner, shape[1], *pairs], int64))
-    for a, t in enumerate(taps):
-        if t > 1:
-            w = f.op("Gather", w, f.constant(np.arange(t)[::-1], int64), axis=3 + 2 * a)
+    for a, t in enumerate(some):
+        if t.taps > 1 or most[a] > 1:
+            w = f.op("Gather", w, f.constant(np.arange(t.taps)[::-1], int64), axis=3 + 2 * a)
+        if t.stop - t.start < strides[a]:
+            w = f.op("Gather", w, f.constant(range(t.start, t.stop), int64), axis=4 + 2 * a)
     order = [0, 2, *(4 + 2 * a for a in range(rank)), 1, *(3 + 2 * a for a in range(rank))]
     w = f.op("Transpose", w, perm=order)
-    rows = shape[1] * group * math.prod(strides)
-    return f.op("Reshape", w, f.constant([rows, inner, *taps], int64))
+    rows = shape[1] * group * math.prod(t.stop - t.start for t in some)
+    return f.op("Reshape", w, f.constant([rows, inner, *(t.taps for t in some)], int64))
 
 
 def _direct(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
