@@ -282,3 +282,72 @@ def test_loads_wait_for_stores_through_dram() -> None:
     Program(t.lower(s, [X, W, Z])).check([x, w, z])
     y = (x >> 3).astype(np.int32)
     np.testing.assert_array_equal(z, ((y @ w.T.astype(np.int32)) >> 6).astype(np.int8))
+
+
+def test_batch_normalisation_and_what_follows() -> None:
+    """A factor and a summand per channel, a residual, ReLU, shift and clip, behind a product."""
+    A = t.placeholder((8, 2, 16), "int8", name="A")
+    B = t.placeholder((3, 2, 16, 16), "int8", name="B")
+    F, G = (t.placeholder((3, 16), "int32", name=n) for n in "FG")
+    R = t.placeholder((8, 3, 16), "int8", name="R")
+    k, d = t.reduce_axis((0, 2)), t.reduce_axis((0, 16))
+    P = t.compute(
+        (8, 3, 16),
+        lambda i, j, o: t.sum(A[i, k, d].astype("int32") * B[j, k, o, d].astype("int32"), [k, d]),
+        name="P",
+    )
+    RW = t.compute(R.shape, lambda *v: R[v].astype("int32"), name="RW")
+    Y = t.compute(
+        P.shape,
+        lambda i, j, o: t.min(
+            t.max((P[i, j, o] >> 4) * F[j, o] + G[j, o] + (RW[i, j, o] << 6), 0) >> 9, 127
+        ).astype("int8"),
+        name="Y",
+    )
+    s = t.create_schedule(Y.op)
+    s.cache_read(A, INP, [P])
+    s.cache_read(B, WGT, [P])
+    FL, GL = s.cache_read(F, ACC, [Y]), s.cache_read(G, ACC, [Y])
+    for stage in (P, RW):
+        s[stage].set_scope(ACC)
+    i, j, o = s[Y].op.axis
+    s[Y].reorder(j, i, o)
+    for stage in (P, RW, FL, GL):
+        s[stage].compute_at(s[Y], j)
+    pi, pj, po = s[P].op.axis
+    s[P].reorder(k, pi, pj, po, d)
+    s[P].tensorize(po, "vta.gemm")
+    a, b, r = numbers(8, 2, 16), numbers(3, 2, 16, 16), numbers(8, 3, 16)
+    f, g = (numbers(3, 16).astype(np.int32) * n for n in (1, 50))
+    y = np.zeros((8, 3, 16), np.int8)
+    Program(t.lower(s, [A, B, F, G, R, Y])).check([a, b, f, g, r, y])
+    sums = np.einsum("ikd,jkod->ijo", a.astype(np.int32), b.astype(np.int32)) >> 4
+    total = np.maximum(sums * f + g + (r.astype(np.int32) << 6), 0)
+    np.testing.assert_array_equal(y, np.minimum(total >> 9, 127))
+
+
+def test_a_depthwise_convolution() -> None:
+    """Products of lanes on the ALU, summed up step by step."""
+    X = t.placeholder((6, 6, 16), "int8", name="X")
+    W = t.placeholder((3, 3, 16), "int8", name="W")
+    XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
+    WW = t.compute(W.shape, lambda *v: W[v].astype("int32"), name="WW")
+    T = t.compute(
+        (4, 4, 3, 3, 16),
+        lambda y, x, dy, dx, c: XW[y + dy, x + dx, c] * WW[dy, dx, c],
+        name="T",
+    )
+    dy, dx = t.reduce_axis((0, 3)), t.reduce_axis((0, 3))
+    P = t.compute((4, 4, 16), lambda y, x, c: t.sum(T[y, x, dy, dx, c], axis=[dy, dx]), name="P")
+    Y = t.compute(P.shape, lambda *v: t.max(t.min(P[v] >> 8, 127), 0).astype("int8"), name="Y")
+    s = t.create_schedule(Y.op)
+    for stage in (XW, WW, T, P):
+        s[stage].set_scope(ACC)
+    y, x, c = s[P].op.axis
+    s[P].reorder(dy, dx, y, x, c)
+    s[T].compute_at(s[P], dx)
+    x_in, w, out = numbers(6, 6, 16), numbers(3, 3, 16), np.zeros((4, 4, 16), np.int8)
+    Program(t.lower(s, [X, W, Y])).check([x_in, w, out])
+    view = np.lib.stride_tricks.sliding_window_view(x_in.astype(np.int32), (3, 3), (0, 1))
+    total = np.einsum("yxckl,klc->yxc", view, w.astype(np.int32))
+    np.testing.assert_array_equal(out, np.clip(total >> 8, 0, 127))

@@ -7,8 +7,9 @@ modules take turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -20,9 +21,10 @@ from tilewright.targets.vta.intrinsics import LANES, MEMORIES
 from tilewright.targets.vta.timing import TimingParameters
 
 Tile = Mapping[Var, int]
+_DEPTHS = {scope: DEFAULT.spaces[m].depth for scope, m in MEMORIES.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operand:
     """A tensor on the chip: the index of its elements (lanes left out), and its scope."""
 
@@ -30,12 +32,23 @@ class Operand:
     scope: str
     bytes: int  # of an element in DRAM
 
-    def sides(self, tile: Tile) -> list[int]:
-        """Elements along each dimension of what a tile of the loops touches."""
+    @cached_property
+    def _moves(self) -> list[list[tuple[Var, int]]]:
+        """By how much each loop moves along each dimension."""
         return [
-            1 + sum(abs(c) * (tile[v] - 1) for v, c in affine(i).terms if isinstance(v, Var))
+            [(v, abs(c)) for v, c in affine(i).terms if isinstance(v, Var)]
             for i in self.load.index[: -_lane_dims(self.scope)]
         ]
+
+    def sides(self, tile: Tile) -> list[int]:
+        """Elements along each dimension of what a tile of the loops touches."""
+        sides = []
+        for moves in self._moves:
+            side = 1
+            for v, step in moves:
+                side += step * (tile[v] - 1)
+            sides.append(side)
+        return sides
 
 
 def _lane_dims(scope: str) -> int:
@@ -72,7 +85,7 @@ def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
 
     Raises CompileError where nothing fits the chip.
     """
-    found = [c for tile in _tiles(p) for n in {1, threads} for c in _placed(p, tile, n, timing)]
+    found = [c for tile in _tiles(p) for c in _placed(p, tile, {1, threads}, timing)]
     if not found:
         message = "not even the smallest block fits the chip's memories"
         raise CompileError(message, code="TW-VTA-MEMORY")
@@ -107,21 +120,19 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple(d for d in range(1, n + 1) if n % d == 0)
 
 
-def _placed(p: Problem, tile: Tile, threads: int, timing: TimingParameters) -> Iterator[Choice]:
+def _placed(
+    p: Problem, tile: Tile, counts: Iterable[int], timing: TimingParameters
+) -> Iterator[Choice]:
+    """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
     used: dict[str, int] = {}
     for o in (*p.operands, p.result, *p.extras):
-        used[o.scope] = used.get(o.scope, 0) + prod(o.sides(tile)) * threads
-    room = {scope: DEFAULT.spaces[m].depth for scope, m in MEMORIES.items()}
-    if any(used[scope] > room[scope] for scope in used):
-        return
-    cycles = _cycles(p, tile, threads, timing)
-    if threads == 1:
-        yield Choice(tile, None, cycles)
-        return
-    for v, n in p.parallel.items():
-        if -(-n // tile[v]) % threads == 0:
-            yield Choice(tile, v, cycles)
-            return
+        used[o.scope] = used.get(o.scope, 0) + prod(o.sides(tile))
+    room = min(_DEPTHS[scope] // size for scope, size in used.items())
+    for threads in counts:
+        around = (v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0)
+        thread = next(around, None) if threads > 1 else None
+        if threads <= room and (threads == 1 or thread is not None):
+            yield Choice(tile, thread, _cycles(p, tile, threads, timing))
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
