@@ -19,8 +19,8 @@ from tilewright.schedule.sketch.context import Context, Machine
 from tilewright.schedule.sketch.nest import register_vectors, spread
 from tilewright.schedule.sketch.roles import Plan, plan
 from tilewright.schedule.sketch.rows import in_rows, place
+from tilewright.schedule.sketch.sharing import PRODUCTS
 from tilewright.schedule.sketch.tiled import (
-    PARALLEL_WORK,
     pack_columns,
     reduce_in_registers,
     results,
@@ -78,7 +78,7 @@ def attention(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule
         tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
         _contract(s, p, loops, tile, outer, at, choose)
     work = 2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
-    if at.threads(choose, output.name, work >= PARALLEL_WORK):
+    if at.threads(choose, output.name, work >= PRODUCTS):
         spread(s, outer)
     return s
 

@@ -21,8 +21,7 @@ from tilewright.schedule.sketch.nest import (
     spread,
     vectorize_inner,
 )
-
-PARALLEL_POINTS = 65_536  # points of one arithmetic operation that take about 10 us
+from tilewright.schedule.sketch.sharing import POINTS, worth_sharing
 
 
 def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
@@ -38,7 +37,7 @@ def maps(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         return s
     costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
     work = math.prod(d.extent for d in dims) * (1 + 4 * costly)
-    threads = at.threads(choose, c.name, work >= PARALLEL_POINTS)
+    threads = at.threads(choose, c.name, worth_sharing(s, at, work, POINTS))
     crossed = across(s, loops, at.machine)
     if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
         trial = s.fork()

@@ -29,7 +29,8 @@ from tilewright.schedule.sketch.nest import spread
 from tilewright.schedule.sketch.plain import plain
 from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.scans import scans
-from tilewright.schedule.sketch.tiled import PARALLEL_WORK, tiled
+from tilewright.schedule.sketch.sharing import PRODUCTS
+from tilewright.schedule.sketch.tiled import tiled
 from tilewright.schedule.sketch.winograd import cycles, pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
@@ -157,7 +158,7 @@ def _run_parts(
         if part.blocks:
             inside = [p for p in found if set(p.around) & set(part.blocks)]
             work = sum(math.prod(d.extent for d in c.dims) for p in inside for c in p.computations)
-            if at.threads(choose, part.last.name, work >= PARALLEL_WORK):
+            if at.threads(choose, part.last.name, work >= PRODUCTS):
                 spread(s, part.nested)
     return s
 

@@ -28,13 +28,11 @@ from tilewright.schedule.sketch.across import (
 )
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import Kind, address, free_dims, stride, uses
-from tilewright.schedule.sketch.context import Context, Machine
+from tilewright.schedule.sketch.context import Context
 from tilewright.schedule.sketch.dots import accumulate, dot, multiply, stage_operands
 from tilewright.schedule.sketch.interleaved import interleaved
 from tilewright.schedule.sketch.nest import (
-    divisors,
     existing,
-    extents,
     indexing,
     register_vectors,
     spread,
@@ -43,21 +41,20 @@ from tilewright.schedule.sketch.nest import (
 )
 from tilewright.schedule.sketch.roles import Plan, plan, result_of, vector
 from tilewright.schedule.sketch.rows import place
-from tilewright.schedule.sketch.tiles import Traffic, columns_outermost
+from tilewright.schedule.sketch.sharing import DATA, POINTS, PRODUCTS, worth_sharing
+from tilewright.schedule.sketch.tiling import split_tiles
 
 LARGE = 4  # times the second cache, and
 OFTEN = 64  # uses of each panel, from which on panels are copied at run time
-PARALLEL_WORK = 1_000_000  # multiply-adds below which a kernel stays on one thread (about 10 us)
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
 
 def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     """See the module's docstring.
 
-    parameters: those of `vector`, `plan`, `interleaved` and `dot`; `<reduction>.block`, how many
-    tiles of rows go by per panel of columns; `pad.<buffer>`, copy an input with its padding first;
-    `pack.<buffer>`, copy an operand in the order it is read, `pack.<buffer>.tiles`, in tiles with
-    the parameters of `transpose`; `<reduction>.parallel`.
+    parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
+    copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
+    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.parallel`.
     """
     r = kind.reduction
     assert r is not None
@@ -72,7 +69,7 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         s = _stage_padding(s, r, p, None, at, choose)
     target, names = results(s, kind)
     lanes_last(s, r, p.vector, target)
-    outer, inner = _tile(s, p, names, r, at, choose)
+    outer, inner = split_tiles(s, p, names, kind, at, choose)
     dims = (*p.batch, *p.close, *p.rows, p.vector, *p.reduction)
     loops = {d: f"{r.name}.{d.var.name}" for d in dims}
     scope = "stack" if in_tiles else "register"
@@ -101,7 +98,9 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
         s.unroll(name)
     register_vectors(s, inner[-1], p.tile.lanes)
     work = math.prod(max(d.extent, 1) for d in r.dims)
-    if at.threads(choose, r.name, work >= PARALLEL_WORK):
+    if at.threads(
+        choose, r.name, worth_sharing(s, at, work, PRODUCTS if is_contraction(r) else POINTS)
+    ):
         spread(s, [names[d] for d in apart] or outer)
     return s
 
@@ -149,7 +148,7 @@ def _stage_padding(
             vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
             if anchor is not None:
                 place(s, new)
-            elif buffer.size >= PARALLEL_WORK:
+            elif buffer.size * buffer.dtype.itemsize >= DATA:
                 spread(s, loops[:-1])
     return s
 
@@ -169,64 +168,6 @@ def results(s: Schedule, kind: Kind) -> tuple[str, dict[Dim, str]]:
             if uses(index, d.var):
                 loops[d] = f"{name}.w{n}"
     return name, loops
-
-
-def _tile(
-    s: Schedule,
-    p: Plan,
-    names: dict[Dim, str],
-    r: Computation,
-    at: Context,
-    choose: Choices,
-) -> tuple[list[str], list[str]]:
-    """Split the nest that uses the results; its outer loops in order, and its tile loops."""
-    row_outer: list[str] = []
-    row_inner: list[str] = []
-    for d, factor in zip(p.rows, p.tile.rows, strict=True):
-        if factor == 1:
-            row_outer.append(names[d])
-        elif factor == d.extent:
-            row_inner.append(names[d])
-        else:
-            o, i = s.split(names[d], factor, "overlap")
-            row_outer.append(o)
-            row_inner.append(i)
-    column_outer: list[str] = []
-    column = names[p.vector]
-    if p.tile.width < p.vector.extent:
-        o, column = s.split(column, p.tile.width, "overlap")
-        column_outer = [o]
-    if row_outer and column_outer:
-        steps = extents(s.kernel)[row_outer[0]]
-        streamed = steps if _columns_first(p, at.machine, r) else 1
-        block = choose(f"{r.name}.block", divisors(steps), streamed)
-        if block < steps:
-            whole = row_outer.pop(0)
-            if block > 1:
-                whole, part = s.split(whole, block)
-                row_outer.insert(0, part)
-            column_outer.insert(0, whole)
-    outer = [*(names[d] for d in p.batch), *column_outer, *row_outer]
-    outer += [names[d] for d in p.close]
-    inner = [*row_inner, column]
-    order = [*outer, *inner]
-    if len(order) > 1:
-        s.reorder(*order)
-    return outer, inner
-
-
-def _columns_first(p: Plan, machine: Machine, r: Computation) -> bool:
-    """Whether all rows go by per panel of columns, or all columns per tile of rows."""
-    itemsize = p.columns[0].dtype.itemsize if p.columns else r.outputs[0].tensor.dtype.itemsize
-    depth = math.prod(d.extent for d in p.reduction)
-    columns = depth * p.vector.extent * itemsize
-    row_inputs = [a.buffer for a in r.accesses if a not in p.columns]
-    batch = math.prod(d.extent for d in (*p.batch, *p.close))
-    rows = sum(b.size // batch for b in set(row_inputs)) * itemsize
-    row_steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
-    steps = -(-p.vector.extent // p.tile.width)
-    t = Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
-    return columns_outermost(t, machine.l1, machine.l2)
 
 
 def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:

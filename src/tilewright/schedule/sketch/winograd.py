@@ -37,7 +37,8 @@ from tilewright.schedule.sketch.nest import (
     vectorize_inner,
 )
 from tilewright.schedule.sketch.roles import Plan
-from tilewright.schedule.sketch.tiled import PARALLEL_WORK, reduce_in_registers
+from tilewright.schedule.sketch.sharing import PRODUCTS
+from tilewright.schedule.sketch.tiled import reduce_in_registers
 from tilewright.schedule.sketch.tiles import Tile, choose_tile
 
 PANEL = 4  # vectors of a panel of channels, at most
@@ -135,7 +136,7 @@ def winograd(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     for c in (inputs, product):
         _points_together(s, c.outputs[0].tensor)
     work = shape.points * shape.depth * shape.width * shape.tiles
-    if at.threads(choose, result.name, work >= PARALLEL_WORK):
+    if at.threads(choose, result.name, work >= PRODUCTS):
         if not nest.blocks:
             spread(s, staged[:1])
             spread(s, [_loop(inputs, d) for d in inputs.dims[:1]])
