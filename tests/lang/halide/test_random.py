@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -15,6 +17,9 @@ from tilewright.loops.verify import verify
 x, y = hl.Var("x"), hl.Var("y")
 INNER = {"x": hl.Var("xi"), "y": hl.Var("yi")}
 OUTER = {"x": hl.Var("xo"), "y": hl.Var("yo")}
+
+
+WAYS = ["inline", "root", "at", "at", "store", "store"]
 
 
 @st.composite
@@ -64,12 +69,24 @@ def split_output(draw, out):
     return order
 
 
+def wrap(draw, funcs):
+    """Somebody, or everybody, reads a wrapper or a clone of a Func instead."""
+    at = draw(st.integers(0, len(funcs) - 2))
+    source = funcs[at]
+    readers = [f for f in funcs[at + 1 :] if f.reads(source.symbols)]
+    if readers:
+        some = draw(st.lists(st.sampled_from(readers), min_size=1, unique=True))
+        verb = draw(st.sampled_from([source.in_, source.clone_in]))
+        funcs.insert(at + 1, source.in_() if draw(st.booleans()) else verb(some))
+
+
 def schedule(draw, funcs):
     """Say something about every Func."""
     *producers, out = funcs
     loops = split_output(draw, out)
+    ways = ["root"] if draw(st.integers(0, 2)) == 0 else WAYS
     for f in producers:
-        way = draw(st.sampled_from(["inline", "root", "at", "at", "store", "store"]))
+        way = draw(st.sampled_from(ways))
         if way == "root" or (way == "inline" and len(f.definitions) > 1):
             f.compute_root()
         elif way != "inline":
@@ -79,12 +96,21 @@ def schedule(draw, funcs):
                 f.store_at(out, hl.Var(loops[draw(st.integers(0, at - 1))]))
             elif way == "store":
                 f.store_root()
-        if way != "inline" and draw(st.booleans()):
+        if way != "inline" and draw(st.integers(0, 2)) == 0:
             f.vectorize(f.args[0], draw(st.sampled_from([2, 4])))
     if draw(st.booleans()):
         out.parallel(hl.Var(loops[0]))
     if draw(st.booleans()):
         getattr(out, draw(st.sampled_from(["vectorize", "unroll"])))(hl.Var(loops[-1]))
+
+
+def share(draw, funcs):
+    """Some neighbours share loops, of their pure definitions, that both still have."""
+    for f, g in itertools.pairwise(f for f in funcs if f.compute is not None or f is funcs[-1]):
+        loops = [v for v in f.plan(0).vars if v in g.plan(0).vars]
+        if loops and draw(st.booleans()):
+            first, second = draw(st.permutations([f, g]))
+            first.compute_with(second, hl.Var(loops[-1] if draw(st.booleans()) else loops[0]))
 
 
 def interpreted(kernel):
@@ -98,7 +124,10 @@ def check(data, native):
     funcs = data.draw(pipelines())
     out, sizes = funcs[-1], [7, 6]
     want = interpreted(out.kernel(sizes))
+    if data.draw(st.booleans()):
+        wrap(data.draw, funcs)
     schedule(data.draw, funcs)
+    share(data.draw, funcs)
     try:
         kernel = out.kernel(sizes)
     except ScheduleError as error:
