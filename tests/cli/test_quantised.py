@@ -73,3 +73,15 @@ def test_quantize_refuses(command, perceptron, tmp_path):
         found = command("run", perceptron, "--target", "vta", "--scales", scales)
         assert found.code == 1
         assert message in found.err
+
+
+def test_the_npu_runs_and_lists_a_model(command, perceptron):
+    found = command("run", perceptron, "--target", "npu")
+    assert found.code == 0, found.err
+    assert "MVMul" in found.out and "y: at most" in found.out
+    assert "scales" not in found.err
+    found = command("compile", perceptron, "--target", "npu", "--emit", "asm")
+    assert found.code == 0, found.err
+    assert "mv_mul mrf[0]" in found.out and "end_chain" in found.out
+    found = command("compile", perceptron, "--target", "npu", "--emit", "llvm")
+    assert found.code == 1 and "there is no llvm for npu" in found.err

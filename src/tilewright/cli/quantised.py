@@ -1,4 +1,7 @@
-"""Models on machines that take bytes only: quantised for them by the inputs at hand, and run."""
+"""Models on machines that are simulated: run, and compared with the float model.
+
+For a machine that takes bytes only they are quantised first, by the inputs at hand.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tilewright.cli.output import dump, note, progress, say, write_whole
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
+    from tilewright.targets.base import Network
 
 
 def wanted(options: CompileOptions) -> bool:
@@ -26,13 +30,21 @@ def wanted(options: CompileOptions) -> bool:
         return False
     from tilewright.targets import registry
 
-    return registry.supplies(options.target, "quantised")
+    return any(registry.supplies(options.target, role) for role in ("network", "quantised"))
+
+
+def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tuple[Network, bool]:
+    """The model on the machine, and whether its scales are from these inputs alone."""
+    from tilewright.targets import registry
+
+    if registry.supplies(options.target, "network"):
+        return registry.network(options.target, graph), False
+    given = scales(options)
+    return registry.quantised(options.target, graph, [feeds], **given), not given
 
 
 def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
     """The machine's instructions, with scales from random inputs."""
-    from tilewright.targets import registry
-
     if emit != "asm":
         raise UnsupportedError(
             f"there is no {emit or 'artifact'} for {options.target}",
@@ -41,7 +53,7 @@ def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
         )
     feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
     with progress(f"compiling for {options.target}"):
-        return registry.quantised(options.target, graph, [feeds], **scales(options)).text
+        return made_for(graph, feeds, options)[0].text
 
 
 def scales(options: CompileOptions) -> dict[str, Any]:
@@ -68,15 +80,14 @@ def run(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Quantise by the inputs, run once on them, and say what ran where and what came out."""
+    """Run once on the inputs, and say what ran where and what came out."""
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.interp import evaluate
-    from tilewright.targets import registry
 
     graph = specialised(load_graph(model, options.memory_limit), options.dims)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
-    with progress(f"quantising {model.name}"):
-        made = registry.quantised(options.target, graph, [feeds], **scales(options))
+    with progress(f"compiling {model.name} for {options.target}"):
+        made, calibrated = made_for(graph, feeds, options)
         real = evaluate(graph, feeds, fallback=OnnxFallback())
     start = time.perf_counter()
     with progress(f"simulating {model.name}"):
@@ -91,7 +102,7 @@ def run(
         parts = made.report.splitlines()
         dump({"parts": parts, "seconds": seconds, "largest_error": errors, "largest": ranges})
         return
-    if options.scales is None:
+    if calibrated:
         note("scales are taken from this input alone; quantize takes them from samples")
     say(made.report)
     for n in names:

@@ -146,13 +146,8 @@ class Simulator(Protocol):
         ...
 
 
-class QuantisedModel(Protocol):
-    """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
-
-    @property
-    def scales(self) -> Mapping[str, float]:
-        """Tensor -> the number that the unit of its bytes stands for."""
-        ...
+class Network(Protocol):
+    """A float model on a machine that exists as a program only."""
 
     @property
     def report(self) -> str:
@@ -166,4 +161,13 @@ class QuantisedModel(Protocol):
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs for an array per input."""
+        ...
+
+
+class QuantisedModel(Network, Protocol):
+    """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
+
+    @property
+    def scales(self) -> Mapping[str, float]:
+        """Tensor -> the number that the unit of its bytes stands for."""
         ...

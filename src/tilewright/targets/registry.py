@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Mapper, QuantisedModel, Simulator, Target
+from tilewright.targets.base import Mapper, Network, QuantisedModel, Simulator, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -26,13 +26,15 @@ Place = str | Callable[..., Any]
 class Machine:
     """Where to find what a machine supplies (targets/base.py); "" for what it does not.
 
-    target, simulator, mapper, quantised: what makes one, or its place as "module:function", which
-    is imported when used. intrinsics: the module that declares its tensor intrinsics.
+    target, simulator, mapper, network, quantised: what makes one, or its place as
+    "module:function", which is imported when used. intrinsics: the module that declares its tensor
+    intrinsics.
     """
 
     target: Place = ""
     simulator: Place = ""
     mapper: Place = ""
+    network: Place = ""
     quantised: Place = ""
     intrinsics: str = ""
 
@@ -42,7 +44,10 @@ _MACHINES = {
         target="tilewright.targets.cpu.target:make",
         intrinsics="tilewright.targets.cpu.intrinsics",
     ),
-    "npu": Machine(mapper="tilewright.targets.npu.target:make"),
+    "npu": Machine(
+        mapper="tilewright.targets.npu.target:make",
+        network="tilewright.targets.npu.network:Network",
+    ),
     "vdla": Machine(
         simulator="tilewright.targets.vdla.simulator:make",
         intrinsics="tilewright.targets.vdla.intrinsics",
@@ -107,6 +112,15 @@ def simulator(name: str) -> Simulator:
 def mapper(name: str) -> Mapper:
     """The machine `name` that Lift programs are brought to. Raises UnsupportedError for others."""
     made: Mapper = _load(name, "mapper")()
+    return made
+
+
+def network(name: str, graph: Graph) -> Network:
+    """A float model on the machine `name`.
+
+    Raises UnsupportedError for an unknown machine or a model that it cannot take.
+    """
+    made: Network = _load(name, "network")(graph)
     return made
 
 

@@ -1,0 +1,141 @@
+"""A model on the processor: all of it as one Lift program, mapped and simulated."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import UnsupportedError
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remove_unused
+from tilewright.notation.lift.nodes import Lambda, Param
+from tilewright.notation.lift.patterns import WORDS, Tuple, let
+from tilewright.notation.lift.types import Type
+from tilewright.targets.npu.catalogue import MACHINES
+from tilewright.targets.npu.cells import CELLS
+from tilewright.targets.npu.layers import Term
+from tilewright.targets.npu.listing import show
+from tilewright.targets.npu.machine import Machine
+from tilewright.targets.npu.mapping import Mapped, map_onto
+from tilewright.targets.npu.operators import BROADCAST, OPERATORS, Layer, Refused
+from tilewright.targets.npu.simulator import run
+
+
+class Network:
+    """A model of float32 tensors on a machine, as a function of its inputs.
+
+    Raises UnsupportedError listing the operators that it cannot do, NPUError where something does
+    not fit.
+    """
+
+    def __init__(self, graph: Graph, machine: Machine = MACHINES["full"]) -> None:
+        graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
+        self.graph = graph
+        self.machine = machine
+        self.operands = operands(graph)
+        self.mapped: Mapped = map_onto(program(graph), machine)
+
+    @property
+    def text(self) -> str:
+        """The listing of the instructions."""
+        return show(self.mapped.program)
+
+    @property
+    def report(self) -> str:
+        """What operations became of the model, and what they take."""
+        kinds = Counter(op.op_type.removesuffix("Steps") for op in self.graph.operations)
+        names = ", ".join(f"{count} {name}" for name, count in kinds.items())
+        return f"npu  {names} -> {self.mapped.summary}\n{self.mapped.timing}"
+
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """The outputs for an array per input."""
+        known = self.graph.constants
+        given = [known[v] if v in known else inputs[v.name] for v in self.operands]
+        outputs = run(self.mapped.program, self.machine, [np.asarray(a) for a in given])
+        return [
+            array.reshape(v.extents) for v, array in zip(self.graph.outputs, outputs, strict=True)
+        ]
+
+
+def operands(graph: Graph) -> list[Value]:
+    """The inputs of the program: those of the model, and its constants but for single numbers."""
+    read: dict[Value, None] = {}
+    for op in graph.operations:
+        numbers = op.op_type in BROADCAST
+        for v in op.reads:
+            known = graph.constants.get(v)
+            if known is not None and v.dtype is float32 and not (numbers and known.size == 1):
+                read[v] = None
+    return [*graph.inputs, *read]
+
+
+def program(graph: Graph) -> Lambda:
+    """The model as one Lift program. Raises UnsupportedError as Network."""
+    _check(graph)
+    params = {v: Param(_name(v), _type(v)) for v in operands(graph)}
+
+    def after(n: int, terms: Mapping[Value, Term]) -> Term:
+        """What follows the first `n` operations."""
+        if n == len(graph.operations):
+            found = [terms[v] for v in graph.outputs]
+            return found[0] if len(found) == 1 else Tuple(*found)
+        op = graph.operations[n]
+        layer = Layer(OpCall(op, graph.constants), terms)
+        try:
+            if op.op_type in CELLS:
+                return CELLS[op.op_type](
+                    layer, lambda made: after(n + 1, {**terms, **dict(_pairs(op, made))})
+                )
+            made = OPERATORS[op.op_type](layer)
+        except Refused as why:
+            raise UnsupportedError(
+                f"the npu cannot do it: {why}",
+                where=f"node {op.label!r} ({op.op_type})",
+                hint="run the model on the cpu",
+            ) from None
+        (v,) = op.writes
+        uses = len(graph.users(v)) + graph.outputs.count(v)
+        if uses > 1:
+            return let(made, lambda x: after(n + 1, {**terms, v: x}))
+        return after(n + 1, {**terms, v: made})
+
+    return Lambda(tuple(params.values()), after(0, params))
+
+
+def _pairs(op: Operation, made: Any) -> list[tuple[Value, Term]]:
+    return [(v, t) for v, t in zip(op.outputs, made, strict=False) if v is not None]
+
+
+def _check(graph: Graph) -> None:
+    """Every operator is one that the machine has terms for, on float32."""
+    kinds = dict.fromkeys(op.op_type for op in graph.operations)
+    unknown = [name for name in kinds if name not in OPERATORS and name not in CELLS]
+    if unknown:
+        known = sorted(name.removesuffix("Steps") for name in (*OPERATORS, *CELLS))
+        raise UnsupportedError(
+            f"the npu does not do {', '.join(name.removesuffix('Steps') for name in unknown)}",
+            where=f"graph {graph.name!r}",
+            hint=f"it does {', '.join(known)}",
+        )
+    for v in (*graph.inputs, *graph.outputs):
+        if not v.static or v.dtype is not float32:
+            raise UnsupportedError(
+                f"{v!r} is no float32 tensor of known shape",
+                where=f"graph {graph.name!r}",
+                hint="the npu takes nothing else",
+            )
+
+
+def _type(v: Value) -> Type:
+    found: Type = WORDS["f32"][v.extents] if v.extents else WORDS["f32"].type
+    return found
+
+
+def _name(v: Value) -> str:
+    return re.sub(r"\W", "_", v.name)

@@ -1,0 +1,167 @@
+"""Operators of ONNX models as Lift terms: what of a model the machine can do.
+
+A row of OPERATORS makes the result of an operation from a Layer, or refuses it in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.registry import OpCall
+from tilewright.notation.lift.patterns import At, Map, Split
+from tilewright.targets.npu import layers
+from tilewright.targets.npu.layers import Term, Transpose, Zip, add
+
+
+class Refused(Exception):
+    """An operation that the machine cannot do as it is; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """An operation, and the terms of its inputs."""
+
+    call: OpCall
+    terms: Mapping[Value, Term]
+
+    def x(self, i: int) -> Term:
+        """Input `i`."""
+        return self.terms[self.call.value(i)]
+
+    def part(self, i: int) -> tuple[Term, tuple[int, ...]]:
+        """Input `i` and its shape, for broadcasting: a known number is a literal."""
+        known = self.call.constant(i)
+        if known is not None and known.size == 1:
+            return float(known.reshape(())), ()
+        return self.x(i), self.call.shape(i)
+
+    def require(self, condition: bool, why: str) -> None:
+        """Raises Refused with these words if it does not hold."""
+        if not condition:
+            raise Refused(why)
+
+    def plain(self, **attributes: Any) -> None:
+        """Raises Refused for an attribute that is neither left out nor this."""
+        for name, value in attributes.items():
+            given = self.call.attr(name, value)
+            same = list(given) == list(value) if isinstance(value, list) else given == value
+            self.require(same, f"{name} is {given}")
+
+
+Rule = Callable[[Layer], Term]
+
+
+def _unary(f: Any) -> Rule:
+    return lambda layer: layers.pointwise(layer.x(0), layer.call.shape(0), f)
+
+
+def _binary(f: Any) -> Rule:
+    def rule(layer: Layer) -> Term:
+        layer.require(len(layer.call.operation.inputs) == 2, "it has not two inputs")
+        (a, of), (b, by) = layer.part(0), layer.part(1)
+        return layers.broadcast(f, a, b, of, by)
+
+    return rule
+
+
+def _div(layer: Layer) -> Term:
+    (a, of), (b, by) = layer.part(0), layer.part(1)
+    inverse = layers.pointwise(b, by, _inverse) if by else 1.0 / b
+    return layers.broadcast(layers.mul, a, inverse, of, by)
+
+
+def _inverse(e: Term) -> Term:
+    return layers.div(1.0, e)
+
+
+def _matmul(layer: Layer) -> Term:
+    of, by = layer.call.shape(0), layer.call.shape(1)
+    layer.require(len(of) + len(by) > 2, "it is a product of two vectors")
+    return layers.matmul(layer.x(0), layer.x(1), of, by)
+
+
+def _gemm(layer: Layer) -> Term:
+    call = layer.call
+    a = layer.x(0) | Transpose if call.attr("transA", 0) else layer.x(0)
+    weights = layer.x(1) if call.attr("transB", 0) else layer.x(1) | Transpose
+    rows, columns = call.out(0).extents
+    shape = (rows, columns)
+    y = a | Map(lambda row: layers.product(weights, row))
+    if (alpha := call.attr("alpha", 1.0)) != 1.0:
+        y = layers.broadcast(layers.mul, y, alpha, shape, ())
+    if call.has(2) and (beta := call.attr("beta", 1.0)):
+        c, of = layer.part(2)
+        scaled = c if beta == 1.0 else layers.broadcast(layers.mul, c, beta, of, ())
+        y = layers.broadcast(add, y, scaled, shape, of)
+    return y
+
+
+def _conv(layer: Layer) -> Term:
+    call = layer.call
+    layer.plain(group=1)
+    x, k, out = call.shape(0), call.shape(1), call.out(0).extents
+    layer.require(len(x) == 4, f"it has {len(x) - 2} spatial dimensions, not 2")
+    layer.require(x[0] == 1, f"it has a batch of {x[0]}")
+    layer.plain(dilations=[1, 1], auto_pad="NOTSET")
+    strides, pads = call.attr("strides", [1, 1]), call.attr("pads", [0, 0, 0, 0])
+    places = layers.windows(layer.x(0) | At(0), k[2:], strides, pads, x[1:])
+    kernels = layers.reshape(layer.x(1), k, (k[0], prod(k[1:])))
+    y = layers.matmul(kernels, places | Transpose, (k[0], prod(k[1:])), (prod(k[1:]), 0))
+    if call.has(2):
+        y = Zip(y, layer.x(2)) | Map(lambda row, b: row | Map(lambda e: add(e, b)))
+    return y | Map(Split(out[3])) | Split(out[1])
+
+
+def _softmax(layer: Layer) -> Term:
+    rank = layer.call.rank(0)
+    axis = layer.call.attr("axis", -1 if layer.call.version >= 13 else 1)
+    last = axis in (-1, rank - 1)
+    layer.require(last, f"it is along axis {axis}, not the last one")
+    return layers.at_depth(layer.x(0), rank - 1, layers.softmax)
+
+
+def _reshape(layer: Layer) -> Term:
+    return layers.reshape(layer.x(0), layer.call.shape(0), layer.call.out(0).extents)
+
+
+def _transpose(layer: Layer) -> Term:
+    axes = layer.call.attr("perm", list(reversed(range(layer.call.rank(0)))))
+    return layers.transpose(layer.x(0), axes)
+
+
+def _gather(layer: Layer) -> Term:
+    index = layer.call.constant(1)
+    if index is None or index.ndim:
+        raise Refused("its indices are not one known number")
+    axis = layer.call.axis(layer.call.attr("axis", 0), layer.call.rank(0))
+    place = int(index) % layer.call.shape(0)[axis]
+    return layers.at_depth(layer.x(0), axis, lambda part: part | At(place))
+
+
+# Operators that may take a known number as it is.
+BROADCAST: Mapping[str, Rule] = {
+    "Add": _binary(add),
+    "Sub": _binary(layers.sub),
+    "Mul": _binary(layers.mul),
+    "Max": _binary(layers.maximum),
+    "Div": _div,
+}
+OPERATORS: Mapping[str, Rule] = {
+    **BROADCAST,
+    "Relu": _unary(layers.relu),
+    "Tanh": _unary(layers.tanh),
+    "Sigmoid": _unary(layers.sigmoid),
+    "Exp": _unary(layers.exp),
+    "Reciprocal": _unary(_inverse),
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _conv,
+    "Gather": _gather,
+    "Softmax": _softmax,
+    "Transpose": _transpose,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
+}

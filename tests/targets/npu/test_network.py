@@ -1,0 +1,143 @@
+"""ONNX models on the processor: the float model's results, or a refusal that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnx.helper as h
+import pytest
+
+from tilewright.base.errors import UnsupportedError
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.interp import evaluate
+from tilewright.graph.nodes import Graph
+from tilewright.targets import npu, registry
+from tilewright.targets.npu.network import Network
+
+N = h.make_node
+Shapes = Mapping[str, Sequence[int]]
+
+
+def numbers(*shape: int) -> np.ndarray:
+    rng = np.random.default_rng(sum(shape))
+    return (rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto], inputs: Shapes, outputs: Shapes, weights: Shapes
+) -> onnx.ModelProto:
+    values = [
+        [
+            h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+            for name, shape in of.items()
+        ]
+        for of in (inputs, outputs)
+    ]
+    arrays = [onnx.numpy_helper.from_array(numbers(*s), name) for name, s in weights.items()]
+    graph = h.make_graph(nodes, "g", *values, arrays)
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+
+
+def scaled() -> Sequence[onnx.NodeProto]:
+    """An attention head."""
+    four = onnx.numpy_helper.from_array(np.array(4, np.float32))
+    return [
+        N("Constant", [], ["four"], value=four),
+        N("Transpose", ["k"], ["kt"], perm=[1, 0]),
+        N("MatMul", ["q", "kt"], ["s"]),
+        N("Div", ["s", "four"], ["d"]),
+        N("Softmax", ["d"], ["p"]),
+        N("MatMul", ["p", "v"], ["y"]),
+    ]
+
+
+HIDDEN = {"hidden_size": 8}
+MODELS = {
+    "gemm": model(
+        [N("Gemm", ["x", "W", "b"], ["t"], transB=1), N("Relu", ["t"], ["y"])],
+        {"x": (1, 24)}, {"y": (1, 40)}, {"W": (40, 24), "b": (40,)},
+    ),
+    "matmul": model(
+        [N("MatMul", ["x", "W"], ["t"]), N("Add", ["t", "b"], ["u"]), N("Tanh", ["u"], ["y"])],
+        {"x": (2, 3, 24)}, {"y": (2, 3, 40)}, {"W": (24, 40), "b": (40,)},
+    ),
+    "conv": model(
+        [N("Conv", ["x", "K", "b"], ["t"], pads=[1, 0, 1, 2], strides=[2, 1]),
+         N("Relu", ["t"], ["y"])],
+        {"x": (1, 2, 5, 4)}, {"y": (1, 3, 3, 4)}, {"K": (3, 2, 3, 3), "b": (3,)},
+    ),
+    "attention": model(scaled(), dict.fromkeys("qkv", (3, 16)), {"y": (3, 16)}, {}),
+    "lstm": model(
+        [N("LSTM", ["x", "W", "R", "B"], ["y", "h"], **HIDDEN)],
+        {"x": (2, 1, 6)}, {"y": (2, 1, 1, 8), "h": (1, 1, 8)},
+        {"W": (1, 32, 6), "R": (1, 32, 8), "B": (1, 64)},
+    ),
+    "gru": model(
+        [N("GRU", ["x", "W", "R", "B", "", "h0"], ["", "h"], **HIDDEN, direction="reverse")],
+        {"x": (2, 1, 6), "h0": (1, 1, 8)}, {"h": (1, 1, 8)},
+        {"W": (1, 24, 6), "R": (1, 24, 8), "B": (1, 48)},
+    ),
+    "gru-inside": model(
+        [N("GRU", ["x", "W", "R", "B", "", "h0"], ["", "h"], **HIDDEN, linear_before_reset=1)],
+        {"x": (1, 1, 6), "h0": (1, 1, 8)}, {"h": (1, 1, 8)},
+        {"W": (1, 24, 6), "R": (1, 24, 8), "B": (1, 48)},
+    ),
+}  # fmt: skip
+QUICK = ("gemm", "conv")
+
+
+def graph_of(made: onnx.ModelProto) -> Graph:
+    return load(made)
+
+
+def check(name: str) -> None:
+    graph = graph_of(MODELS[name])
+    feeds = {v.name: numbers(*v.extents) for v in graph.inputs}
+    network = registry.network("npu", graph)
+    real = evaluate(graph, feeds)
+    for v, found in zip(graph.outputs, network(feeds), strict=True):
+        assert found.shape == v.extents
+        np.testing.assert_allclose(found, real[v.name], rtol=1e-5, atol=1e-6)
+    assert npu.show(npu.parse(network.text)) == network.text
+    assert "->" in network.report
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_model(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in QUICK])
+def test_other_models(name: str) -> None:
+    check(name)
+
+
+def test_a_small_machine() -> None:
+    """The same model on a machine without products of matrices."""
+    graph = graph_of(MODELS["gemm"])
+    feeds = {"x": numbers(1, 24)}
+    (found,) = Network(graph, npu.MACHINES["small"])(feeds)
+    np.testing.assert_allclose(found, evaluate(graph, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+
+REFUSED = {
+    "operators": (
+        [N("Erf", ["x"], ["t"]), N("Cos", ["t"], ["y"])], (2, 4), (2, 4),
+        "does not do Erf, Cos. it does Add, Conv, Div",
+    ),
+    "axis": ([N("Softmax", ["x"], ["y"], axis=0)], (2, 4), (2, 4), "along axis 0"),
+    "batch": (
+        [N("Conv", ["x", "x"], ["y"])], (2, 2, 1, 1), (2, 2, 1, 1), "it has a batch of 2",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_cannot_do_is_said(name: str) -> None:
+    nodes, shape, result, message = REFUSED[name]
+    graph = graph_of(model(nodes, {"x": shape}, {"y": result}, {}))
+    with pytest.raises(UnsupportedError, match=message):
+        Network(graph)
