@@ -179,6 +179,21 @@ def test_casts(source: DType) -> None:
     check(results, {a: samples(source, 6)})
 
 
+@pytest.mark.parametrize("start", [-(1 << 31), -77, (1 << 31) - 96, (1 << 31) - 95, 1 << 40])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
+def test_indices_as_floats(dtype: DType, start: int) -> None:
+    """Whether they fit 32 bits or not."""
+    out = Buffer("out", (6 * LANES,), dtype)
+    i, lane = var("i"), var("lane")
+    at = i * LANES + lane
+    store = Store(out, (at,), Cast(at + start, dtype))
+    kernel = Kernel("count", (out,), (out,), loop(i, 6, loop(lane, LANES, store, "vector")))
+    arrays = {out: np.zeros(out.shape, dtype.numpy)}
+    assert run_native(kernel, arrays) == 0
+    want = np.arange(start, start + out.size).astype(np.float64).astype(dtype.numpy)
+    np.testing.assert_array_equal(arrays[out].astype(np.float64), want.astype(np.float64))
+
+
 @pytest.mark.parametrize("level", [None, "x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("offset", [0, 128, -5])
 def test_rounding_to_narrow_integers_is_one_conversion(offset: int, level: str | None) -> None:

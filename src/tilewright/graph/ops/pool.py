@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
@@ -133,8 +134,11 @@ def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
     return Max(const(0), last - first)  # some windows lie in the padding as a whole
 
 
-def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool) -> Expr | int:
-    """Elements per window: a number where it is the same for all, else an expression."""
+def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool, dtype: DType) -> Expr | int:
+    """Elements per window: a number where it is the same for all, else an expression of `dtype`.
+
+    Each axis is converted by itself, so that a row's count is no vector of them.
+    """
     fixed = 1
     varying: Expr | None = None
     for n, at in enumerate(o):
@@ -144,7 +148,7 @@ def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool) -> Expr | int:
         if reach < limit and (include_pad or shape.begin[n] <= 0):
             fixed *= shape.kernel[n]
         else:
-            count = _covered(shape, n, at, include_pad)
+            count = cast(_covered(shape, n, at, include_pad), dtype)
             varying = count if varying is None else varying * count
     return fixed if varying is None else varying * fixed
 
@@ -160,8 +164,7 @@ def _average_pool(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Compu
         return wide(shape.read(x, lead, shape.place(o, k), 0))
 
     def mean(*i: Any) -> Expr:
-        count = _divisor(shape, i[2:], include)
-        divisor = cast(count, total.dtype) if isinstance(count, Expr) else count
+        divisor = _divisor(shape, i[2:], include, total.dtype)
         return cast(total[i] / divisor, out.dtype)
 
     return [

@@ -146,10 +146,19 @@ class Expressions(Memory):
 
     def _cast(self, e: Cast) -> Value:
         quantised = _rounded(e)
-        if quantised is None:
-            return self.ops.cast(self.value(e.value), e.value.dtype, e.dtype)
-        x, offset = quantised
-        return self.ops.round_to_integer(self.value(x), offset, e.dtype)
+        if quantised is not None:
+            x, offset = quantised
+            return self.ops.round_to_integer(self.value(x), offset, e.dtype)
+        v, source = self.value(e.value), e.value.dtype
+        if v.lanes > 1 and e.dtype.is_float and source is INDEX and self._is_short(e.value):
+            # Few processors convert vectors of 64 bits.
+            v, source = self.ops.cast(v, source, dtypes.int32), dtypes.int32
+        return self.ops.cast(v, source, e.dtype)
+
+    def _is_short(self, e: Expr) -> bool:
+        """Whether the value of an index fits 32 bits."""
+        low, high = bounds(e, self.ranges)
+        return low is not None and high is not None and low >= -(1 << 31) and high < 1 << 31
 
     def _call(self, e: Call) -> Value:
         dtype = e.args[0].dtype
