@@ -59,7 +59,6 @@ from tilewright.notation.halide.arithmetic import (
 )
 from tilewright.notation.halide.domain import RDom, RVar, Var
 from tilewright.notation.halide.expr import Expr, as_expr, unique
-from tilewright.notation.halide.func import Tuple, undef
 from tilewright.notation.halide.image import Buffer, Param
 from tilewright.notation.halide.inline_reductions import arg_reduced, reduced
 from tilewright.notation.halide.intrinsics import (
@@ -106,6 +105,7 @@ from tilewright.notation.halide.intrinsics import (
     u64,
 )
 from tilewright.notation.halide.types import Bool, Float, Int, Type, UInt
+from tilewright.notation.halide.values import Tuple, undef
 
 BoundaryConditions: Final = SimpleNamespace(
     **{name: partial(f, func=Func) for name, f in boundary.CONDITIONS.items()}

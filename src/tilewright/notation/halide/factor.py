@@ -11,7 +11,8 @@ from tilewright.ir.node import substitute
 from tilewright.notation.halide.definition import Definition
 from tilewright.notation.halide.domain import RDom, RVar, Var
 from tilewright.notation.halide.expr import Expr
-from tilewright.notation.halide.func import Func, Tuple
+from tilewright.notation.halide.func import Func
+from tilewright.notation.halide.values import Tuple
 
 _F = TypeVar("_F", bound=Func)
 Kept: TypeAlias = Sequence[tuple[str, Var]]

@@ -20,8 +20,9 @@ from tilewright.notation.halide.expr import (
     as_value,
     unique,
 )
-from tilewright.notation.halide.func import Func, FuncRef, Tuple
+from tilewright.notation.halide.func import Func, FuncRef
 from tilewright.notation.halide.intrinsics import select
+from tilewright.notation.halide.values import Tuple
 
 _F = TypeVar("_F", bound=Func)
 

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from tilewright.base.errors import InputError
 from tilewright.notation.halide.domain import Var
-from tilewright.notation.halide.func import Func, Tuple
+from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.image import Image, Symbol
+from tilewright.notation.halide.values import Tuple
 
 _F = TypeVar("_F", bound=Func)
 
