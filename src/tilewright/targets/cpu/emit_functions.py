@@ -92,14 +92,24 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
 
 
 def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    x, n = ops.w.match(*args)
-    if x.type != "float" or not ops.machine.has(SCALE):
+    """One instruction with AVX-512; elsewhere an exact product in float64, rounded."""
+    w = ops.w
+    x, n = w.match(*args)
+    if x.type != "float":
         raise UnsupportedError(
-            f"ldexp on {dtype} needs a processor with the instruction",
+            f"ldexp has no native code for {dtype}",
             code="TW-LDEXP",
-            hint="float32 compiled for x86-64-v4 has it",
+            hint="multiply by exp2(n)",
+            items=(f"ldexp({dtype})",),
         )
-    return ops.formats.settle(_scaled(ops.w, x, n), dtype)
+    if ops.machine.has(SCALE):
+        return ops.formats.settle(_scaled(w, x, n), dtype)
+    # Beyond these powers every float32 is 0 or infinite.
+    power = w.pair("smin", w.convert("fptosi", n, "i64"), integer(300))
+    power = w.binary("add", w.pair("smax", power, integer(-300)), integer(1023))
+    factor = w.convert("bitcast", w.binary("shl", power, integer(52)), "double")
+    exact = w.binary("fmul", w.convert("fpext", x, "double"), factor)
+    return ops.formats.settle(w.convert("fptrunc", exact, "float"), dtype)
 
 
 def _scaled(w: Writer, x: Value, n: Value) -> Value:
