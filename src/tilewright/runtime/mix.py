@@ -1,7 +1,8 @@
 """What the inner loop of a kernel is made of, read from its object code.
 
-The loop is the innermost one with the most fused multiply-adds, else with the most vector
-arithmetic; a kernel without loops counts as a whole. A loop is what a jump back encloses.
+The loop is the innermost one with the largest share of fused multiply-adds (those of a product, and
+not the long code around it that transforms its operands), else with the most vector arithmetic; a
+kernel without loops counts as a whole. A loop is what a jump back encloses.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def _inner_loop(found: ElfObject) -> Mix | None:
     return max(mixes, key=_heat, default=None)
 
 
-def _heat(mix: Mix) -> tuple[int, int, int]:
-    return mix.fmas, mix.vectors, mix.loads + mix.stores
+def _heat(mix: Mix) -> tuple[float, int, int, int]:
+    share = mix.fmas / max(mix.instructions, 1)
+    return share, mix.fmas, mix.vectors, mix.loads + mix.stores
 
 
 def _hottest(code: Sequence[Instruction]) -> Mix:
