@@ -63,6 +63,16 @@ def test_all_agree(size, machine, results):
             np.testing.assert_allclose(b, a, rtol=2e-4, atol=2e-4)
 
 
+def test_a_batch_of_products_with_one_row_each(results):
+    x, w, y = (Buffer(n, s, float32) for n, s in [("X", (5, 9)), ("W", (5, 9, 12)), ("Y", (5, 12))])
+    c = reduce_("mv", y, (9,), "add", lambda b, j, k: x[b, k] * w[b, k, j])
+    after = sketches(plain([c]), [c], Context(Small()))[0].default().schedule.kernel
+    verify(after)
+    for a, *both in zip(results(plain([c])), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize(("channels", "worth"), [(16, False), (320, True)])
 def test_large_data_is_shared_even_where_there_is_little_to_compute(channels, worth):
     x, w, y = (

@@ -42,7 +42,7 @@ def split_tiles(
     rows, columns = _rows(s, p, names), _columns(s, p, names)
     r = kind.reduction
     assert r is not None
-    within = _within_rows(p, kind, at.machine)
+    within = _within_rows(p, kind, at.machine) if p.rows else []
     first, rest = rows.outer[:1], rows.outer[1:]
     if first and columns.outer:
         steps = extents(s.kernel)[first[0]]
