@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.notation.lift.nodes import Lambda
-from tilewright.targets.npu.errors import NPUError
+from tilewright.targets.npu.errors import CAPACITY, NPUError
 from tilewright.targets.npu.evaluate import (
     SHIFT,
     Addresses,
@@ -28,8 +28,9 @@ from tilewright.targets.npu.evaluate import (
 from tilewright.targets.npu.isa import OPCODES, Instruction, Program, Region
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.memory import Allocator, Registers
-from tilewright.targets.npu.order import Link, is_matrix, linked, ordered
+from tilewright.targets.npu.order import Link, by_level, is_matrix, linked, ordered
 from tilewright.targets.npu.segments import Place, rows, runs
+from tilewright.targets.npu.timing import time
 from tilewright.targets.npu.unread import extents, simplified
 
 # What a task writes where: the memories as one space of addresses.
@@ -46,7 +47,10 @@ def generate(program: Lambda, machine: Machine) -> Program:
 
 
 def assemble(made: Evaluated, machine: Machine) -> Program:
-    """The program of tasks whose results have their memories. Raises NPUError as `generate`."""
+    """The program of tasks whose results have their memories, in the faster of two orders.
+
+    Raises NPUError as `generate`.
+    """
     for task in made.tasks:
         if machine.find(task.operator, task.sizes) is None:
             raise NPUError(
@@ -55,7 +59,20 @@ def assemble(made: Evaluated, machine: Machine) -> Program:
                 hint=f"sizes of {task.operator}: {machine.sizes(task.operator) or 'none'}",
             )
     simplified(made)
-    return _Generator(made, machine, extents(made)).program()
+    deep = linked(made, ordered(made))
+    wide = by_level(deep)
+    found, refused = [], None
+    for chains in (deep,) if deep == wide else (deep, wide):
+        try:
+            found.append(_Generator(made, machine, extents(made)).program(chains))
+        except NPUError as error:
+            if error.code != CAPACITY:
+                raise
+            refused = error
+    if not found:
+        assert refused is not None
+        raise refused
+    return min(found, key=lambda program: time(program, machine).cycles)
 
 
 @dataclass(slots=True)
@@ -79,18 +96,16 @@ class _Generator:
         self.vectors = Registers(Allocator("vrf", of("vrf")))
         self.matrices = Registers(Allocator("mrf", of("mrf")))
 
-    def program(self) -> Program:
-        """All of it."""
-        tasks = ordered(self.made)
+    def program(self, chains: list[list[Link]]) -> Program:
+        """All of it, chain by chain."""
         inputs = [self._region(v.name, v.shape or (1,), v) for v in self.made.inputs]
         constants = [v for v in self.made.values if v.constant is not None]
         for v in constants:
             self._in_dram(v)
         outputs = self._outputs()
-        chains = linked(self.made, tasks)
-        for task in tasks:
-            self.uses.update(task.reads)
-            self.reads.update(map(_key, task.operands))
+        for link in (link for chain in chains for link in chain):
+            self.uses.update(link.task.reads)
+            self.reads.update(map(_key, link.task.operands))
         for out in self.made.outputs:
             self.uses.update(values_in(out))
         for chain in chains:

@@ -50,7 +50,8 @@ SIMPLER = (
     "zip-drop-first", "zip-drop-second", "zip-drop-third", "zip-map-left", "zip-map-right",
 )  # fmt: skip
 TIDY = (
-    "take-all", "drop-none", "take-concat", "drop-concat", "take-in-first", "drop-in-first",
+    "take-all", "drop-none", "pad-none", "pad-none-in-rows", "pad-no-rows",
+    "take-concat", "drop-concat", "take-in-first", "drop-in-first",
     "take-into-second", "drop-into-second", "join-cancel", "split-cancel",
 )  # fmt: skip
 SPACES = ("to-output-1", "to-output-2", "to-chip-1", "to-chip-2", "to-dram-1", "to-dram-2")

@@ -77,3 +77,16 @@ def _flow(last: Task, task: Task) -> int | None:
 def is_matrix(task: Task) -> bool:
     """Whether its chain carries a matrix."""
     return task.operator in MATRICES and task.operator != "MVMul"
+
+
+def by_level(chains: list[list[Link]]) -> list[list[Link]]:
+    """Chains that wait for nothing first, then those that wait for them, and so on.
+
+    Independent parts of a program so overlap; more of their results wait in registers.
+    """
+    maker = {link.task.result.number: i for i, chain in enumerate(chains) for link in chain}
+    level: list[int] = []
+    for i, chain in enumerate(chains):
+        reads = {maker[v] for link in chain for v in link.task.reads if v in maker}
+        level.append(1 + max((level[j] for j in reads if j != i), default=0))
+    return [chain for _, chain in sorted(zip(level, chains), key=lambda pair: pair[0])]

@@ -144,6 +144,7 @@ def _products() -> tuple[Rule, ...]:
     (x, y), matrices = _whole(tiles, m, n, k)
     sums = schemas()["MMAdd"].at(m, k)
     (u, w2), added = _whole(schemas()["MMAdd"], m, n)
+    (t, bias), biased = _whole(schemas()["MVAdd"], m, n)
     flat = add.at(Mul(m, n))(u | Join(), w2 | Join())
     reason = "sums are taken in another order"
     return (
@@ -158,6 +159,10 @@ def _products() -> tuple[Rule, ...]:
              product.at(p, q)(_larger(w, (m, n), (p, q)), v | PadConstant(_0, Sub(q, n), _ZERO))
              | Take(m), (at_most(m, p), at_most(n, q))),
         Rule("flat-MMAdd", added, flat | Split(n)),
+        Rule("pad-MVAdd", biased,
+             schemas()["MVAdd"].at(p, q)(_larger(t, (m, n), (p, q)),
+                                         bias | PadConstant(_0, Sub(q, n), _ZERO))
+             | Take(m) | Map(Take(n)), (at_most(m, p), at_most(n, q))),
         Rule("cut-MMMul-rows", matrices,
              Concat()(tiles.at(p, n, k)(x | Take(p), y), tiles.at(Sub(m, p), n, k)(x | Drop(p), y)),
              _proper(m)),
@@ -187,7 +192,11 @@ def _pieces() -> tuple[Rule, ...]:
     """Parts of what was put together are parts of its pieces."""
     xs, ys = term("xs", _vector(n)), term("ys", _vector(m))
     both = Concat()(xs, ys)
+    rows, s, row = term("rows", Array(_vector(n), m)), term("s", _F32), term("row", _vector(n))
     return (
+        Rule("pad-none", xs | PadConstant(_0, _0, s), xs),
+        Rule("pad-none-in-rows", rows | Map(PadConstant(_0, _0, s)), rows),
+        Rule("pad-no-rows", rows | PadConstant(_0, _0, row), rows),
         Rule("take-in-first", both | Take(k), xs | Take(k), (at_most(k, n),)),
         Rule("take-into-second", both | Take(k), Concat()(xs, ys | Take(Sub(k, n))),
              (at_most(n, k),)),

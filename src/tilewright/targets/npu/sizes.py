@@ -91,6 +91,9 @@ class Sizes:
             yield Choice("flat-MMAdd", (), _several(("VVAdd", (prod(sizes),))))
         elif name == "MVAdd":
             yield Choice("rows-MVAdd", (), ((("VVAdd", sizes[1:]), sizes[0]),))
+            for p, q in self.machine.sizes(name):
+                if (p, q) != sizes and p >= sizes[0] and q >= sizes[1]:
+                    yield Choice("pad-MVAdd", (("p", p), ("q", q)), _several((name, (p, q))))
 
     def _vector(self, name: str, n: int) -> Iterator[Choice]:
         combine: tuple[tuple[Key, int], ...] = ()
@@ -145,7 +148,7 @@ def cost(machine: Machine, name: str, sizes: tuple[int, ...]) -> float:
     """
     op = machine.find(name, sizes)
     assert op is not None
-    moved = {"MVMul": sum(sizes), "MMMul": sizes[0] * sum(sizes[1:])}
+    moved = {"MVMul": sum(sizes), "MMMul": sizes[0] * sum(sizes[1:]), "MVAdd": 2 * prod(sizes)}
     vectors = moved.get(name, (3 if name in BINARY else 2) * sizes[-1])
     memory = machine.vectors
     transfer = machine.transfer + ceil(vectors * machine.bytes / memory.bandwidth)
