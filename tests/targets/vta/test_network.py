@@ -172,6 +172,21 @@ def test_any_window(call: str) -> None:
     np.testing.assert_array_equal(y, same)
 
 
+@pytest.mark.parametrize("call", ["MaxPool<kernel_shape=[{rows}, 31]>(x)", "Conv(x, w)"])
+@pytest.mark.parametrize("rows", [31, 32])
+def test_the_largest_window(call: str, rows: int) -> None:
+    """One more row of the window does not fit the chip, and the layer stays on the CPU."""
+    rng = np.random.default_rng(0)
+    text = f"y = {call.format(rows=rows)}"
+    graph = bound_to(
+        f"one (float[1, 2, 33, 33] x) => (float[1, 2, ?, 3] y) {{ {text} }}",
+        w=rng.standard_normal((2, 2, rows, 31)).astype(np.float32),
+    )
+    network = near(graph, {"x": rng.standard_normal((1, 2, 33, 33)).astype(np.float32)})
+    why = "" if rows == 31 else "a window covers 992 points, and the chip has room for 961"
+    assert [s.why for s in network.steps] == [why]
+
+
 def test_what_cannot_be_quantised(graph: Graph) -> None:
     with pytest.raises(InputError, match="no samples"):
         Network(graph, [])
@@ -300,14 +315,21 @@ def test_a_constant_per_channel_is_a_bias(call: str, shape: tuple[int, ...], tak
     assert steps[0].product is not None
 
 
-CLIPS = {"zero, six": 6.0, "zero": None, "zero, tiny": 0.01, "one, six": "cpu", ", six": "cpu"}
+CLIPS = {
+    "zero, six": 6.0,
+    "zero": None,
+    "zero, tiny": 0.01,
+    "one, six": "cpu",
+    ", six": "cpu",
+    "zero, less": "cpu",
+}
 
 
 @pytest.mark.parametrize("by", ["shift", "multiplier"])
 @pytest.mark.parametrize("bounds", CLIPS)
 def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:
     rng = np.random.default_rng(0)
-    scalars = {"zero": 0, "one": 1, "six": 6, "tiny": 0.01}
+    scalars = {"zero": 0, "one": 1, "six": 6, "tiny": 0.01, "less": -1}
     graph = bound_to(
         f"""b (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {{
           a = Conv<pads=[1,1,1,1]>(x, w)

@@ -13,11 +13,15 @@ from typing import Any
 
 from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.ops.windows import windows
 from tilewright.targets.vta.transfers import MOST_PADS
 
 MATRIX = ("Gemm", "MatMul")
 PRODUCTS = ("Conv", *MATRIX)
 POOLING = "MaxPool"
+# The smallest block is one window: its points and, for the ALU, its factors, as accumulators.
+_MOST_POINTS = 31 * 31
 _OTHERS = {
     "Add": "it adds neither a constant per channel nor a tensor of the same shape to a product",
     "Relu": "it follows no product",
@@ -103,7 +107,8 @@ def _rectified(graph: Graph, op: Operation) -> float | None:
     given = [None if v is None else graph.constants[v].item() for v in op.inputs[1:]]
     given += [None] * (2 - len(given))
     low, most = (op.attributes.get(n, v) for n, v in zip(("min", "max"), given, strict=True))
-    return (math.inf if most is None else float(most)) if low == 0 else None
+    most = math.inf if most is None else float(most)
+    return most if low == 0 and most >= 0 else None
 
 
 def _other(op: Operation | None, result: Value) -> Value | None:
@@ -180,10 +185,13 @@ def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
         return "it gives indices"
     if len(kernel) != 2:
         return f"its kernel has {len(kernel)} dimensions"
-    pads = op.attributes.get("pads") or (0, 0, 0, 0)
-    if min(pads) < 0:
+    if min(op.attributes.get("pads") or (0,)) < 0:
         return "its padding is negative"
-    if max(pads[1::2]) > MOST_PADS:
+    found = windows(OpCall(op), _value(op.inputs[0]).extents[2:], kernel)
+    points = math.prod((k - 1) * d + 1 for k, d in zip(kernel, found.dilations, strict=True))
+    if points > _MOST_POINTS:
+        return f"a window covers {points} points, and the chip has room for {_MOST_POINTS}"
+    if max(found.begin[1], found.end[1]) > MOST_PADS:
         return f"it has more than {MOST_PADS} columns of padding"
     return ""
 
