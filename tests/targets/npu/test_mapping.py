@@ -85,7 +85,7 @@ def test_160_is_128_and_32() -> None:
 
 def test_padding_pays_where_pieces_would_be_many() -> None:
     """100 elements: one operator of 128, not three of 32 and one of 4."""
-    found = npu.operators(("VVAdd", "VVMul", "VVRelu"), (32, 128), lanes=128, latency=4, issue=8)
+    found = npu.operators(("VVAdd", "VVMul", "VVRelu"), (32, 128), lanes=128, latency=4, issue=99)
     machine = replace(npu.MACHINES["full"], operators=found)
     assert check(chain(100), machine).summary == "1 VVMul128, 1 VVAdd128, 1 VVRelu128"
 

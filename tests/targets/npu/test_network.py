@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 import numpy as np
 import onnx
@@ -113,6 +114,11 @@ def test_a_model(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in QUICK])
 def test_other_models(name: str) -> None:
     check(name)
+
+
+def test_the_package_keeps_its_names() -> None:
+    """No module that is imported later hides a function of the package."""
+    assert all(not isinstance(getattr(npu, name), ModuleType) for name in npu.__all__)
 
 
 def test_a_small_machine() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.notation.lift.patterns import SCOPE, At, Map, Split, Take, let
 from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import Join, Term, plus, product, sigmoid, tanh, times
-from tilewright.targets.npu.operators import Layer
+from tilewright.targets.npu.terms import Layer
 
 Then = Callable[[Sequence[Term]], Term]
 State = Term | None  # None: zeros

@@ -23,8 +23,8 @@ from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import Mapped, map_onto
-from tilewright.targets.npu.operators import BROADCAST, OPERATORS, Layer, Refused
 from tilewright.targets.npu.simulator import run
+from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
 
 
 class Network:
