@@ -125,3 +125,29 @@ def test_overlapping_tiles_are_read_where_they_are_computed() -> None:
     s.verify()
     with pytest.raises(ScheduleError, match="merge"):
         two(2, 7, 7).merge("i", "j")
+
+
+def overlapping(tail: str) -> Schedule:
+    """Y[i] of T[i], then T[j] of X[j]; tiles of four, where the tail of the second overlaps."""
+    first = loop(A, 10, Store(Y, (A,), Load(T, (A,))))
+    second = loop(B, 10, Store(T, (B,), Load(X, (B,))))
+    s = Schedule(Kernel("swap", (X, T, Y), (T, Y), block(first, second)))
+    s.split("i", 4, tail)
+    s.split("j", 4, "overlap")
+    return s
+
+
+def test_tiles_that_read_again_what_was_overwritten_are_not_merged() -> None:
+    """The last tile would read T[6] once more, when the second loop has stored there."""
+    s = overlapping("overlap")
+    with pytest.raises(ScheduleError, match=r"merge: .*meet at T\[6\]"):
+        s.merge("i.o", "j.o")
+
+
+def test_an_overlapping_tile_does_not_overwrite_what_another_still_reads() -> None:
+    """In order, each tile reads before the next one stores; side by side it may not."""
+    s = overlapping("guard")
+    s.merge("i.o", "j.o")
+    s.verify()
+    with pytest.raises(ScheduleError, match=r"parallel: .*meet at T\[6\]"):
+        s.parallel("i.o")

@@ -5,7 +5,8 @@ commutative reducer do not. A syntactic lemma settles the usual cases (an index 
 is a digit of its own); isl settles the rest, within an operation limit.
 
 An index `min(o*f, n-f)` says that overlapping tiles store equal values (the loop IR's promise, see
-schedule `split`): between plain stores and loads it is read as `o*f`.
+schedule `split`). Between plain stores and loads that clamp alike it is read as `o*f` where that is
+enough: an element is stored again with the value that it has, by whoever reads it before he does.
 """
 
 from __future__ import annotations
@@ -50,16 +51,36 @@ class Verdict:
 
 # From the names of the band's variables in two iterations, the isl condition of a problem.
 Relation = Callable[[Sequence[str], Sequence[str]], str]
+Pair = Callable[[Access, Access], bool]
 
 
-def can_parallelize(kernel: Kernel, loop: For | str) -> Verdict:
-    """Whether the iterations of one loop may run together, or in any order."""
+def _granted(buffer: Buffer) -> bool:
+    return True
+
+
+def can_parallelize(
+    kernel: Kernel, loop: For | str, covered: Callable[[Buffer], bool] = _granted
+) -> Verdict:
+    """Whether the iterations of one loop may run together, or in any order.
+
+    covered: whether an iteration stores whatever it reads of a buffer, first; so that overlapping
+    tiles which store it again make no difference. Taken for granted where nobody says.
+    """
     found = _find(kernel, loop)
-    return _judge(kernel, [found], lambda p, q: f"{p[0]} != {q[0]}", _any_pair)
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} != {q[0]}", _any_pair, _stored(covered))
 
 
-def can_reorder(kernel: Kernel, loops: Sequence[For | str]) -> Verdict:
-    """Whether nested loops, given outermost first, may be interchanged in every way."""
+def _stored(covered: Callable[[Buffer], bool]) -> Pair:
+    return lambda a, b: (a.writes and b.writes) or covered(a.buffer)
+
+
+def can_reorder(
+    kernel: Kernel, loops: Sequence[For | str], covered: Callable[[Buffer], bool] = _granted
+) -> Verdict:
+    """Whether nested loops, given outermost first, may be interchanged in every way.
+
+    covered: as for `can_parallelize`, of an iteration of all of them.
+    """
     band = [_find(kernel, loop) for loop in loops]
 
     def backwards(p: Sequence[str], q: Sequence[str]) -> str:
@@ -70,7 +91,7 @@ def can_reorder(kernel: Kernel, loops: Sequence[For | str]) -> Verdict:
                 cases.append([*same, f"{p[first]} < {q[first]}", f"{p[later]} > {q[later]}"])
         return " or ".join(f"({' and '.join(c)})" for c in cases) or "false"
 
-    return _judge(kernel, band, backwards, _any_pair)
+    return _judge(kernel, band, backwards, _any_pair, _stored(covered))
 
 
 def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
@@ -86,7 +107,11 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
     def crossing(a: Access, b: Access) -> bool:
         return _is_below(b, early) and _is_below(a, late)
 
-    return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing, alike=True)
+    def again(late: Access, early: Access) -> bool:
+        # What an early statement stores again is what the late one found there.
+        return early.writes
+
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing, again)
 
 
 def meeting_point(kernel: Kernel, loop: For | str, buffer: Buffer) -> Verdict | None:
@@ -124,14 +149,15 @@ def _judge(
     kernel: Kernel,
     band: Sequence[For],
     relation: Relation,
-    wanted: Callable[[Access, Access], bool],
-    alike: bool = False,
+    wanted: Pair,
+    ideal: Pair,
 ) -> Verdict:
+    """ideal: the pairs whose overlapping tiles may be read as ideal ones."""
     for a, b in conflicting(kernel, band[-1]):
         for first, second in ((a, b), (b, a)) if a is not b else ((a, b),):
             if not wanted(first, second):
                 continue
-            verdict = _meet(first, second, band, relation, alike)
+            verdict = _meet(first, second, band, relation, ideal(first, second))
             if verdict is not None:
                 return verdict
     return Verdict(LEGAL, "no two iterations conflict")
@@ -169,7 +195,7 @@ def commute(a: Access, b: Access) -> bool:
 # -- the lemma
 
 
-def proven_equal(a: Access, b: Access, band: Sequence[For], alike: bool = False) -> set[Var] | None:
+def proven_equal(a: Access, b: Access, band: Sequence[For], ideal: bool = False) -> set[Var] | None:
     """Loop variables of `band` that agree wherever `a` and `b` meet; None: they never meet.
 
     In an index, the distance between two iterations of one atom (a loop variable, or a digit of it
@@ -180,7 +206,7 @@ def proven_equal(a: Access, b: Access, band: Sequence[For], alike: bool = False)
     vary = {loop.var for loop in band}
     once = [loop for loop in band if loop.trips is not None and loop.trips <= 1]
     same: set[Expr] = {loop.var for loop in (*outer, *once)}
-    equations = list(zip(*_forms(a, b, vary, alike), strict=True))
+    equations = list(zip(*_forms(a, b, vary, ideal), strict=True))
     while True:
         before = len(same)
         for i, j in equations:
@@ -208,17 +234,13 @@ def _completed(same: set[Expr]) -> list[Expr]:
     return found
 
 
-def _forms(a: Access, b: Access, vary: set[Var], alike: bool) -> tuple[list[Affine], list[Affine]]:
-    """The indices of both, without the clamps of overlapping tiles where these store equal values.
-
-    alike: for another order of different statements, that is so only where both clamp alike.
-    """
+def _forms(a: Access, b: Access, vary: set[Var], ideal: bool) -> tuple[list[Affine], list[Affine]]:
+    """The indices of both; ideal: without the clamps of overlapping tiles, if they clamp alike."""
     both = [affine(i) for i in a.index], [affine(j) for j in b.index]
-    ideal = a.reducer is None and b.reducer is None
-    if alike:
-        one, two = ([_clamps(form, vary) for form in forms] for forms in both)
-        ideal = ideal and one == two
-    if not ideal:
+    if not ideal or a.reducer is not None or b.reducer is not None:
+        return both
+    one, two = ([_clamps(form, vary) for form in forms] for forms in both)
+    if one != two:
         return both
     return [_unclamped(i, vary) for i in both[0]], [_unclamped(j, vary) for j in both[1]]
 
@@ -305,17 +327,17 @@ def _minus(x: Interval, y: Interval) -> Interval:
 
 
 def _meet(
-    a: Access, b: Access, band: Sequence[For], relation: Relation, alike: bool
+    a: Access, b: Access, band: Sequence[For], relation: Relation, ideal: bool
 ) -> Verdict | None:
     """A verdict other than legal if iterations in `relation` meet; None where none do."""
-    same = proven_equal(a, b, band, alike)
+    same = proven_equal(a, b, band, ideal)
     if same is None or len(same) == len(band):
         return None
-    return ask_isl(a, b, band, relation, alike)
+    return ask_isl(a, b, band, relation, ideal)
 
 
 def ask_isl(
-    a: Access, b: Access, band: Sequence[For], relation: Relation, alike: bool = False
+    a: Access, b: Access, band: Sequence[For], relation: Relation, ideal: bool = False
 ) -> Verdict | None:
     """As the lemma, decided by isl: illegal with a witness, unknown, or None where none meet."""
     domain = Domain()
@@ -323,7 +345,7 @@ def ask_isl(
     shared: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
     one, two = (_iteration(domain, x, shared) for x in (a, b))
     vary = {loop.var for loop in band}
-    for i, j in zip(*_forms(a, b, vary, alike), strict=True):
+    for i, j in zip(*_forms(a, b, vary, ideal), strict=True):
         domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
     p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
     place = show_place(a.buffer, a.index)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
 from tilewright.loops.nodes import AXES, GPU_AXES, For, Kernel
-from tilewright.schedule.meeting import carried, commute, meeting, pairs, shared
+from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import Access, environment, find_loop, walk
 
@@ -57,7 +57,7 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
         verdict: Verdict | None = None
         for a, b in carried(f.body, f.var, env, *MAY_MEET[f.kind]):
             if not commute(a, b):
-                verdict = verdict or can_parallelize(kernel, name)
+                verdict = verdict or can_parallelize(kernel, name, covered_in(f.body, env))
                 if verdict:
                     continue
             raise refuse(

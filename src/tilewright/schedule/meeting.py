@@ -12,7 +12,7 @@ such tiles overlap they store equal values. `ideal=True` uses it, by reading the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations_with_replacement
 from typing import NamedTuple
 
@@ -69,6 +69,26 @@ def _plain(e: Expr, loops: Collection[Var], ideal: bool) -> Affine:
         else:
             total = total + Affine(((atom, c),), 0)
     return total
+
+
+def _alike(a: Access, b: Access, loops: Collection[Var]) -> bool:
+    """Whether overlapping tiles of the loops are the same ones in both."""
+    return all(
+        _clamps(i, loops) == _clamps(j, loops) for i, j in zip(a.index, b.index, strict=True)
+    )
+
+
+def _clamps(e: Expr, loops: Collection[Var]) -> set[tuple[Expr, int]]:
+    return {
+        (atom, c)
+        for atom, c in affine(e).terms
+        if isinstance(atom, Min) and isinstance(atom.rhs, Const) and _moves(atom, loops)
+    }
+
+
+def covered_in(body: Stmt, env: Env) -> Callable[[Buffer], bool]:
+    """Whether a run of `body` stores whatever it reads of a buffer, first."""
+    return lambda buffer: uncovered(body, buffer, env) is None
 
 
 def _moves(atom: Expr, loops: Collection[Var]) -> bool:
@@ -175,7 +195,9 @@ def carried(
         for a, b in pairs(found):
             if updates and commute(a, b):
                 continue
-            agree = meeting(a, b, (loop,), env, overlap and a.kind == b.kind == "store")
+            stores = a.kind == b.kind == "store"
+            ideal = overlap and stores and _alike(a, b, (loop,))
+            agree = meeting(a, b, (loop,), env, ideal)
             if agree is not None and loop not in agree:
                 yield a, b
 
@@ -191,11 +213,11 @@ def order_witness(
     place = {v: n for n, v in enumerate(order)}
     swapped = [(x, y) for n, x in enumerate(band) for y in band[n + 1 :] if place[x] > place[y]]
     for buffer, found in shared(body).items():
-        ideal = uncovered(body, buffer, env) is None
+        covered = uncovered(body, buffer, env) is None
         for a, b in pairs(found):
             if commute(a, b):
                 continue
-            agree = meeting(a, b, band, env, ideal)
+            agree = meeting(a, b, band, env, covered and _alike(a, b, band))
             if agree is None:
                 continue
             for x, y in swapped:

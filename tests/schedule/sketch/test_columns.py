@@ -14,6 +14,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Var
 from tilewright.loops.lower import lower
+from tilewright.loops.nodes import For
 from tilewright.loops.verify import verify
 from tilewright.operators import Buffer, map_, reduce_
 from tilewright.runtime.executable import Executable
@@ -60,12 +61,23 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((64, 96), (0,)),
     ((65, 97), (0,)),
     ((1001, 5), (0,)),
-    ((7, 301), (0,)),
+    ((33, 301), (0,)),
     ((3, 40, 70), (1,)),
     ((40, 3, 70), (0,)),
     ((20, 3, 11, 17), (0, 2)),
     ((4, 5, 40, 33), (1, 2)),
 ]
+
+
+def test_the_windows_of_a_pooling_are_tiled() -> None:
+    """A few rows each: they are read side by side, and results stay in registers."""
+    steps = reduced((896, 2, 14, 2, 6), (1, 3))[:1]
+    out = steps[-1].outputs[0].tensor
+    plain = lower("k", steps, params=[steps[0].accesses[0].buffer, out], outputs=[out])
+    best = sketches(plain, steps, Context(SMALL))[0]
+    assert best.name == "tiled"
+    outermost = best.default().schedule.kernel.body
+    assert isinstance(outermost, For) and outermost.kind == "parallel"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

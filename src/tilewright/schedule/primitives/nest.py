@@ -9,7 +9,7 @@ from tilewright.loops.dependence import can_reorder
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_kinds, refuse, show_pair
-from tilewright.schedule.meeting import order_witness
+from tilewright.schedule.meeting import covered_in, order_witness
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
 
@@ -73,7 +73,9 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
         tree.trips(f, "reorder")
     env = tree.environment(kernel.body)
     witness = order_witness(body, [f.var for f in band], [f.var for f in order], env)
-    verdict = None if witness is None else can_reorder(kernel, [f.var.name for f in band])
+    verdict = None
+    if witness is not None:
+        verdict = can_reorder(kernel, [f.var.name for f in band], covered_in(body, env))
     if witness is not None and not verdict:
         a, b, x, y = witness
         raise refuse(

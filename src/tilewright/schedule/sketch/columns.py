@@ -28,6 +28,7 @@ from tilewright.schedule.sketch.nest import (
 
 L1_SHARE = 2  # the accumulators take at most this part of the first cache
 PART_ROWS = 16  # at least, or combining the parts costs more than they save
+LONG = 32  # terms of a sum at least; few terms are read in a stream each, as a window's are
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,10 @@ def memory_order(kind: Kind, machine: Machine) -> Order | None:
         return None
     load = r.accesses[0]
     itemsize = load.dtype.itemsize
-    if load.buffer.size * itemsize <= machine.l2:
-        return None
     inner = reduction_dims(r)
+    long = math.prod(d.extent for d in inner) >= LONG
+    if not long or load.buffer.size * itemsize <= machine.l2:
+        return None
     steps = {d: stride(address(load), d.var) or 0 for d in (*free_dims(r), *inner)}
     dims = sorted(steps, key=lambda d: -steps[d])
     below = [math.prod(d.extent for d in dims[n + 1 :]) for n in range(len(dims))]
