@@ -190,10 +190,10 @@ NETWORKS = {
 }
 
 
-def row(name, machine):
+def row(name, machine, mapped=None):
     """One line of the table; the results are compared with NumPy in double precision."""
     network = NETWORKS[name]
-    mapped = npu.map_onto(network.program, machine)
+    mapped = mapped or npu.map_onto(network.program, machine)
     inputs = network.inputs()
     expected = network.reference(*(x.astype(np.float64) for x in inputs))
     expected = expected if isinstance(expected, tuple) else (expected,)
@@ -217,8 +217,11 @@ def main():
     head = f"{'network':<13} {'machine':<7} {'cycles':>7} {'used':>6} {'nJ':>7}"
     print(f"{head} {'error':>8} {'bound':>8}  operators")
     for name in names:
-        for machine in machines:
-            print(row(name, npu.MACHINES[machine]))
+        for machine in map(npu.MACHINES.__getitem__, machines):
+            mapped = npu.map_onto(NETWORKS[name].program, machine)
+            print(row(name, machine, mapped))
+            if len(sys.argv) == 3:
+                print(*mapped.derivation.steps, sep="\n")
 
 
 if __name__ == "__main__":
