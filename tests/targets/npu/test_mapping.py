@@ -77,6 +77,15 @@ def test_products_of_matrices() -> None:
     assert "2 MMMul64x64x64" in example().row("conv_im2col", replace(full, operators=found))
 
 
+def test_tiles_need_not_be_square() -> None:
+    """16 by 72 times 72 by 16 in tiles of 16 by 40 by 16."""
+    full = npu.MACHINES["full"]
+    other = tuple(op for op in full.operators if not op.name.startswith("M"))
+    tile = npu.Operator("MMMul", (16, 40, 16), 1, 20, 16, 5000.0)
+    row = example().row("conv_im2col", replace(full, operators=(*other, tile)))
+    assert "2 MMMul16x40x16" in row
+
+
 def test_160_is_128_and_32() -> None:
     mapped = check(chain(160), npu.MACHINES["full"])
     titles = {task.title for task in evaluate(mapped.derivation.program).tasks}

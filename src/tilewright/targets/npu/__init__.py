@@ -17,7 +17,6 @@ from tilewright.targets.npu.mapping import Mapped, map_onto
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32, Number
 from tilewright.targets.npu.rules import rules
 from tilewright.targets.npu.simulator import bounds, run
-from tilewright.targets.npu.sizes import Sizes
 from tilewright.targets.npu.timing import Timing, time
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "Operator",
     "Program",
     "Region",
-    "Sizes",
     "Survey",
     "Timing",
     "bounds",

@@ -17,6 +17,7 @@ from tilewright.notation.lift import rules as lift_rules
 from tilewright.notation.lift.conditions import SideCondition, at_most, number, positive
 from tilewright.notation.lift.device import Schema, operators
 from tilewright.notation.lift.lambdas import applied
+from tilewright.notation.lift.match import size_holes
 from tilewright.notation.lift.nodes import (
     Apply,
     Builtin,
@@ -42,6 +43,7 @@ from tilewright.notation.lift.rules.vocabulary import fn, k, m, n, p, term
 from tilewright.notation.lift.types import Array, Scalar, Type
 from tilewright.targets.npu.machine import BINARY, REDUCTIONS, UNARY
 
+(r,) = size_holes("r")
 _0 = const(0)
 _F32 = Scalar(float32)
 _ZERO = Literal(0.0, float32)
@@ -175,9 +177,9 @@ def _products() -> tuple[Rule, ...]:
                    tiles.at(m, n, Sub(k, p))(x, y | Map(Drop(p))))
              | Map(fn(lambda one, other: Concat()(one, other))), _proper(k)),
         Rule("pad-MMMul", matrices,
-             tiles.at(p, p, p)(_larger(x, (m, n), (p, p)), _larger(y, (n, k), (p, p)))
+             tiles.at(p, q, r)(_larger(x, (m, n), (p, q)), _larger(y, (n, k), (q, r)))
              | Take(m) | Map(Take(k)),
-             (at_most(m, p), at_most(n, p), at_most(k, p))),
+             (at_most(m, p), at_most(n, q), at_most(k, r))),
     )  # fmt: skip
 
 

@@ -128,8 +128,9 @@ class Sizes:
                 yield Choice("cut-MMMul-inner", (("p", q),), sums)
             if r < k:
                 yield _cut("columns", r, (m, n, r), (m, n, k - r))
-            if p == q == r and max(m, n, k) <= p > min(m, n, k):
-                yield Choice("pad-MMMul", (("p", p),), _several(("MMMul", (p, q, r))))
+            if (p, q, r) != (m, n, k) and p >= m and q >= n and r >= k:
+                to = (("p", p), ("q", q), ("r", r))
+                yield Choice("pad-MMMul", to, _several(("MMMul", (p, q, r))))
         yield Choice("rows-MMMul", (), ((("MVMul", (k, n)), m),))
 
 
