@@ -62,6 +62,13 @@ def test_null_test_of_an_engine_with_itself(small):
     assert 0.1 < found.speed("onnxruntime#2") < 10
 
 
+def test_options_reach_the_engine_that_they_are_for(small):
+    """A processor that there is not is found out when the model is compiled, in its process."""
+    asked = replace(small, options={"tilewright": {"mcpu": "abacus"}})
+    found = rounds.measure(asked, ["tilewright", "onnxruntime"], rounds=1, seconds=0.01)
+    assert "abacus" in found.failed["tilewright"] and "onnxruntime" in found.times
+
+
 def test_failing_engine_is_noted_and_the_peer_is_timed(small, tmp_path: Path):
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")

@@ -64,7 +64,14 @@ def command(
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
-        task = rounds.Task(model.name, model, data, threads, extents(graph, feeds))
+        task = rounds.Task(
+            model.name,
+            model,
+            data,
+            threads,
+            extents(graph, feeds),
+            options={"tilewright": _how(options)},
+        )
         disturbed = rounds.disturbance()
         if disturbed:
             note(disturbed)
@@ -75,6 +82,12 @@ def command(
     else:
         say(report(row))
     return 1 if row.failed else 0
+
+
+def _how(options: CompileOptions) -> dict[str, Any]:
+    """The options that say how our engine compiles, and the others do not have."""
+    shared = ("threads", "dims")
+    return {name: value for name, value in options.keywords().items() if name not in shared}
 
 
 def _peers(against: str) -> list[str]:

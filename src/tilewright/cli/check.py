@@ -36,7 +36,9 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     from tilewright.cli.survey import survey
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
+    from tilewright.targets.registry import target
 
+    target(options.target, options.mcpu)  # refuses those that do not compile models
     graph = load_graph(model, options.memory_limit)
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims

@@ -13,8 +13,10 @@ Feeds = dict[str, Array]
 Runner = Callable[[Feeds], list[Array]]
 
 
-def tilewright(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """Compiles an ONNX file, or loads a .tw artifact, with Tilewright."""
+def tilewright(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None, **options: Any
+) -> Runner:
+    """Compiles an ONNX file by the options of `compile`, or loads a .tw artifact."""
     exe: Callable[..., Any]
     if path.suffix == ".tw":
         from tilewright.runtime.executable import load
@@ -23,7 +25,7 @@ def tilewright(path: Path, threads: int, dims: Mapping[str, int] | None = None) 
     else:
         from tilewright.driver import compile
 
-        exe = compile(path, threads=threads, dims=dims or None)
+        exe = compile(path, threads=threads, dims=dims or None, **options)
     return lambda feeds: listed(exe(feeds))
 
 

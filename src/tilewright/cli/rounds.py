@@ -71,7 +71,8 @@ def child_environment(threads: int) -> dict[str, str]:
 class Task:
     """What is timed. inputs: an .npz file with `in.<name>` arrays. dims: symbolic extents.
 
-    models: engines that are given another file than `model`. worker: the module that serves.
+    models: engines that are given another file than `model`. options: keywords that an engine
+    takes besides. worker: the module that serves.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Task:
     threads: int
     dims: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[str, Path] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     worker: str = "tilewright.cli.worker"
 
 
@@ -94,6 +96,7 @@ class Worker:
             "threads": task.threads,
             "cpus": choose_cpus(task.threads),
             "dims": dict(task.dims),
+            "options": dict(task.options.get(engine, {})),
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", task.worker, json.dumps(argument)],

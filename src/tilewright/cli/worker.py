@@ -1,7 +1,7 @@
 """A process that holds one engine with one model and times it when told to.
 
 Started as `python -m tilewright.cli.worker` with one JSON argument: engine, model, inputs (an .npz
-of `in.<name>`), threads, cpus, dims. Each line on standard input is a JSON command, each answer one
+of `in.<name>`), threads, cpus, dims, options. Each line on standard input is a JSON command, each answer one
 JSON line on standard output.
 """
 
@@ -44,7 +44,8 @@ class Server:
 
         self.feeds = read_feeds(Path(task["inputs"]))
         start = time.perf_counter()
-        self.run = ENGINES[task["engine"]](Path(task["model"]), task["threads"], task["dims"])
+        load, path = ENGINES[task["engine"]], Path(task["model"])
+        self.run = load(path, task["threads"], task["dims"], **task["options"])
         self.load_seconds = time.perf_counter() - start
 
     def round(self, seconds: float) -> dict[str, Any]:
