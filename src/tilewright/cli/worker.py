@@ -1,8 +1,8 @@
 """A process that holds one engine with one model and times it when told to.
 
 Started as `python -m tilewright.cli.worker` with one JSON argument: engine, model, inputs (an .npz
-of `in.<name>`), threads, cpus, dims, options. Each line on standard input is a JSON command, each answer one
-JSON line on standard output.
+of `in.<name>`), threads, cpus, dims, options. Each line on standard input is a JSON command, each
+answer one JSON line on standard output.
 """
 
 from __future__ import annotations
