@@ -113,6 +113,36 @@ def test_workers_sleep_and_wake():
         assert run() == [1, 1, 1]
 
 
+def field(the_pool, worker, offset, kind):
+    line = abi.POOL_FIRST_WORKER + worker * abi.POOL_WORKER_SIZE
+    return kind.from_address(the_pool.state + line + offset).value
+
+
+@pytest.mark.skipif(len(affinity()) < 2, reason="there is nowhere else to go")
+def test_a_worker_wakes_off_the_processor_of_its_caller():
+    """Wherever the caller is; a worker's processors are those of the caller, but that one."""
+    the_pool, _ = context(2)
+    the_pool.ensure(2)
+    run, allowed = caller("call", 2), os.sched_getaffinity(0)
+    try:
+        for here in sorted(allowed)[:2]:
+            os.sched_setaffinity(0, {here})  # goes there
+            os.sched_setaffinity(0, allowed)
+            time.sleep(0.01)
+            assert run() == [1, 1]
+            thread = field(the_pool, 0, abi.WORKER_THREAD, ctypes.c_int64)
+            apart = field(the_pool, 0, abi.WORKER_APART, ctypes.c_int32) - 1
+            assert apart in allowed
+            assert os.sched_getaffinity(thread) == allowed - {apart}
+        before = os.sched_getaffinity(thread)
+        os.sched_setaffinity(0, {here})  # nothing is left for a worker to be sent to
+        time.sleep(0.01)
+        assert run() == [1, 1]
+        assert os.sched_getaffinity(thread) == before
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def test_a_caller_sleeps_while_workers_are_late():
     context(3)[0].ensure(3)
     run = caller("slow", 3)
@@ -175,6 +205,28 @@ def test_two_threads_at_once():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_workers_sleep_where_others_run_alone():
+    """One other caller takes one processor: of three participants, two are left."""
+    the_pool, _ = context(3)
+    the_pool.ensure(3)
+    run = caller("call", 3)
+    rivals = ctypes.c_int32.from_address(the_pool.state + abi.POOL_RIVALS)
+
+    def called():
+        before = [field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)]
+        assert run() == [1, 1, 1]
+        after = [field(the_pool, n, abi.WORKER_TICKET, ctypes.c_int32) for n in range(2)]
+        return [a - b for a, b in zip(after, before, strict=True)]
+
+    assert rivals.value == 0 and called() == [1, 1]
+    try:
+        for count, expected in ((1, [1, 0]), (2, [0, 0]), (9, [0, 0])):
+            rivals.value = count
+            assert called() == expected
+    finally:
+        rivals.value = 0
 
 
 def test_executables_in_several_threads():

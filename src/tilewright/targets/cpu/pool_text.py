@@ -1,0 +1,321 @@
+"""The thread pool's native half: `parallel` and the workers' loop, as LLVM IR.
+
+The caller of `parallel` is participant 0. Each worker owns a ticket that the caller raises when the
+worker takes part, so a worker that is not needed never wakes and can never meet a region twice.
+Both sides spin for a short time and then sleep on a futex. A caller that finds the pool busy
+(another Python thread, or a region inside a region) runs all shares itself; who has the pool lets
+as many workers sleep, because they would take turns with these others.
+
+A worker that the system has not let run yet loses its share to the caller, who is done with its
+own and would only wait: both claim the ticket, and who comes first runs the share. So on a busy
+machine a region takes as long as on one thread, not as long as the scheduler's time slice.
+
+A worker that sleeps is told, before it is woken, to keep off the processor of its caller: systems
+tend to wake a thread beside who wakes it, where it would wait for the caller to wait. The other
+processors that the caller may use are the worker's.
+
+Memory order: raising a ticket publishes the region; lowering `pending` publishes its results. The
+pairs (ticket, asleep) and (pending, waiting) are sequentially consistent: each side writes one and
+then reads the other, so that no wake-up is lost.
+"""
+
+from __future__ import annotations
+
+TEXT = """\
+source_filename = "pool"
+target triple = "{triple}"
+
+declare i64 @llvm.readcyclecounter()
+
+define i64 @{POOL_TICKS_SYMBOL}() nounwind {{
+  %now = {ticks}
+  ret i64 %now
+}}
+
+define internal i64 @system(i64 %number, i64 %a, i64 %b, ptr %c) nounwind noinline {{
+  %r = call i64 asm sideeffect {system}(i64 %number, i64 %a, i64 %b, ptr %c, i64 0)
+  ret i64 %r
+}}
+
+define internal void @futex(ptr %word, i64 %operation, i64 %value) nounwind noinline {{
+  %address = ptrtoint ptr %word to i64
+  %number = inttoptr i64 %value to ptr
+  %r = call i64 @system(i64 {futex}, i64 %address, i64 %operation, ptr %number)
+  ret void
+}}
+
+; Have a worker run on what processors the caller may use, but not on the caller's own.
+define internal void @keep_apart(ptr %worker) nounwind noinline {{
+entry:
+  %cpu.p = alloca i32
+  %mask = alloca [16 x i64]
+  %cpu.a = ptrtoint ptr %cpu.p to i64
+  %failed = call i64 @system(i64 {getcpu}, i64 %cpu.a, i64 0, ptr null)
+  %cpu = load i32, ptr %cpu.p
+  %here = add i32 %cpu, 1
+  %apart.p = getelementptr i8, ptr %worker, i64 {WORKER_APART}
+  %apart = load i32, ptr %apart.p
+  %thread.p = getelementptr i8, ptr %worker, i64 {WORKER_THREAD}
+  %thread = load atomic i64, ptr %thread.p monotonic, align 8
+  %good = icmp eq i64 %failed, 0
+  %moved = icmp ne i32 %here, %apart
+  %runs = icmp ne i64 %thread, 0
+  %counted = icmp ult i32 %cpu, 1024
+  %a = and i1 %good, %moved
+  %b = and i1 %runs, %counted
+  %c = and i1 %a, %b
+  br i1 %c, label %ask, label %done
+ask:
+  store [16 x i64] zeroinitializer, ptr %mask
+  %bytes = call i64 @system(i64 {getaffinity}, i64 0, i64 128, ptr %mask)
+  %known = icmp sgt i64 %bytes, 0
+  br i1 %known, label %clear, label %done
+clear:
+  %word = lshr i32 %cpu, 6
+  %word.p = getelementptr i64, ptr %mask, i32 %word
+  %place = and i32 %cpu, 63
+  %place64 = zext i32 %place to i64
+  %bit = shl i64 1, %place64
+  %others = xor i64 %bit, -1
+  %old = load i64, ptr %word.p
+  %new = and i64 %old, %others
+  store i64 %new, ptr %word.p
+  br label %count
+count:
+  %n = phi i64 [ 0, %clear ], [ %n.next, %count ]
+  %all = phi i64 [ 0, %clear ], [ %all.next, %count ]
+  %part.p = getelementptr i64, ptr %mask, i64 %n
+  %part = load i64, ptr %part.p
+  %all.next = or i64 %all, %part
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, 16
+  br i1 %more, label %count, label %counted.all
+counted.all:
+  %any = icmp ne i64 %all.next, 0
+  br i1 %any, label %set, label %done
+set:
+  %r = call i64 @system(i64 {setaffinity}, i64 %thread, i64 128, ptr %mask)
+  store i32 %here, ptr %apart.p
+  br label %done
+done:
+  ret void
+}}
+
+; Shares first, first + step, ... below `shares`.
+define internal void @run(ptr %region, ptr %closure, i64 %first, i64 %step, i64 %shares) nounwind {{
+entry:
+  %any = icmp slt i64 %first, %shares
+  br i1 %any, label %loop, label %done
+loop:
+  %share = phi i64 [ %first, %entry ], [ %next, %loop ]
+  call void %region(ptr %closure, i64 %share, i64 %shares)
+  %next = add nsw i64 %share, %step
+  %more = icmp slt i64 %next, %shares
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+
+define void @{POOL_PARALLEL_SYMBOL}(ptr %ctx, ptr %region, ptr %closure) nounwind {{
+entry:
+  %shares.p = getelementptr i64, ptr %ctx, i64 {CTX_THREADS}
+  %shares = load i64, ptr %shares.p
+  %pool.p = getelementptr i64, ptr %ctx, i64 {CTX_POOL}
+  %pool = load ptr, ptr %pool.p
+  %busy = getelementptr i8, ptr %pool, i64 {POOL_BUSY}
+  %rivals.p = getelementptr i8, ptr %pool, i64 {POOL_RIVALS}
+  %swap = cmpxchg ptr %busy, i32 0, i32 1 acquire monotonic
+  %won = extractvalue {{ i32, i1 }} %swap, 1
+  br i1 %won, label %publish, label %alone
+alone:
+  %rival = atomicrmw add ptr %rivals.p, i32 1 monotonic
+  call void @run(ptr %region, ptr %closure, i64 0, i64 1, i64 %shares)
+  %was.rival = atomicrmw sub ptr %rivals.p, i32 1 monotonic
+  ret void
+publish:
+  %workers.p = getelementptr i8, ptr %pool, i64 {POOL_WORKERS}
+  %workers = load atomic i64, ptr %workers.p acquire, align 8
+  %crew = add i64 %workers, 1
+  %fewer = icmp slt i64 %shares, %crew
+  %most = select i1 %fewer, i64 %shares, i64 %crew
+  %rivals = load atomic i32, ptr %rivals.p monotonic, align 4
+  %rivals64 = zext i32 %rivals to i64
+  %left.over = sub i64 %most, %rivals64
+  %several = icmp sgt i64 %left.over, 1
+  %participants = select i1 %several, i64 %left.over, i64 1
+  %region.p = getelementptr i8, ptr %pool, i64 {POOL_REGION}
+  store ptr %region, ptr %region.p
+  %closure.p = getelementptr i8, ptr %pool, i64 {POOL_CLOSURE}
+  store ptr %closure, ptr %closure.p
+  %shares.q = getelementptr i8, ptr %pool, i64 {POOL_SHARES}
+  store i64 %shares, ptr %shares.q
+  %participants.p = getelementptr i8, ptr %pool, i64 {POOL_PARTICIPANTS}
+  store i64 %participants, ptr %participants.p
+  %pending = getelementptr i8, ptr %pool, i64 {POOL_PENDING}
+  %others = add i64 %participants, -1
+  %others32 = trunc i64 %others to i32
+  store atomic i32 %others32, ptr %pending monotonic, align 4
+  %lines = getelementptr i8, ptr %pool, i64 {POOL_FIRST_WORKER}
+  br label %call
+call:
+  %n = phi i64 [ 0, %publish ], [ %n.next, %called ]
+  %all = icmp sge i64 %n, %others
+  br i1 %all, label %work, label %raise
+raise:
+  %offset = mul i64 %n, {POOL_WORKER_SIZE}
+  %worker = getelementptr i8, ptr %lines, i64 %offset
+  %ticket = getelementptr i8, ptr %worker, i64 {WORKER_TICKET}
+  %old = atomicrmw add ptr %ticket, i32 1 seq_cst
+  %asleep.p = getelementptr i8, ptr %worker, i64 {WORKER_ASLEEP}
+  %asleep = load atomic i32, ptr %asleep.p seq_cst, align 4
+  %sleeps = icmp ne i32 %asleep, 0
+  br i1 %sleeps, label %wake, label %called
+wake:
+  call void @keep_apart(ptr %worker)
+  call void @futex(ptr %ticket, i64 {wake}, i64 1)
+  br label %called
+called:
+  %n.next = add i64 %n, 1
+  br label %call
+work:
+  call void @run(ptr %region, ptr %closure, i64 0, i64 %participants, i64 %shares)
+  %spin.p = getelementptr i8, ptr %pool, i64 {POOL_SPIN}
+  %spin = load atomic i64, ptr %spin.p monotonic, align 8
+  %patience = mul i64 %spin, {patience}
+  %grace = lshr i64 %spin, {grace}
+  %start = {ticks}
+  br label %hoping
+hoping:
+  %left0 = load atomic i32, ptr %pending acquire, align 4
+  %finished0 = icmp eq i32 %left0, 0
+  br i1 %finished0, label %leave, label %hoping.pause
+hoping.pause:
+  {pause}
+  %now0 = {ticks}
+  %waited0 = sub i64 %now0, %start
+  %early0 = icmp ult i64 %waited0, %grace
+  br i1 %early0, label %hoping, label %taking
+taking:
+  %m = phi i64 [ 0, %hoping.pause ], [ %m.next, %take ], [ %m.next, %mine ]
+  %m.all = icmp sge i64 %m, %others
+  br i1 %m.all, label %spinning, label %take
+take:
+  %m.offset = mul i64 %m, {POOL_WORKER_SIZE}
+  %m.worker = getelementptr i8, ptr %lines, i64 %m.offset
+  %m.ticket.p = getelementptr i8, ptr %m.worker, i64 {WORKER_TICKET}
+  %m.ticket = load atomic i32, ptr %m.ticket.p monotonic, align 4
+  %m.before = add i32 %m.ticket, -1
+  %m.claim = getelementptr i8, ptr %m.worker, i64 {WORKER_CLAIM}
+  %m.swap = cmpxchg ptr %m.claim, i32 %m.before, i32 %m.ticket acq_rel monotonic
+  %m.won = extractvalue {{ i32, i1 }} %m.swap, 1
+  %m.next = add i64 %m, 1
+  br i1 %m.won, label %mine, label %taking
+mine:
+  call void @run(ptr %region, ptr %closure, i64 %m.next, i64 %participants, i64 %shares)
+  %m.left = atomicrmw sub ptr %pending, i32 1 acq_rel
+  br label %taking
+spinning:
+  %left = load atomic i32, ptr %pending acquire, align 4
+  %finished = icmp eq i32 %left, 0
+  br i1 %finished, label %leave, label %pausing
+pausing:
+  {pause}
+  %now = {ticks}
+  %waited = sub i64 %now, %start
+  %early = icmp ult i64 %waited, %patience
+  br i1 %early, label %spinning, label %sleep
+sleep:
+  %waiting = getelementptr i8, ptr %pool, i64 {POOL_WAITING}
+  store atomic i32 1, ptr %waiting seq_cst, align 4
+  br label %sleeping
+sleeping:
+  %left2 = load atomic i32, ptr %pending seq_cst, align 4
+  %finished2 = icmp eq i32 %left2, 0
+  br i1 %finished2, label %awake, label %doze
+doze:
+  %value = zext i32 %left2 to i64
+  call void @futex(ptr %pending, i64 {wait}, i64 %value)
+  br label %sleeping
+awake:
+  store atomic i32 0, ptr %waiting monotonic, align 4
+  br label %leave
+leave:
+  store atomic i32 0, ptr %busy release, align 4
+  ret void
+}}
+
+define ptr @{POOL_WORKER_SYMBOL}(ptr %worker) nounwind {{
+entry:
+  %pool.p = getelementptr i8, ptr %worker, i64 {WORKER_POOL}
+  %pool = load ptr, ptr %pool.p
+  %index.p = getelementptr i8, ptr %worker, i64 {WORKER_INDEX}
+  %index = load i64, ptr %index.p
+  %ticket = getelementptr i8, ptr %worker, i64 {WORKER_TICKET}
+  %asleep = getelementptr i8, ptr %worker, i64 {WORKER_ASLEEP}
+  %pending = getelementptr i8, ptr %pool, i64 {POOL_PENDING}
+  %waiting = getelementptr i8, ptr %pool, i64 {POOL_WAITING}
+  %claim = getelementptr i8, ptr %worker, i64 {WORKER_CLAIM}
+  %spin.p = getelementptr i8, ptr %pool, i64 {POOL_SPIN}
+  %region.p = getelementptr i8, ptr %pool, i64 {POOL_REGION}
+  %closure.p = getelementptr i8, ptr %pool, i64 {POOL_CLOSURE}
+  %shares.p = getelementptr i8, ptr %pool, i64 {POOL_SHARES}
+  %participants.p = getelementptr i8, ptr %pool, i64 {POOL_PARTICIPANTS}
+  %thread = call i64 @system(i64 {gettid}, i64 0, i64 0, ptr null)
+  %thread.p = getelementptr i8, ptr %worker, i64 {WORKER_THREAD}
+  store atomic i64 %thread, ptr %thread.p monotonic, align 8
+  br label %idle
+idle:
+  %seen = phi i32 [ 0, %entry ], [ %claimed, %work ], [ %seen.next, %done ]
+  %start = {ticks}
+  %spin = load atomic i64, ptr %spin.p monotonic, align 8
+  br label %spinning
+spinning:
+  %drawn = load atomic i32, ptr %ticket acquire, align 4
+  %same = icmp eq i32 %drawn, %seen
+  br i1 %same, label %pausing, label %work
+pausing:
+  {pause}
+  %now = {ticks}
+  %waited = sub i64 %now, %start
+  %early = icmp ult i64 %waited, %spin
+  br i1 %early, label %spinning, label %sleep
+sleep:
+  store atomic i32 1, ptr %asleep seq_cst, align 4
+  br label %sleeping
+sleeping:
+  %drawn2 = load atomic i32, ptr %ticket seq_cst, align 4
+  %same2 = icmp eq i32 %drawn2, %seen
+  br i1 %same2, label %doze, label %awake
+doze:
+  %value = zext i32 %seen to i64
+  call void @futex(ptr %ticket, i64 {wait}, i64 %value)
+  br label %sleeping
+awake:
+  store atomic i32 0, ptr %asleep monotonic, align 4
+  br label %work
+work:
+  %seen.next = add i32 %seen, 1
+  %swap = cmpxchg ptr %claim, i32 %seen, i32 %seen.next acq_rel monotonic
+  %won = extractvalue {{ i32, i1 }} %swap, 1
+  %claimed = extractvalue {{ i32, i1 }} %swap, 0
+  br i1 %won, label %share, label %idle
+share:
+  %region = load ptr, ptr %region.p
+  %closure = load ptr, ptr %closure.p
+  %shares = load i64, ptr %shares.p
+  %participants = load i64, ptr %participants.p
+  call void @run(ptr %region, ptr %closure, i64 %index, i64 %participants, i64 %shares)
+  %before = atomicrmw sub ptr %pending, i32 1 seq_cst
+  %is.last = icmp eq i32 %before, 1
+  br i1 %is.last, label %last.check, label %done
+last.check:
+  %sleeper = load atomic i32, ptr %waiting seq_cst, align 4
+  %nobody = icmp eq i32 %sleeper, 0
+  br i1 %nobody, label %done, label %last
+last:
+  call void @futex(ptr %pending, i64 {wake}, i64 1)
+  br label %done
+done:
+  br label %idle
+}}
+"""
