@@ -73,11 +73,14 @@ def test_children_end_when_this_process_is_interrupted() -> None:
 
 def test_an_interruption_is_seen_where_the_system_reaps_children() -> None:
     here = os.getpid()
+    begun, begin = os.pipe()
 
     def job() -> bytes:
         if os.getpid() == here:
-            time.sleep(0.2)  # until the others have ended
+            os.write(begin, b"." * 8)  # now the others may take what is left
+            time.sleep(0.2)  # until they have ended
             raise KeyboardInterrupt
+        os.read(begun, 1)
         return b""
 
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -86,6 +89,8 @@ def test_an_interruption_is_seen_where_the_system_reaps_children() -> None:
             share([job] * 8, 2)
     finally:
         signal.signal(signal.SIGCHLD, before)
+        os.close(begun)
+        os.close(begin)
 
 
 @pytest.mark.parametrize("permitted", [0, 1])
