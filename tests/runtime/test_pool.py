@@ -143,6 +143,31 @@ def test_a_worker_wakes_off_the_processor_of_its_caller():
         os.sched_setaffinity(0, allowed)
 
 
+@pytest.mark.skipif(len(affinity()) < 2, reason="there is nowhere else to go")
+def test_a_caller_that_comes_to_a_worker_sends_it_away():
+    """The worker is awake, so nobody wakes it; it loses its share instead."""
+    the_pool, _ = context(2)
+    the_pool.ensure(2)
+    run, allowed = caller("slow", 2), os.sched_getaffinity(0)
+    here, *_ = sorted(allowed)
+    try:
+        assert run() == [1, 1]
+        thread = field(the_pool, 0, abi.WORKER_THREAD, ctypes.c_int64)
+        os.sched_setaffinity(0, {here})
+        os.sched_setaffinity(thread, {here})
+        field_of = abi.POOL_FIRST_WORKER + abi.WORKER_APART
+        ctypes.c_int32.from_address(the_pool.state + field_of).value = 0
+        os.sched_setaffinity(0, allowed)
+        for _ in range(50):
+            assert run() == [1, 1]
+            if os.sched_getaffinity(thread) != {here}:
+                break
+        apart = field(the_pool, 0, abi.WORKER_APART, ctypes.c_int32) - 1
+        assert os.sched_getaffinity(thread) == allowed - {apart}
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def test_a_caller_sleeps_while_workers_are_late():
     context(3)[0].ensure(3)
     run = caller("slow", 3)

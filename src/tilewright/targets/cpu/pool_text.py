@@ -12,7 +12,8 @@ machine a region takes as long as on one thread, not as long as the scheduler's 
 
 A worker that sleeps is told, before it is woken, to keep off the processor of its caller: systems
 tend to wake a thread beside who wakes it, where it would wait for the caller to wait. The other
-processors that the caller may use are the worker's.
+processors that the caller may use are the worker's. One that loses its share is told again, because
+the caller may have come to it.
 
 Memory order: raising a ticket publishes the region; lowering `pending` publishes its results. The
 pairs (ticket, asleep) and (pending, waiting) are sequentially consistent: each side writes one and
@@ -211,6 +212,7 @@ take:
   %m.next = add i64 %m, 1
   br i1 %m.won, label %mine, label %taking
 mine:
+  call void @keep_apart(ptr %m.worker)
   call void @run(ptr %region, ptr %closure, i64 %m.next, i64 %participants, i64 %shares)
   %m.left = atomicrmw sub ptr %pending, i32 1 acq_rel
   br label %taking
