@@ -85,13 +85,13 @@ def lower(
 
 
 _STATEMENTS = (
-    *(n.AnyReduce, n.AnyScan, n.PartRed, n.MapSeqSlide, n.To, n.DeviceOp),
+    *(n.AnyReduce, n.AnyScan, n.PartRed, n.MapSeqSlide, n.To, n.DeviceOp, n.Concat),
     *(n.MapSeq, n.MapPar, n.MapVec, n.MapGlb, n.MapWrg, n.MapLcl),
 )
 
 
 def _makes(f: n.Fun) -> bool:
-    """Whether the function may take statements: it reduces, loops or names a value."""
+    """Whether the function may take statements: it reduces, loops, names or joins values."""
     return any(
         isinstance(p, _STATEMENTS) or (isinstance(p, n.Apply) and isinstance(p.fun, n.Lambda))
         for p in postorder(f)
