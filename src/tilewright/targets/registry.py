@@ -200,8 +200,10 @@ def _load(name: str, role: str) -> Any:
 
 
 def _unknown(name: str) -> UnsupportedError:
+    whole = sorted({*_with("network"), *quantisers()})
     hint = (
         f"known: {', '.join(names())}; simulated, for one kernel: {', '.join(simulators())}; "
-        f"for Lift programs: {', '.join(mappers())}"
+        f"for Lift programs: {', '.join(mappers())}; "
+        f"for `run` and `compile --emit asm`: {', '.join(whole)}"
     )
     return UnsupportedError(f"unknown target {name!r}", code="TW-TARGET", hint=hint)
