@@ -1,4 +1,4 @@
-"""What threads cost: a region inside a run, waking them, and two models at once.
+"""What threads cost: a region inside a run, waking them, calls after a pause, two models at once.
 
 python -m benchmarks.fork_join --threads 2
 """
@@ -22,6 +22,7 @@ import numpy as np
 FORK_JOIN, COLD_WAKE, TOGETHER = 1e-6, 100e-6, 0.9
 REGIONS = 2000
 PAUSE = 2e-3  # longer than workers spin
+IDLE = 0.05  # a pause of a program that waits for its next input
 
 # A region of `n` steps of work per share, called `count` times; and one in which share 0 waits,
 # for a bounded time, until another share has begun.
@@ -146,24 +147,44 @@ def _calls(run: Callable[[], object], until: float) -> int:
     return count
 
 
+def _product(n: int, threads: int) -> Callable[[], Any]:
+    """A product of n x n matrices as a model of its own, to be called."""
+    import tilewright as tw
+    from tilewright.frontends.onnx.author import Author
+
+    author = Author("product")
+    x = author.input("x", tw.dtype_of("float32"), (n, n))
+    weight = author.weight("w", np.full((n, n), 0.5, np.float32))
+    author.output(author.node("MatMul", [x, weight], "y"), tw.dtype_of("float32"), (n, n))
+    exe = tw.compile(author.model(), threads=threads)
+    data, out = np.full((n, n), 0.25, np.float32), np.empty((n, n), np.float32)
+    return lambda: exe(data, out=out)
+
+
+def after_a_pause(threads: int, rounds: int) -> float:
+    """Seconds of the second call after a pause over those of one among many: medians."""
+    run = _product(512, threads)
+
+    def second() -> float:
+        run()
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    busy = statistics.median(second() for _ in range(rounds))
+    paused = []
+    for _ in range(rounds):
+        time.sleep(IDLE)
+        paused.append(second())
+    return statistics.median(paused) / busy
+
+
 def together(threads: int, seconds: float, rounds: int) -> float:
     """Calls per second of two models at once, all together, over those of one alone: the median.
 
     Each model is a product on `threads` threads; the two are called by threads of their own.
     """
-    import tilewright as tw
-    from tilewright.frontends.onnx.author import Author
-
-    author = Author("product")
-    x = author.input("x", tw.dtype_of("float32"), (256, 256))
-    weight = author.weight("w", np.full((256, 256), 0.5, np.float32))
-    node = author.node("MatMul", [x, weight], "y")
-    author.output(node, tw.dtype_of("float32"), (256, 256))
-    model = author.model()
-    exes = [tw.compile(model, threads=threads) for _ in range(2)]
-    data = np.full((256, 256), 0.25, np.float32)
-    outs = [np.empty((256, 256), np.float32) for _ in exes]
-    runs = [lambda e=e, o=o: e(data, out=o) for e, o in zip(exes, outs)]
+    runs = [_product(256, threads) for _ in range(2)]
     ratios = []
     for _ in range(rounds):
         one = _calls(runs[0], time.perf_counter() + seconds)
@@ -184,7 +205,12 @@ def together(threads: int, seconds: float, rounds: int) -> float:
 
 def measure(threads: int, repeats: int) -> dict[str, Any]:
     """All of it on so many threads."""
-    return {"threads": threads, **costs(threads, repeats), "together": together(threads, 0.2, 5)}
+    return {
+        "threads": threads,
+        **costs(threads, repeats),
+        "after_a_pause": after_a_pause(threads, 25),
+        "together": together(threads, 0.2, 5),
+    }
 
 
 def missed(row: dict[str, Any]) -> list[str]:
@@ -214,6 +240,7 @@ def main(threads: int, repeats: int, check: bool, as_json: bool) -> None:
         click.echo(f"a region with work adds: {us['fork_join_seconds']} "
                    f"(least {us['fork_join_least']})")  # fmt: skip
         click.echo(f"a cold wake: {us['wake_seconds']} (least {us['wake_least']})")
+        click.echo(f"a call after a pause: {row['after_a_pause']:.2f} times one among many")
         click.echo(f"two models at once: {row['together']:.2f} of the calls of one alone")
     problems = missed(row)
     for problem in problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import compile_time, footprint
-from benchmarks.fork_join import Regions, missed, together
+from benchmarks.fork_join import Regions, after_a_pause, missed, together
 
 
 def test_regions_with_work_take_longer_than_empty_ones() -> None:
@@ -22,6 +22,11 @@ def test_a_sleeping_worker_joins() -> None:
 @pytest.mark.slow
 def test_two_models_at_once_both_run() -> None:
     assert together(2, 0.05, 1) > 0
+
+
+@pytest.mark.slow
+def test_a_call_after_a_pause_is_compared_with_one_among_many() -> None:
+    assert after_a_pause(2, 3) > 0
 
 
 def test_what_is_missed_is_said() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.docs.script import ROOT, printed
+
 SAYS = {
     "lift_fully_connected": ["= recognise-MVMul", "block MVMul32", "parallel", "equal to NumPy"],
     "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
@@ -46,15 +44,6 @@ def test_every_example_is_run() -> None:
 def test_example(name: str, tmp_path: Path) -> None:
     if "torch" in name and find_spec("torch") is None:
         pytest.skip("needs PyTorch")
-    arguments = ARGUMENTS.get(name, [])
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments],
-        cwd=tmp_path,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    found = printed(ROOT / "examples" / f"{name}.py", ARGUMENTS.get(name, []), tmp_path)
     for words in SAYS[name]:
-        assert words in done.stdout
+        assert words in found

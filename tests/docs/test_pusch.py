@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,11 +14,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tests.docs.script import ROOT, printed
 from tilewright.base.errors import InputError
 from tilewright.dataflow.lower import network, program
 from tilewright.frontends.onnx import load
 
-ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "examples" / "pusch"
 NAMES = [path.stem for path in FOLDER.glob("*.py")]
 LAYOUTS = {"4x4": (4, 4, "16QAM"), "6x2": (6, 2, "QPSK"), "8x5": (8, 5, "64QAM")}
@@ -227,16 +225,8 @@ SAYS = {
 @pytest.mark.parametrize("line", SAYS, ids=lambda line: line.split()[0])
 def test_script(line: str, tmp_path: Path) -> None:
     name, *arguments = line.split()
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), *arguments],
-        cwd=tmp_path,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    found = printed(FOLDER / f"{name}.py", arguments, tmp_path)
     for words in SAYS[line]:
-        assert words in done.stdout
+        assert words in found
     if name == "error_rate":
         assert (tmp_path / "error_rate.svg").read_text().startswith("<svg")
