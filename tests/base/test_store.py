@@ -112,7 +112,7 @@ def test_a_read_only_store_still_serves(disk, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(store.os, "utime", refuse)
-    monkeypatch.setattr(store.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(store, "write_whole", refuse)
     with pytest.warns(TilewrightWarning):
         disk.put("new", b"")
     assert disk.get("key") == b"data"

@@ -2,7 +2,6 @@
 
 import io
 import json
-import stat
 import sys
 import time
 from pathlib import Path
@@ -64,19 +63,3 @@ def test_progress_ends_with_an_error(monkeypatch):
     with pytest.raises(ValueError, match="wrong"), output.progress("compiling m"):
         raise ValueError("wrong")
     assert not events.listening()
-
-
-def test_a_file_is_whole_or_absent(tmp_path):
-    path = tmp_path / "f"
-    output.write_whole(path, lambda file: file.write(b"old"))
-    assert path.read_bytes() == b"old"
-    assert stat.S_IMODE(path.stat().st_mode) & 0o400
-
-    def broken(file):
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        output.write_whole(path, broken)
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]

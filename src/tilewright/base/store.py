@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ from typing import Final
 
 from tilewright.base import events, flags
 from tilewright.base.errors import TilewrightWarning
+from tilewright.base.files import UNFINISHED, write_whole
 from tilewright.base.text import human_bytes
 
 _MAGIC: Final = b"tilewright store 1\n"
 _DIGEST_SIZE: Final = 32
 _HEADER: Final = len(_MAGIC) + _DIGEST_SIZE
 _KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{2,199}")
-_TEMPORARY: Final = ".writing-"
 _ABANDONED_SECONDS: Final = 3600.0
 # Evicting to below the cap leaves room, so that not every later put evicts again.
 _EVICT_TO: Final = 0.9
@@ -110,7 +109,8 @@ class Store:
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_atomically(path, _header(key, data), data)
+            parts = (_header(key, data), data)
+            write_whole(path, lambda file: file.writelines(parts), private=True)
             self._account(size)
         except OSError as error:
             self._unwritable(error)
@@ -187,7 +187,7 @@ class Store:
     def _scan(self) -> Iterator[Entry]:
         for folder in _folders(self.root):
             for item in folder:
-                if item.name.startswith(_TEMPORARY):
+                if item.name.startswith(UNFINISHED):
                     continue
                 try:
                     stat = item.stat(follow_symlinks=False)
@@ -287,17 +287,6 @@ def _use(path: Path) -> None:
     os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
-def _write_atomically(path: Path, *parts: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
 def _folders(root: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     """The contents of each folder that may hold entries; a folder that is missing holds none."""
     try:
@@ -320,7 +309,7 @@ def _remove_abandoned(root: Path) -> None:
         for item in folder:
             # A writer that lives may finish, and its file be renamed, at this very moment.
             with suppress(FileNotFoundError):
-                if item.name.startswith(_TEMPORARY) and item.stat().st_mtime < oldest:
+                if item.name.startswith(UNFINISHED) and item.stat().st_mtime < oldest:
                     os.unlink(item.path)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import quantised
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
@@ -18,7 +19,7 @@ from tilewright.cli.options import (
     json_option,
     model_argument,
 )
-from tilewright.cli.output import dump, progress, say, write_whole
+from tilewright.cli.output import dump, progress, say
 from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:

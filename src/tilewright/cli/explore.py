@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
 from tilewright.cli.model import load_graph, specialised
 from tilewright.cli.options import EXTENT, OUT, SIZE, json_option
-from tilewright.cli.output import dump, note, progress, say, table, write_whole
+from tilewright.cli.output import dump, note, progress, say, table
 
 if TYPE_CHECKING:
     from tilewright.dataflow.explore import Exploration

@@ -1,17 +1,14 @@
-"""What verbs print: tables, JSON, notes, progress on a terminal, files that are whole or absent."""
+"""What verbs print: tables, JSON, notes, progress on a terminal."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -108,19 +105,3 @@ def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
             bar.refresh()
 
     return follow
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Make ``path`` from what ``write`` puts into a file: all of it, or nothing on failure."""
-    handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        # mkstemp makes files that only their owner reads; a result has the usual permissions.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -13,11 +13,12 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base.errors import InputError, UnsupportedError
+from tilewright.base.files import write_whole
 from tilewright.base.text import human_time
 from tilewright.cli import inputs
 from tilewright.cli.model import load_graph, specialised
 from tilewright.cli.options import CompileOptions
-from tilewright.cli.output import dump, note, progress, say, write_whole
+from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph

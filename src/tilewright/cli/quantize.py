@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
 from tilewright.cli import inputs
 from tilewright.cli.model import load_graph, specialised
 from tilewright.cli.options import (
@@ -18,7 +19,7 @@ from tilewright.cli.options import (
     json_option,
     model_argument,
 )
-from tilewright.cli.output import dump, note, progress, say, write_whole
+from tilewright.cli.output import dump, note, progress, say
 
 
 @click.command()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import quantised
 from tilewright.cli.model import Prepared, prepare
@@ -22,7 +23,7 @@ from tilewright.cli.options import (
     json_option,
     model_argument,
 )
-from tilewright.cli.output import dump, progress, say, table, write_whole
+from tilewright.cli.output import dump, progress, say, table
 
 if TYPE_CHECKING:
     from tilewright.runtime.profile import Profile

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import InputError
+from tilewright.base.files import write_whole
 
 Choice = tuple[str, ...]
 
@@ -74,7 +75,8 @@ class Store:
             point = self._point(number, line)
             self.known[point.choice, point.pes] = point
         if not text.endswith("\n"):
-            self._path.write_text("\n".join(lines) + "\n")
+            whole = "\n".join(lines) + "\n"
+            write_whole(self._path, lambda file: file.write(whole.encode()))
 
     def add(self, point: Point) -> None:
         """Remember a point."""

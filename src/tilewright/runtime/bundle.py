@@ -14,7 +14,6 @@ import hashlib
 import json
 import mmap
 import os
-import secrets
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.errors import ArtifactError
+from tilewright.base.files import write_whole
 from tilewright.runtime import abi, buffer, digest, manifest
 from tilewright.runtime.model import CompiledModel, check
 
@@ -57,23 +57,14 @@ def save(model: CompiledModel, path: str | os.PathLike[str], *, durable: bool = 
     be written.
     """
     check(model)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
-            _write(model, file)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, target)
+        write_whole(Path(path), lambda file: _write(model, file), durable=durable)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written: {error.strerror or error}", where=str(path)
         ) from error
     except TypeError as error:
         raise ArtifactError(f"the model cannot be saved: {error}", where=str(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel:

@@ -1,0 +1,41 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+# What a writer that was killed leaves behind has a name that begins with it.
+UNFINISHED: Final = ".writing-"
+
+
+def write_whole(
+    path: Path, write: Callable[[BinaryIO], object], *, durable: bool = False, private: bool = False
+) -> None:
+    """Make or replace ``path`` by what ``write`` puts into a file: all of it, or nothing.
+
+    Nothing is left if it fails, or is interrupted at whatever moment; readers see the old file or
+    the new one. A device or a pipe is not replaced but written to. durable: it is on the disk on
+    return. private: only the owner may read it. Raises OSError, and what ``write`` raises.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            write(file)
+        return
+    # Named before it is there: an interrupt between making a file and learning its name would
+    # leave it behind.
+    temporary = path.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+    mode = 0o600 if private else 0o666
+    try:
+        with open(temporary, "xb", opener=lambda name, how: os.open(name, how, mode)) as file:
+            write(file)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

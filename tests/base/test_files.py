@@ -1,0 +1,99 @@
+"""A file is whole or absent, whatever happens while it is written."""
+
+import os
+import stat
+import sys
+
+import pytest
+
+from tilewright.base.files import write_whole
+
+
+def put(data):
+    return lambda file: file.write(data)
+
+
+def test_a_file_is_made_and_replaced(tmp_path):
+    path = tmp_path / "f"
+    write_whole(path, put(b"old"))
+    write_whole(path, put(b"new"), durable=True)
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_result_has_the_usual_permissions_and_a_private_file_its_owners(tmp_path):
+    (tmp_path / "usual").touch()
+    write_whole(tmp_path / "result", put(b""))
+    write_whole(tmp_path / "private", put(b""), private=True)
+    mode = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert mode["result"] == mode["usual"]
+    assert mode["private"] == 0o600
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError, ValueError])
+def test_a_failure_leaves_the_old_file(tmp_path, failure):
+    path = tmp_path / "f"
+    write_whole(path, put(b"old"))
+
+    def broken(file):
+        file.write(b"half")
+        raise failure
+
+    with pytest.raises(failure):
+        write_whole(path, broken)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def interrupted(path, moment):
+    """Write `path`, interrupted at the given bytecode of the writer; whether it came so far."""
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if frame.f_code is not write_whole.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == moment:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        write_whole(path, put(b"new"))
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path):
+    path = tmp_path / "f"
+    moment = 0
+    while True:
+        path.write_bytes(b"old")
+        moment += 1
+        came = interrupted(path, moment)
+        assert path.read_bytes() in ([b"old", b"new"] if came else [b"new"])
+        assert list(tmp_path.iterdir()) == [path], f"interrupted at bytecode {moment}"
+        if not came:
+            break
+    assert moment > 20
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(path, put(b"text"))
+    assert os.read(reader, 10) == b"text" and path.is_fifo()
+    os.close(reader)
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path, put(b""))
