@@ -1,6 +1,7 @@
 """Options of the test suite: golden files and the lists of ONNX's own tests, updated by a flag.
 
-Golden files are the expected text of printers, kept in tests/golden.
+Golden files are the expected text of printers, kept in tests/golden. Hypothesis draws the same
+examples every time, so that nothing fails by chance; `--hypothesis-profile explore` draws others.
 """
 
 from __future__ import annotations
@@ -10,10 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.conformance import lists
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# What these measure is how busy the machine is, or how an example was drawn; no property of ours.
+CHANCE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=CHANCE)
+settings.register_profile("explore", deadline=None, suppress_health_check=CHANCE)
+settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

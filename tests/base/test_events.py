@@ -59,8 +59,11 @@ def test_a_span_measures_without_listeners():
     assert span.elapsed >= 0.009
 
 
-def test_emitting_to_nobody_is_nearly_free():
-    start = time.perf_counter()
-    for _ in range(10_000):
-        events.emit("rule", name="add-zero")
-    assert (time.perf_counter() - start) / 10_000 < 20e-6
+def test_emitting_to_nobody_makes_no_event(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("an event for nobody")
+
+    monkeypatch.setattr(events, "Event", refuse)
+    events.emit("rule", name="add-zero")
+    with events.span("pass"):
+        pass

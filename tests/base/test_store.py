@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.waiting import PATIENCE, until
 from tilewright.base import events, store
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.store import Store, default_store
@@ -162,22 +163,20 @@ def _start_worker(root, seed: int, rounds: int) -> subprocess.Popen:
 
 def test_many_processes_share_a_store(tmp_path):
     workers = [_start_worker(tmp_path, seed, 300) for seed in range(4)]
-    assert [worker.wait(60) for worker in workers] == [0] * 4
+    assert [worker.wait(PATIENCE) for worker in workers] == [0] * 4
     disk = Store(tmp_path, 60_000)
-    assert disk.stats().size <= 70_000
+    # Each may put an entry, and a twentieth of the cap before that, which the others do not see.
+    assert disk.stats().size <= 60_000 + 4 * (3_000 + 3_000)
     for entry in disk.entries():
         assert disk.get(entry.key) == entry.key.encode() * 500
 
 
 def test_a_killed_writer_leaves_whole_entries(tmp_path):
     worker = _start_worker(tmp_path, 0, 10_000_000)
-    deadline = time.time() + 20
-    while len(Store(tmp_path, 60_000).entries()) < 10:
-        assert time.time() < deadline
-        time.sleep(0.01)
+    until(lambda: len(Store(tmp_path, 60_000).entries()) >= 10)
     worker.kill()
-    worker.wait(20)
-    assert _start_worker(tmp_path, 1, 100).wait(20) == 0
+    worker.wait()
+    assert _start_worker(tmp_path, 1, 100).wait(PATIENCE) == 0
     assert Store(tmp_path, 60_000).stats().entries > 0
 
 

@@ -59,7 +59,8 @@ def test_null_test_of_an_engine_with_itself(small):
     assert not found.failed
     assert [len(t) for t in found.times.values()] == [2, 2]
     assert found.error == {"onnxruntime": 0.0}
-    assert 0.1 < found.speed("onnxruntime#2") < 10
+    ours, theirs = found.times.values()
+    assert found.speed("onnxruntime#2") == np.median(np.divide(theirs, ours)) > 0
 
 
 def test_options_reach_the_engine_that_they_are_for(small):

@@ -41,10 +41,10 @@ def external_model(location, dims=(2, 3), **extra):
 
 
 def refused(source, *words, error=ModelError, **options):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(error) as caught:
         load(source, **options)
-    assert time.perf_counter() - start < 2  # a shared machine; alone it takes milliseconds
+    assert time.process_time() - start < 30  # it takes milliseconds; what it defends from, hours
     text = str(caught.value)
     assert "\n" not in text
     for word in words:

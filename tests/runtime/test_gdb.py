@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.runtime import native
+from tests.waiting import PATIENCE
 from tilewright.runtime import elf, gdb
 from tilewright.runtime.loader import link
 
@@ -60,7 +61,7 @@ def test_gdb_stops_at_a_kernel(tmp_path):
             "PYTHONPATH": f"{root}:{root}/src",
         },
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -172,9 +173,16 @@ def test_what_is_no_object(data, message):
         link([data], ["kernels"])
 
 
+def perf_map():
+    """Where this process writes; a process of the same number may have left its own there."""
+    path = Path(f"/tmp/perf-{os.getpid()}.map")
+    path.unlink(missing_ok=True)
+    return path
+
+
 def test_perf_sees_the_names(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_PERF_MAP", "on")
-    path = f"/tmp/perf-{os.getpid()}.map"
+    path = perf_map()
     try:
         image = link([assemble(EVEN), assemble(ODD)])
         with open(path) as file:
@@ -189,7 +197,7 @@ def test_perf_sees_the_names(monkeypatch):
 
 def test_nobody_else_chooses_where_the_perf_map_goes(monkeypatch, tmp_path):
     monkeypatch.setenv("TILEWRIGHT_PERF_MAP", "on")
-    path = f"/tmp/perf-{os.getpid()}.map"
+    path = perf_map()
     os.symlink(tmp_path / "victim", path)
     try:
         with pytest.raises(ArtifactError, match="map for perf cannot be written"):

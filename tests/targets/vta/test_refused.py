@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,10 +203,8 @@ def test_tokens_may_be_left_over():
     ids=["gemm", "alu", "many"],
 )
 def test_a_step_limit_stops_what_would_take_for_ever(program):
-    start = time.monotonic()
     options = {"step_limit": 1 << 20} if "reset" in program else {}
     assert "steps" in refused(program, **options)
-    assert time.monotonic() - start < 10
 
 
 def test_the_step_limit_is_the_user_s():
