@@ -409,6 +409,17 @@ def test_a_block_is_kept_together(check_same) -> None:  # type: ignore[no-untype
     check_same(plain, s)
 
 
+def test_a_unit_in_a_block_moves_its_operands_too(check_same) -> None:  # type: ignore[no-untyped-def]
+    s = _tiled(16, 16, 16)
+    s.tensorize("mm.i.i", ROWS)
+    s.blockize("mm.k.o", "steps")
+    s.cache_read("a", "mm.j.o")
+    unit = next(x for x in _units(s) if x.name == "gemm_rows")
+    assert [o.buffer.name for o in unit.operands] == ["a.local", "b", "c"]
+    verify(s.kernel)
+    check_same(_product(16, 16, 16).kernel, s)
+
+
 def test_other_operators_are_described_too(check_same) -> None:  # type: ignore[no-untyped-def]
     x, out = Buffer("x", (4, 16), float32), Buffer("o", (16,), float32)
     meaning = reduce_("maxima", out, (4,), "max", lambda i, k: x[k, i])

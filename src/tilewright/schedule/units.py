@@ -51,8 +51,8 @@ def _matched(unit: Unit, primitive: str) -> Unit:
 
 
 def _replaced(s: Stmt, new: dict[Unit, Unit]) -> Stmt:
-    if isinstance(s, Unit):
-        return new.get(s, s)
+    if isinstance(s, Unit) and s in new:
+        return new[s]
     if not tree.below(s):
         return s
     rebuilt: Stmt = s.map(lambda c: _replaced(c, new) if isinstance(c, Stmt) else c)
