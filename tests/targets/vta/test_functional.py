@@ -205,6 +205,25 @@ def test_one_step_sees_what_the_one_before_has_written(operation, data):
     assert run(program, dram, len(expected)) == expected
 
 
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [("SHR", -1), ("MUL", 3**200_000), ("ADD", 600_000 - 5), ("MAX", 3), ("MIN", -5)],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_a_constant_is_applied_as_often_as_a_loop_turns(step, expected):
+    dram = _lanes(np.full(16, -5)) + uops((0, 0, 0))
+    text = f"""
+    LOAD ACC[0-0] y=1 x=1
+    LOAD UOP[0-0] dram=16 y=1 x=1
+    ALU.{step} UOP[0-0] iter=200,1000 imm=3
+    STORE OUT[0-0] dram=64 y=1 x=1
+    FINISH
+    """
+    if step == "MUL":
+        expected *= -5
+    assert run(text, dram)[1024] == expected % 256
+
+
 def test_every_run_begins_with_zeroed_memories_and_empty_queues():
     simulator = FunctionalSimulator(CONFIG)
     first = "LOAD ACC_8BIT[0-0] y=1 x=1 stride=1 push(ST)\nFINISH push(LD)"

@@ -231,12 +231,24 @@ def test_impossible_configurations(change, message):
         ("LOAD INP[" + 5000 * "9" + "-]", "LOAD is followed by a range"),
         ("LOAD INP[0-] y=0x" + 5000 * "f", "is no part of LOAD"),
         ("LOAD INP[0-] y=one", "'one' is no number"),
+        ("GEMM UOP[0-3] iter=1,2 iter=3,4", "'iter' is given 2 times"),
+        ("FINISH pop(LD) pop(LD)", r"'pop\(LD\)' is given 2 times"),
     ],
     ids=lambda v: v[:30],
 )
 def test_what_the_assembler_refuses(text, message):
     with pytest.raises(VTAError, match=message):
         assemble(text)
+
+
+@pytest.mark.parametrize("value", [None, 16, "FINISH", [0] * 16], ids=str)
+def test_what_is_no_program_at_all(value):
+    for read in (Instruction.decode, disassemble, assemble):
+        if read is not assemble or not isinstance(value, str):
+            with pytest.raises(
+                VTAError, match=f"expected (bytes|text), found {type(value).__name__}"
+            ):
+                read(value)
 
 
 def test_the_assembler_reads_what_people_write():

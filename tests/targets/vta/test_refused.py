@@ -152,7 +152,7 @@ def test_dram_that_is_none(dram):
 
 
 def test_a_stream_that_is_none():
-    with pytest.raises(VTAError, match="a stream is bytes, found str"):
+    with pytest.raises(VTAError, match="expected bytes, found str"):
         FunctionalSimulator().run("FINISH", bytearray())
 
 
@@ -212,6 +212,23 @@ def test_the_step_limit_is_the_user_s():
     FunctionalSimulator(step_limit=66).run(
         assemble("LOAD INP[0-63] y=1 x=64\nFINISH"), bytearray(DRAM)
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step_limit": None}, "step_limit is None, expected a whole number"),
+        ({"step_limit": 1.5}, "step_limit is 1.5"),
+        ({"config": None}, "None is no VTAConfig"),
+    ],
+    ids=["no limit", "half a step", "no configuration"],
+)
+def test_impossible_simulators(options, message):
+    for simulator in SIMULATORS:
+        with pytest.raises(VTAError, match=message):
+            simulator(**options)
+    with pytest.raises(VTAError, match="8 is no TimingParameters"):
+        TimingSimulator(timing=8)
 
 
 def test_loops_of_nothing_access_nothing():

@@ -19,11 +19,12 @@ Lanes = NDArray[np.int32]
 
 def shift_right(x: Lanes, y: Lanes) -> Lanes:
     """x >> y, arithmetic, or x << -y for a negative y; by 32 and more all bits are shifted out."""
-    right = x >> np.clip(y, 0, 31)
-    left = np.where(y > -32, x << np.clip(-y, 0, 31), 0)
-    return np.where(y >= 0, right, left)
+    # From the upper half of 64 bits one shift to the right does both.
+    places = np.minimum(np.maximum(y, -_BITS), _BITS - 1) + _BITS
+    return (x.astype(np.int64) << _BITS >> places).astype(np.int32)
 
 
+_BITS = 32
 # Repeating these on one accumulator, operands may be put together first.
 ASSOCIATIVE: Mapping[int, np.ufunc] = {
     AluOp.MIN: np.minimum,
@@ -32,33 +33,41 @@ ASSOCIATIVE: Mapping[int, np.ufunc] = {
     AluOp.MUL: np.multiply,
 }
 OPERATIONS: Mapping[int, Callable[[Any, Any], Any]] = {**ASSOCIATIVE, AluOp.SHR: shift_right}
+# The constant that does at once what an immediate does in several steps.
+TOGETHER: Mapping[int, Callable[[int, int], int]] = {
+    AluOp.MIN: lambda imm, count: imm,
+    AluOp.MAX: lambda imm, count: imm,
+    AluOp.ADD: lambda imm, count: imm * count,
+    AluOp.MUL: lambda imm, count: pow(imm, count, 1 << _BITS),
+    AluOp.SHR: lambda imm, count: min(max(imm * count, -_BITS), _BITS - 1),
+}
 
 
 def alu(i: Alu, used: tuple[Index, ...], sram: Sram) -> None:
     """Execute an ALU instruction; its indices have been checked."""
     acc = sram.acc
     for dst, *rest in steps(i, used):
-        src = rest[0] if rest else None
+        if not rest:
+            _repeat(i, acc, dst)
+            continue
+        src = rest[0]
         written = np.zeros(len(acc), bool)
         written[dst] = True
         once = np.count_nonzero(written) == len(dst)
-        apart = src is None or not np.any(written[src] & (src != dst))
-        if once and apart:
-            operand = acc[src] if src is not None else np.int32(i.imm)
-            acc[dst] = OPERATIONS[i.alu_opcode](acc[dst], operand)
-        elif src is None and i.alu_opcode in ASSOCIATIVE:
-            _repeat(ASSOCIATIVE[i.alu_opcode], acc, dst, np.int32(i.imm))
-        elif src is not None and not np.any(written[src]) and i.alu_opcode in ASSOCIATIVE:
+        if once and not np.any(written[src] & (src != dst)):
+            acc[dst] = OPERATIONS[i.alu_opcode](acc[dst], acc[src])
+        elif i.alu_opcode in ASSOCIATIVE and not np.any(written[src]):
             _reduce(ASSOCIATIVE[i.alu_opcode], acc, dst, src)
         else:
-            _in_order(i, acc, dst, src)
+            _in_order(OPERATIONS[i.alu_opcode], acc, dst, src)
 
 
-def _repeat(operation: np.ufunc, acc: Lanes, dst: Indices, imm: np.int32) -> None:
+def _repeat(i: Alu, acc: Lanes, dst: Indices) -> None:
+    """An operation with an immediate; a dst may occur several times."""
     for at in alike(dst):
-        together = operation.reduce(np.full(at.shape[1], imm), dtype=np.int32)
         here = dst[at[:, 0]]
-        acc[here] = operation(acc[here], together)
+        constant = np.array(TOGETHER[i.alu_opcode](i.imm, at.shape[1]), np.int64).astype(np.int32)
+        acc[here] = OPERATIONS[i.alu_opcode](acc[here], constant)
 
 
 def _reduce(operation: np.ufunc, acc: Lanes, dst: Indices, src: Indices) -> None:
@@ -69,9 +78,7 @@ def _reduce(operation: np.ufunc, acc: Lanes, dst: Indices, src: Indices) -> None
         acc[here] = operation(acc[here], together)
 
 
-def _in_order(i: Alu, acc: Lanes, dst: Indices, src: Indices | None) -> None:
+def _in_order(operation: Callable[[Any, Any], Any], acc: Lanes, dst: Indices, src: Indices) -> None:
     """Step by step: a step reads what one before it has written."""
-    operation, imm = OPERATIONS[i.alu_opcode], np.full(acc.shape[1:], i.imm, np.int32)
-    sources = src.tolist() if src is not None else None
-    for step, d in enumerate(dst.tolist()):
-        acc[d] = operation(acc[d], acc[sources[step]] if sources else imm)
+    for d, s in zip(dst.tolist(), src.tolist(), strict=True):
+        acc[d] = operation(acc[d], acc[s])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.numbers import whole
 from tilewright.targets.vta.alu import alu
 from tilewright.targets.vta.config import Memory, VTAConfig
 from tilewright.targets.vta.errors import VTAError
@@ -18,8 +19,8 @@ from tilewright.targets.vta.program import Program
 from tilewright.targets.vta.sram import Bytes, Sram, check_dram, load, store
 from tilewright.targets.vta.strict import Watcher
 
-# Steps of the units and elements moved; far more than the largest networks need, and minutes.
-STEP_LIMIT = 1 << 26
+# Steps of the units and elements moved: more than ResNet-50 takes as one program.
+STEP_LIMIT = 1 << 24
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class FunctionalSimulator:
     strict: also refuse what another order of the modules might change: reads of memory on the chip
     that nothing has written, and accesses to the same element that no token orders.
     step_limit: steps of GEMM and ALU and elements moved, altogether.
+
+    Raises VTAError for a configuration that is none, and a limit that is no whole number.
     """
 
     def __init__(
@@ -64,9 +67,17 @@ class FunctionalSimulator:
         strict: bool = False,
         step_limit: int = STEP_LIMIT,
     ) -> None:
+        limit = whole(step_limit, 0)
+        if limit is None:
+            raise VTAError(
+                f"step_limit is {step_limit!r}, expected a whole number from 0 on",
+                where="simulator",
+            )
+        if not isinstance(config, VTAConfig):
+            raise VTAError(f"{config!r} is no VTAConfig", where="simulator")
         self.config = config
         self.strict = strict
-        self.step_limit = step_limit
+        self.step_limit = limit
 
     def run(self, instructions: bytes, dram: bytearray) -> Counters:
         """Execute a stream from zeroed memories and empty queues up to FINISH, in place on `dram`.

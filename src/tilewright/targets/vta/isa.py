@@ -36,12 +36,13 @@ class Instruction:
 
         Raises VTAError for another length and for an unknown opcode.
         """
+        data = _bytes(data)
         if len(data) != INSTRUCTION_BYTES:
             raise VTAError(f"an instruction has {INSTRUCTION_BYTES} bytes, found {len(data)}")
         word = int.from_bytes(data, "little")
         opcode = OPCODE.extract(word)
         if opcode not in _CLASSES:
-            raise VTAError(f"unknown opcode {opcode} in {bytes(data).hex()}")
+            raise VTAError(f"unknown opcode {opcode} in {data.hex()}")
         values: dict[str, Any] = {f.name: f.extract(word) for f in layout(config)[Opcode(opcode)]}
         for flag in FLAGS & values.keys():
             values[flag] = bool(values[flag])
@@ -159,9 +160,7 @@ _CLASSES: Mapping[Opcode, type[Instruction]] = {
 
 def decode_stream(data: bytes, config: VTAConfig = DEFAULT) -> list[Instruction]:
     """All instructions of a stream. Raises VTAError, with the index, for one that is none."""
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise VTAError(f"a stream is bytes, found {type(data).__name__}")
-    data = bytes(data)
+    data = _bytes(data)
     whole, rest = divmod(len(data), INSTRUCTION_BYTES)
     if rest:
         raise VTAError(
@@ -181,3 +180,9 @@ def decode_stream(data: bytes, config: VTAConfig = DEFAULT) -> list[Instruction]
 def encode_stream(program: list[Instruction], config: VTAConfig = DEFAULT) -> bytes:
     """The stream of instructions. Raises VTAError for a value that fits no field."""
     return b"".join(i.encode(config) for i in program)
+
+
+def _bytes(data: Any) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise VTAError(f"expected bytes, found {type(data).__name__}")
+    return bytes(data)

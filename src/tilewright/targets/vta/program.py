@@ -40,10 +40,8 @@ class Program:
             for message in illegal(instruction, config):
                 raise VTAError(message, where=program.where(index))
         if not any(isinstance(i, Finish) for i in program.instructions):
-            raise VTAError(
-                "the stream ends without FINISH",
-                where=f"after instruction {len(program.instructions) - 1}",
-            )
+            count = len(program.instructions)
+            raise VTAError("the stream ends without FINISH", where=f"after {count} instructions")
         return program
 
     def where(self, index: int) -> str:

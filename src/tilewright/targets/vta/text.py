@@ -79,6 +79,8 @@ def assemble(text: str, config: VTAConfig = DEFAULT) -> bytes:
     Raises VTAError, with the line, for what is no instruction, for a value that fits no field and
     for a range that is not the one its sizes give.
     """
+    if not isinstance(text, str):
+        raise VTAError(f"expected text, found {type(text).__name__}")
     program = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("//")[0].split()
@@ -160,6 +162,10 @@ def _parse(words: list[str]) -> Instruction:
         last = int(place[3]) if place[3] else None
         _place(cls, place, values)
         rest = rest[1:]
+    named = [word.split("=")[0] for word in rest]
+    for name in named:
+        if named.count(name) > 1:
+            raise VTAError(f"{name!r} is given {named.count(name)} times")
     flags = [d for d in map(_DEPENDENCE.fullmatch, rest) if d]
     for word in rest:
         if not _DEPENDENCE.fullmatch(word):

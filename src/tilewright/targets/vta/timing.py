@@ -67,8 +67,10 @@ class TimingSimulator:
         step_limit: int = STEP_LIMIT,
     ) -> None:
         self.config = config
-        self.timing = timing or TimingParameters()
-        self._functional = FunctionalSimulator(self.config, strict=strict, step_limit=step_limit)
+        self.timing = TimingParameters() if timing is None else timing
+        if not isinstance(self.timing, TimingParameters):
+            raise VTAError(f"{timing!r} is no TimingParameters", where="simulator")
+        self._functional = FunctionalSimulator(config, strict=strict, step_limit=step_limit)
 
     def run(self, instructions: bytes, dram: bytearray) -> Timing:
         """Execute a stream in place on `dram`; its counters, cycles and timeline.
