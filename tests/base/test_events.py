@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.interrupts import at_every_moment
 from tilewright.base import events
 
 
@@ -57,6 +58,16 @@ def test_a_span_measures_without_listeners():
     with events.span("sleep") as span:
         time.sleep(0.01)
     assert span.elapsed >= 0.009
+
+
+def test_an_interrupt_at_any_moment_leaves_no_listener():
+    def action():
+        with events.record():
+            pass
+
+    for moment in at_every_moment(events.record.__wrapped__, action):
+        assert not events.listening()
+    assert moment > 3
 
 
 def test_emitting_to_nobody_makes_no_event(monkeypatch):

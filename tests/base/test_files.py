@@ -2,10 +2,10 @@
 
 import os
 import stat
-import sys
 
 import pytest
 
+from tests.interrupts import at_every_moment
 from tilewright.base.files import write_whole
 
 
@@ -45,44 +45,15 @@ def test_a_failure_leaves_the_old_file(tmp_path, failure):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def interrupted(path, moment):
-    """Write `path`, interrupted at the given bytecode of the writer; whether it came so far."""
-    seen = 0
-
-    def trace(frame, event, _):
-        nonlocal seen
-        if frame.f_code is not write_whole.__code__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            seen += 1
-            if seen == moment:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        write_whole(path, put(b"new"))
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path):
     path = tmp_path / "f"
-    moment = 0
-    while True:
+    path.write_bytes(b"old")
+    for moment in at_every_moment(write_whole, lambda: write_whole(path, put(b"new"))):
+        assert path.read_bytes() in (b"old", b"new")
+        assert list(tmp_path.iterdir()) == [path], f"interrupted at moment {moment}"
+        last = path.read_bytes()
         path.write_bytes(b"old")
-        moment += 1
-        came = interrupted(path, moment)
-        assert path.read_bytes() in ([b"old", b"new"] if came else [b"new"])
-        assert list(tmp_path.iterdir()) == [path], f"interrupted at bytecode {moment}"
-        if not came:
-            break
-    assert moment > 20
+    assert last == b"new" and moment > 8
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path):

@@ -7,19 +7,33 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import onnx.parser
 import pytest
 
 import tilewright as tw
+from tests.interrupts import at_every_moment
+from tests.waiting import PATIENCE
 from tilewright.base import events
 from tilewright.driver import processes
 from tilewright.driver.processes import share, workers
 
 
 def test_results_come_in_order_from_several_processes() -> None:
+    here, met = os.getpid(), False
+    pipes = {side: os.pipe() for side in ("parent", "child")}
+
     def job(n: int) -> bytes:
-        time.sleep(0.005)
+        """The first of the parent and of a child wait for one another: both do some."""
+        nonlocal met
+        if not met:
+            met = True
+            mine, other = ("parent", "child") if os.getpid() == here else ("child", "parent")
+            os.write(pipes[mine][1], b"..")
+            os.read(pipes[other][0], 1)
         events.emit("did", n=n)
         return f"{n} {os.getpid()}".encode()
 
@@ -29,6 +43,9 @@ def test_results_come_in_order_from_several_processes() -> None:
     assert sorted(e.fields["n"] for e in log if e.kind == "did") == list(range(40))
     assert str(os.getpid()).encode() in {pid for _, pid in found}
     assert len({pid for _, pid in found}) > 1
+    for pipe in pipes.values():
+        for end in pipe:
+            os.close(end)
 
 
 def test_a_job_that_fails_has_no_result() -> None:
@@ -54,21 +71,93 @@ def test_what_a_killed_process_had_is_missing_only() -> None:
     assert found.count(None) <= 1
 
 
-def test_children_end_when_this_process_is_interrupted() -> None:
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that were forked."""
+    fork, numbers = os.fork, []
+
+    def noting() -> int:
+        number = fork()
+        numbers.append(number)
+        return number
+
+    monkeypatch.setattr(os, "fork", noting)
+    return numbers
+
+
+def are_gone(numbers: list[int]) -> bool:
+    """They have ended and were waited for."""
+    return not any(Path(f"/proc/{number}").exists() for number in numbers)
+
+
+def test_children_end_when_this_process_is_interrupted(made: list[int]) -> None:
     here = os.getpid()
 
     def job() -> bytes:
         if os.getpid() == here:
             raise KeyboardInterrupt
-        time.sleep(60)
+        time.sleep(PATIENCE)
         return b""
 
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         share([job] * 8, 2)
-    assert time.monotonic() - start < 30
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert made and are_gone(made)
+
+
+@pytest.mark.parametrize("function", [processes.share, processes._fork], ids=lambda f: f.__name__)
+def test_an_interrupt_at_any_moment_leaves_no_process(
+    function: Callable[..., Any], made: list[int]
+) -> None:
+    here = os.getpid()
+    escaped, escape = os.pipe()
+    os.set_blocking(escaped, False)
+
+    def action() -> None:
+        made.clear()
+        try:
+            assert share([lambda n=n: bytes([n]) for n in range(4)], 3) == [
+                *map(bytes, zip(range(4)))
+            ]
+        finally:
+            if os.getpid() != here:  # a child came out of where it works
+                os.write(escape, b".")
+                os._exit(1)
+
+    for moment in at_every_moment(function, action):
+        assert are_gone(made), f"interrupted at moment {moment}"
+    assert moment > 8 and len(made) == 2
+    with pytest.raises(BlockingIOError):
+        os.read(escaped, 1)
+    os.close(escaped)
+    os.close(escape)
+
+
+def test_a_child_does_not_outlive_its_parent() -> None:
+    """A parent that is killed cannot end its child, which ends by itself after its present job."""
+    (begun, begin), (go, goes) = os.pipe(), os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        here = os.getpid()
+
+        def job() -> bytes:
+            if os.getpid() == here:
+                time.sleep(PATIENCE)
+            os.write(begin, b".")
+            os.read(go, 1)
+            return b""
+
+        try:
+            share([job] * 1000, 2)
+        finally:
+            os._exit(1)
+    os.close(begin)
+    assert os.read(begun, 1) == b"."
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    os.write(goes, b"." * 1000)
+    assert os.read(begun, 1) == b""
+    for end in (begun, go, goes):
+        os.close(end)
 
 
 def test_an_interruption_is_seen_where_the_system_reaps_children() -> None:

@@ -119,8 +119,8 @@ def span(kind: str, /, **fields: Any) -> Span:
 def record() -> Iterator[list[Event]]:
     """The events that happen inside the ``with`` block, in the order in which they ended."""
     events: list[Event] = []
-    subscribe(events.append)
     try:
+        subscribe(events.append)
         yield events
     finally:
         unsubscribe(events.append)

@@ -83,8 +83,8 @@ def progress(title: str) -> Iterator[None]:
         auto_refresh=False,
     )
     follow = _follower(bar, title)
-    events.subscribe(follow)
     try:
+        events.subscribe(follow)
         yield
     finally:
         events.unsubscribe(follow)

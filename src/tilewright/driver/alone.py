@@ -29,8 +29,8 @@ def alone() -> Iterator[None]:
     """
     with _lock:
         was_on = gc.isenabled()
-        gc.disable()
         try:
+            gc.disable()
             yield
         finally:
             if was_on:

@@ -16,9 +16,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from typing import IO
+from itertools import starmap
+from typing import IO, NoReturn
 
-from tilewright.base import events
+from tilewright.base import events, signals
 
 Job = Callable[[], bytes]
 _NUMBER = struct.Struct("<I")
@@ -48,13 +49,13 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
         written = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
         for results in written:
             try:
-                running.append(_fork(jobs, queue, results))
+                _fork(running, jobs, queue, results)
             except OSError:  # the system permits no more: this process does the rest
                 break
         for n in _numbers(queue):
             found[n] = _done(jobs[n])
-        for results in written[: len(running)]:
-            _wait(running.pop(0))
+        for pid, results in zip(running, written):
+            _wait(pid)
             for n, result, happened in _records(results):
                 found[n] = result
                 for event in happened:
@@ -62,23 +63,36 @@ def share(jobs: Sequence[Job], count: int) -> list[bytes | None]:
     return found
 
 
-def _fork(jobs: Sequence[Job], queue: int, results: IO[bytes]) -> int:
-    """A process that does jobs until the queue is empty and writes what came of them."""
+def _fork(running: list[int], jobs: Sequence[Job], queue: int, results: IO[bytes]) -> None:
+    """Add a process to those running: it does jobs until the queue is empty.
+
+    The child handles no signals: where Python turns one into an exception, as it does for Ctrl-C,
+    that would run on in the caller's code, in both processes.
+    """
     for stream in (sys.stdout, sys.stderr):
         # What it holds is written once. A program without a terminal may have closed it.
         with suppress(AttributeError, ValueError, OSError):
             stream.flush()
-    with warnings.catch_warnings():
+    parent = os.getpid()
+    with signals.held(), warnings.catch_warnings():
         # Python warns of any other thread, but those of libraries do nothing while we compile.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
-        return pid
+        # One call from C: no signal that another thread took in comes between the fork and the
+        # list by which the child will be ended.
+        running.extend(starmap(os.fork, [()]))
+        if os.getpid() != parent:
+            _work(parent, jobs, queue, results)
+
+
+def _work(parent: int, jobs: Sequence[Job], queue: int, results: IO[bytes]) -> NoReturn:
+    """The child's part, which writes what came of its jobs. It ends with its parent, if killed."""
     status = 1
-    listening = events.listening()
-    events.silence()
     try:
+        listening = events.listening()
+        events.silence()
         for n in _numbers(queue):
+            if os.getppid() != parent:
+                break
             with events.record() as happened:
                 result = _done(jobs[n])
             pickle.dump((n, result, happened if listening else []), results)
@@ -109,8 +123,9 @@ def _wait(pid: int) -> None:
 
 def _end(running: Sequence[int]) -> None:
     for pid in running:
-        with suppress(ProcessLookupError):  # reaped by the program, or by the system for it
+        with suppress(ProcessLookupError):  # waited for: here, by the program, or by the system
             os.kill(pid, signal.SIGKILL)
+    for pid in running:
         _wait(pid)
 
 

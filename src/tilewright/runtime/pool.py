@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import signal
 import sys
 import threading
 import time
 import warnings
 from typing import Final
 
+from tilewright.base import signals
 from tilewright.base.errors import ArtifactError, TilewrightWarning
 from tilewright.runtime import abi
 from tilewright.runtime.loader import Image, link
@@ -67,17 +67,18 @@ class Pool:
         line = abi.POOL_FIRST_WORKER + number * abi.POOL_WORKER_SIZE
         self._write(line + abi.WORKER_POOL, ctypes.c_uint64, self.state)
         self._write(line + abi.WORKER_INDEX, ctypes.c_int64, number + 1)
-        error = _create_thread(self._worker, self.state + line, f"tilewright-{number + 1}")
-        if error:
-            self._failed = True
-            warnings.warn(
-                f"the system gives no more threads ({os.strerror(error)}): running on {number + 1}",
-                TilewrightWarning,
-                stacklevel=5,
-            )
-            return
-        self.workers = number + 1
-        self._write(abi.POOL_WORKERS, ctypes.c_int64, self.workers)
+        with signals.held():
+            error = _create_thread(self._worker, self.state + line, f"tilewright-{number + 1}")
+            if not error:
+                self.workers = number + 1
+                self._write(abi.POOL_WORKERS, ctypes.c_int64, self.workers)
+                return
+        self._failed = True
+        warnings.warn(
+            f"the system gives no more threads ({os.strerror(error)}): running on {number + 1}",
+            TilewrightWarning,
+            stacklevel=5,
+        )
 
     def _write(self, offset: int, kind: type[ctypes._SimpleCData[int]], value: int) -> None:
         kind.from_address(self.state + offset).value = value
@@ -131,16 +132,16 @@ def _calibrate(ticks: ctypes._FuncPointer) -> float:
 
 
 def _create_thread(function: int, argument: int, name: str) -> int:
-    """Start a detached POSIX thread at an address; the error number, or 0."""
+    """Start a detached POSIX thread at an address; the error number, or 0.
+
+    It inherits which signals wait: they must reach Python's own threads only.
+    """
     libc = ctypes.CDLL(None)
     attributes = (ctypes.c_uint64 * (_ATTRIBUTES_BYTES // 8))()
     thread = ctypes.c_uint64()
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
     libc.pthread_attr_setdetachstate(attributes, 1)
-    # A new thread inherits the mask: signals must reach Python's own threads only.
-    blocked = signal.valid_signals() - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         error = libc.pthread_create(
             ctypes.byref(thread),
@@ -149,7 +150,6 @@ def _create_thread(function: int, argument: int, name: str) -> int:
             ctypes.c_void_p(argument),
         )
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         libc.pthread_attr_destroy(attributes)
     if error == 0 and sys.platform == "linux":
         libc.pthread_setname_np(thread, name.encode()[:15])
