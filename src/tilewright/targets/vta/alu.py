@@ -21,7 +21,8 @@ def shift_right(x: Lanes, y: Lanes) -> Lanes:
     """x >> y, arithmetic, or x << -y for a negative y; by 32 and more all bits are shifted out."""
     # From the upper half of 64 bits one shift to the right does both.
     places = np.minimum(np.maximum(y, -_BITS), _BITS - 1) + _BITS
-    return (x.astype(np.int64) << _BITS >> places).astype(np.int32)
+    shifted: Lanes = (x.astype(np.int64) << _BITS >> places).astype(np.int32)
+    return shifted
 
 
 _BITS = 32
