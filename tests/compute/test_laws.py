@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate
 from tilewright.compute.joined import join_digits
 from tilewright.compute.laws import follow, inline, order_dims, relayout, split_digits
@@ -82,6 +83,37 @@ def test_digits_become_dimensions() -> None:
     assert plain_reads(c)
     data = values(x)
     np.testing.assert_array_equal(evaluate([c], data)[out], data[x].reshape(12))
+
+
+def woven(rows: int, phases: int, channels: int, last: bool) -> list[Computation]:
+    """A product whose columns are phases of channels, and a map that weaves the phases in."""
+    x, w = buffer("x", rows, 5), buffer("w", phases * channels, 5)
+    t = buffer("t", rows, phases * channels)
+    product = reduce_("mm", t, (5,), "add", lambda i, j, k: x[i, k] * w[j, k])
+    twice = lambda at, c: t[at // phases, at % phases * channels + c] * 2.0  # noqa: E731
+    if last:
+        weave = map_("weave", buffer("out", rows * phases, channels), twice)
+    else:
+        weave = map_("weave", buffer("out", channels, rows * phases), lambda c, at: twice(at, c))
+    after = follow(product, weave)
+    assert after is not None
+    return [product, after]
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize(("phases", "channels"), [(2, 4), (3, 2), (2, 1)])
+def test_results_that_go_apart_by_digits_have_dimensions_of_their_own(
+    phases: int, channels: int, last: bool
+) -> None:
+    group = woven(3, phases, channels, last)
+    found = separate_digits(group, ())
+    data = values(*(b for b in group[0].inputs))
+    out = group[-1].outputs[0].tensor
+    np.testing.assert_array_equal(evaluate(found, data)[out], evaluate(group, data)[out])
+    apart = not last and channels > 1
+    assert len(found[0].dims) == (4 if apart else 3)
+    if apart:
+        assert all("%" not in repr(i) for i in found[1].outputs[0].index)
 
 
 def test_relayout_moves_storage_and_order_dims_follows_it() -> None:

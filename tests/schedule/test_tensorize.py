@@ -196,6 +196,19 @@ def test_copies_of_any_extents(check_same) -> None:  # type: ignore[no-untyped-d
     check_same(plain, s)
 
 
+def test_loops_that_are_one_move_by_one_stride(check_same) -> None:  # type: ignore[no-untyped-def]
+    x, y = Buffer("x", (5, 3, 2), float32), Buffer("y", (5, 3, 2), float32)
+    copy = map_("f", y, lambda i, j, k: x[i, j, k])
+    s = Schedule(lower("f", [copy], params=[x, y], outputs=[y]))
+    plain = s.kernel
+    s.fuse("f.j", "f.k")
+    s.tensorize("f.i", COPY)
+    (unit,) = _units(s)
+    assert unit.intrinsic.sizes == (5, 6)
+    assert [o.strides for o in unit.operands] == [(6, 1), (6, 1)]
+    check_same(plain, s)
+
+
 # -- what does not, and what is said
 
 

@@ -2,6 +2,7 @@
 
 `y[j] += x[j // 28 * 6 + m] * w[j, m]` becomes a reduction over the two dimensions `jo`, `ji` of j,
 into a result with an axis for each, so that every access is linear and every axis one dimension.
+So does one whose results go apart by digits (the phases of a transposed convolution).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import replace
 
 from tilewright.compute.laws import identity_dims, map_loads, split_digits
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
-from tilewright.expr.affine import affine
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.nodes import Buffer, Expr, Load, Mod, Var
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 
@@ -29,6 +30,8 @@ def separate_digits(
     first = group[0]
     axes = identity_dims(first)
     split = split_digits(first)
+    if split is first and axes is not None and len(group) == 2:
+        split = _as_written(first, axes, group[1])
     if axes is None or split is first:
         return tuple(group)
     free = [d for d in split.dims if d.combine == CC]
@@ -56,6 +59,38 @@ def separate_digits(
             (Output(old, first.outputs[0].index, Load(old, first.outputs[0].index)),),
         )
     return (reduction, _followed(follower, digits, free, old, Load(local, index)))
+
+
+def _as_written(c: Computation, axes: Sequence[Dim | None], follower: Computation) -> Computation:
+    """`c` over the digits of dimensions that its follower, a map of the same, writes apart.
+
+    `y[j % 16, 2 * k + j // 16]` is such a write. `y[2 * k + j // 16, j % 16]` is none: results of a
+    vector along j are side by side there, more of them than digits of their own would leave.
+    """
+    old = c.outputs[0].tensor
+    if not any(_apart(o) for o in follower.outputs):
+        return c
+    apart = split_digits(follower)
+    (place,) = {a.index for a in apart.accesses if a.buffer is old}
+    env: dict[object, object] = {d.var: i for d, i in zip(axes, place, strict=True) if d}
+    free = [d for d in apart.dims if d.combine == CC]
+    over = (*free, *(d for d in c.dims if d.combine != CC))
+    bounds = {d.var: (0, d.extent - 1) for d in over}
+    o = c.outputs[0]
+    index = tuple(simplify(substitute(i, env), bounds) for i in o.index)
+    value = simplify(substitute(o.value, env), bounds)
+    return replace(c, dims=over, outputs=(Output(o.tensor, index, value),))
+
+
+def _apart(o: Output) -> bool:
+    """Whether the lowest digits of some dimension are apart in the result."""
+    place = Affine((), 0)
+    for i, step in zip(o.index, o.tensor.strides, strict=True):
+        place = place + affine(i).scaled(step)
+    return any(
+        isinstance(atom, Mod) and isinstance(atom.lhs, Var) and step != 1
+        for atom, step in place.terms
+    )
 
 
 def _extents(part: Sequence[Dim], extent: int) -> list[int]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 
-from tilewright.expr.affine import Affine, affine, to_expr
-from tilewright.expr.nodes import Buffer, Expr, Load, Var
+from tilewright.expr.affine import Affine, affine, rejoined, to_expr
+from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.reads import variables
+from tilewright.expr.simplify import simplify
+from tilewright.ir.node import substitute
 from tilewright.loops.intrinsic import Instance, Stride, TensorIntrinsic
 from tilewright.loops.nodes import Operand
 
@@ -78,7 +80,7 @@ def position(buffer: Buffer, index: Index) -> Affine:
     total = Affine((), 0)
     for i, stride in zip(index, buffer.strides, strict=True):
         total = total + affine(i).scaled(stride)
-    return total
+    return rejoined(total)
 
 
 def _moves(load: Load, inner: set[Var]) -> dict[Expr, int]:
@@ -94,11 +96,8 @@ def _moves(load: Load, inner: set[Var]) -> dict[Expr, int]:
 
 def _base(load: Load, inner: set[Var]) -> Index:
     """The index of the first element: all loops of the nest at 0."""
-    base = []
-    for i in load.index:
-        form = affine(i)
-        base.append(to_expr(Affine(tuple(t for t in form.terms if t[0] not in inner), form.const)))
-    return tuple(base)
+    env: dict[object, object] = dict.fromkeys(inner, const(0))
+    return tuple(to_expr(affine(simplify(substitute(i, env)))) for i in load.index)
 
 
 def _strides(

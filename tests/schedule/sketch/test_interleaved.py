@@ -15,11 +15,11 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Add, Buffer, const
 from tilewright.ir.node import substitute
 from tilewright.loops.interp import run
-from tilewright.loops.nodes import Kernel, loop
+from tilewright.loops.nodes import Kernel, Unit, loop
 from tilewright.loops.verify import verify
 from tilewright.schedule.sketch import Context, Sketch, sketches
 from tilewright.schedule.sketch.interleaved import LINE
-from tilewright.schedule.tree import loops_of
+from tilewright.schedule.tree import loops_of, walk
 from tilewright.testing.random_kernels import plain
 
 UNTOUCHED = 77.0
@@ -112,3 +112,20 @@ def test_groups_within_rows_leave_the_rows_to_the_threads():
 def test_what_does_not_fit_the_caches_stays_as_it_was():
     computations, w = grouped(23, 4, 18, 5)
     assert sketch(computations, w, Small()).default().values["mm.interleaved"] is False
+
+
+@pytest.mark.parametrize("channels", [16, 24, 21])
+def test_phases_leave_their_tiles_in_rows_of_results(channels, results):
+    """As in a transposed convolution stored channel-first: `y[c, i, 2 * j + q]`."""
+    x, w = Buffer("X", (6, 9, 23), float32), Buffer("W", (2, channels, 6), float32)
+    t, y = Buffer("T", (9, 23, 2, channels), float32), Buffer("Y", (channels, 9, 23, 2), float32)
+    total = reduce_("mm", t, (6,), "add", lambda i, j, q, c, k: x[k, i, j] * w[q, c, k])
+    behind = follow(total, map_("y", y, lambda c, i, j, q: t[i, j, q, c] + 1.0))
+    assert behind is not None
+    kernel = plain([total, behind])
+    after = sketch([total, behind], w, Caches()).at({"mm.interleaved": True}).schedule.kernel
+    verify(after)
+    (unit,) = (found.stmt for found in walk(after.body) if isinstance(found.stmt, Unit))
+    assert all(size > 2 for size in unit.intrinsic.sizes)  # rows are not of two phases only
+    for a, b in zip(results(kernel), native(after), strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

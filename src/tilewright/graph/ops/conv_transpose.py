@@ -3,7 +3,8 @@
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
 one Conv with s times the channels (per axis), or a Conv for each number of weights that phases
-have. Where stride and dilation have a common factor, only
+have. The channels of a phase are neighbours: they also are in a result that is stored channel-last.
+Where stride and dilation have a common factor, only
 every so manieth result is not zero: those are a ConvTranspose of their own. What is left of a
 dilation under a stride spreads the weights with zeros. What a negative padding widens has a direct
 form.
@@ -171,7 +172,7 @@ def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value |
             rows = [parts[k : k + n] for k in range(0, len(parts), n)]
             parts = [f.op("Concat", *row, axis=axis) for row in rows]
     (y,) = parts
-    order = [0, 1, *(2 + a + (1 - half) * rank for a in range(rank) for half in range(2))]
+    order = [0, 1, rank + 2, *(2 + a + half for a in range(rank) for half in (rank + 1, 0))]
     woven = f.op("Transpose", y, perm=order)
     full = [s * n for s, n in zip(strides, counts, strict=True)]
     y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
@@ -189,7 +190,7 @@ def _some_phases(
     some: Sequence[_Phases],
     bias: Value | None,
 ) -> Value:
-    """(batch, channel, phases.., results..) of one Conv; its result as it is under no stride."""
+    """(batch, group, phases.., channel, results..) of a Conv; its result where no stride is."""
     x, group = call.shape(0), call.attr("group", 1)
     dilations = [1 if a.stride > 1 else a.dilation for a in axes]
     first = [a.begin // a.stride for a in axes]
@@ -199,8 +200,8 @@ def _some_phases(
     channels, widths = weights.extents[1] * group, [t.stop - t.start for t in some]
     phases = math.prod(widths)
     if bias is not None and phases > 1:
-        column = f.op("Reshape", bias, f.constant([channels, 1], int64))
-        each = f.op("Expand", column, f.constant([channels, phases], int64))
+        row = f.op("Reshape", bias, f.constant([group, 1, channels // group], int64))
+        each = f.op("Expand", row, f.constant([group, phases, channels // group], int64))
         bias = f.op("Reshape", each, f.constant([channels * phases], int64))
     y = f.op(
         "Conv",
@@ -214,7 +215,8 @@ def _some_phases(
     if all(a.stride == 1 for a in axes):
         return y
     counts = [q - p for p, q in zip(first, last, strict=True)]
-    return f.op("Reshape", y, f.constant([x[0], channels, *widths, *counts], int64))
+    shape = [x[0], group, *widths, channels // group, *counts]
+    return f.op("Reshape", y, f.constant(shape, int64))
 
 
 def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
@@ -239,7 +241,7 @@ def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
 def _weights(
     w: Value, group: int, f: Fragment, strides: Sequence[int], some: Sequence[_Phases]
 ) -> Value:
-    """The weights of the Conv: (group, channel, phases) by (input channel, reversed taps)."""
+    """The weights of the Conv: (group, phases, channel) by (input channel, reversed taps)."""
     shape, rank = w.extents, len(strides)
     most = [-(-k // s) for k, s in zip(shape[2:], strides, strict=True)]
     missing = [t * s - k for t, s, k in zip(most, strides, shape[2:], strict=True)]
@@ -253,7 +255,7 @@ def _weights(
             w = f.op("Gather", w, f.constant(np.arange(t.taps)[::-1], int64), axis=3 + 2 * a)
         if t.stop - t.start < strides[a]:
             w = f.op("Gather", w, f.constant(range(t.start, t.stop), int64), axis=4 + 2 * a)
-    order = [0, 2, *(4 + 2 * a for a in range(rank)), 1, *(3 + 2 * a for a in range(rank))]
+    order = [0, *(4 + 2 * a for a in range(rank)), 2, 1, *(3 + 2 * a for a in range(rank))]
     w = f.op("Transpose", w, perm=order)
     rows = shape[1] * group * math.prod(t.stop - t.start for t in some)
     return f.op("Reshape", w, f.constant([rows, inner, *(t.taps for t in some)], int64))

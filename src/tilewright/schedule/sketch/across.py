@@ -243,9 +243,20 @@ def write_across(s: Schedule, out: Load, column: Dim, around: str, machine: Mach
     if f"{new}.w{axis}" not in nest or not rows:
         return s
     try:
+        rows = _joined(trial, out, rows)
         if len(rows) > 1:
             trial.reorder(*rows[:-1], f"{new}.w{axis}", rows[-1])
         trial.tensorize(f"{new}.w{axis}", name)
     except ScheduleError:
         return s  # its rows are not contiguous in the result either
     return trial
+
+
+def _joined(s: Schedule, out: Load, rows: Sequence[str]) -> list[str]:
+    """The loops of the rows, the last two as one where they go by one stride in the result."""
+    found = extents(s.kernel)
+    steps = out.buffer.strides
+    axes = [int(name.rpartition("w")[2]) for name in rows[-2:]]
+    if len(axes) < 2 or steps[axes[0]] != found[rows[-1]] * steps[axes[1]]:
+        return list(rows)
+    return [*rows[:-2], s.fuse(*rows[-2:])]
