@@ -139,14 +139,22 @@ def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
     w = Buffer("w", (ot, ct, *c.kernel, BLOCK, BLOCK), int8)
     acc = Buffer("acc", (ot, *c.out_size, BLOCK), int32)
 
+    high, _ = c.out_size
+    _, wide = c.reach
+    rows = Buffer("rows", (ct, high, wide, BLOCK), int8)
+    # Rows that windows of one point pass over are not loaded.
+    skips = c.kernel == (1, 1) and c.stride[0] > 1
+
     def product(*v: Expr) -> Expr:
         o, i, j, lane, k, di, dj, depth = v
-        left = _image(x, c, k, c.place((i, j), (di, dj)), depth)
+        row, column = c.place((i, j), (di, dj))
+        left = rows[k, i, column, depth] if skips else _image(x, c, k, (row, column), depth)
         return Cast(left, int32) * Cast(w[o, k, di, dj, lane, depth], int32)
 
+    before = map_("rows", rows, lambda k, i, j, lane: _image(x, c, k, (i * c.stride[0], j), lane))
     sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
     after, more, y = requantised(acc, q)
-    return Layer(name, (sums, *after), (x, w, *more, y))
+    return Layer(name, (*([before] if skips else []), sums, *after), (x, w, *more, y))
 
 
 def _image(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.base.dtypes import int8
 from tilewright.base.errors import CompileError
 from tilewright.compute.nodes import PW, Computation
+from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load, Var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
@@ -34,81 +36,105 @@ def scheduled(
     kernel: Kernel, computations: Sequence[Computation], threads: int, timing: TimingParameters
 ) -> Schedule:
     """The same for a plain kernel of these Computations."""
-    if computations[0].reducer is None:
+    first, *others = computations
+    copies = first.reducer is None and first.outputs[0].tensor.dtype is int8
+    rows, (sums, *between, last) = (first, others) if copies and others else (None, computations)
+    if sums.reducer is None:
         return lanes_scheduled(kernel, computations, threads)
-    sums, *between, last = computations
-    if sums.reducer is None or last.reducer is not None or last.outputs[0].tensor.dtype is not int8:
+    if last.reducer is not None or last.outputs[0].tensor.dtype is not int8:
         raise CompileError(
             f"{sums.name} to {last.name}: expected a sum of products and maps to bytes",
             code="TW-VTA-LAYER",
             where=f"kernel {kernel.name}",
         )
-    best = choose(_problem(sums, between, last), threads, timing)
-    return _apply(Schedule(kernel), sums, between, last, best, threads)
+    product = _Product(rows, sums, between, last)
+    best = choose(product.problem(), threads, timing)
+    return product.schedule(Schedule(kernel), best, threads)
 
 
-def _problem(sums: Computation, between: Sequence[Computation], last: Computation) -> Problem:
-    data, weights = _operands(sums)
-    *parallel, _ = (d for d in sums.dims if d.combine != PW)
-    *reduced, _ = (d for d in sums.dims if d.combine == PW)
-    out = sums.outputs[0]
-    renamed = {d.var: p.var for d, p in zip(last.dims, parallel)}
-    widened = {c.outputs[0].tensor for c in between}  # loaded as bytes
-    extras = [
-        Operand(_renamed(x, renamed), ACC, 16 if x.buffer in widened else 64)
-        for x in last.accesses
-        if x.buffer is not out.tensor
-    ]
-    return Problem(
-        {d.var: d.extent for d in parallel},
-        {d.var: d.extent for d in reduced},
-        (Operand(data, INP, 16), Operand(weights, WGT, 256)),
-        Operand(Load(out.tensor, out.index), ACC, 16),
-        extras,
-        4 + len(extras),
-    )
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A sum of products of tiles, and what is around it.
+
+    rows: the rows of the data that are taken, if they are not all. between: bytes of other tensors
+    as accumulators. last: what makes bytes of the sums.
+    """
+
+    rows: Computation | None
+    sums: Computation
+    between: Sequence[Computation]
+    last: Computation
+
+    @property
+    def operands(self) -> tuple[Load, Load]:
+        """The accesses of the data and of the weights, which have the lanes of the result."""
+        sums = self.sums
+        lane = [d.var for d in sums.dims if d.combine != PW][-1]
+        found = {any(i is lane for i in x.index): x for x in sums.accesses}
+        if len(sums.accesses) != 2 or len(found) != 2:
+            raise CompileError(
+                f"{sums.name} is no sum of products of tiles by tiles of weights",
+                code="TW-VTA-LAYER",
+                where=sums.name,
+            )
+        return found[False], found[True]
+
+    def problem(self) -> Problem:
+        """What blocks are chosen for."""
+        data, weights = self.operands
+        *parallel, _ = (d for d in self.sums.dims if d.combine != PW)
+        *reduced, _ = (d for d in self.sums.dims if d.combine == PW)
+        out = self.sums.outputs[0]
+        renamed = {d.var: p.var for d, p in zip(self.last.dims, parallel)}
+        widened = {c.outputs[0].tensor for c in self.between}  # loaded as bytes
+        extras = [
+            Operand(_renamed(x, renamed), ACC, 16 if x.buffer in widened else 64)
+            for x in self.last.accesses
+            if x.buffer is not out.tensor
+        ]
+        return Problem(
+            {d.var: d.extent for d in parallel},
+            {d.var: d.extent for d in reduced},
+            (Operand(data, INP, 16, self._apart()), Operand(weights, WGT, 256)),
+            Operand(Load(out.tensor, out.index), ACC, 16),
+            extras,
+            4 + len(extras),
+        )
+
+    def _apart(self) -> tuple[bool, ...]:
+        """Along which dimensions parts of the data are apart in DRAM."""
+        if self.rows is None:
+            return ()
+        own = {d.var for d in self.rows.dims}
+        forms = (affine(i).terms for i in self.rows.accesses[0].index)
+        return tuple(any(v in own and step != 1 for v, step in form) for form in forms)
+
+    def schedule(self, s: Schedule, best: Choice, threads: int) -> Schedule:
+        """The kernel in these blocks."""
+        parallel = [d for d in self.sums.dims if d.combine != PW]
+        sizes = [*(best.tile[d.var] for d in parallel[:-1]), parallel[-1].extent]
+        axis = [d.var for d in parallel].index(best.thread) if best.thread is not None else None
+        block = blocked(s, self.last, sizes, threads, axis)
+        for c in (*self.between, self.sums):
+            s.compute_at(c.outputs[0].tensor.name, block, scope=ACC)
+        step = _stepped(s, self.sums, best) or block
+        data, weights = self.operands
+        s.cache_read(weights.buffer.name, step, WGT)
+        if self.rows is None:
+            s.cache_read(data.buffer.name, step, INP, pad=True)
+        else:
+            s.compute_at(data.buffer.name, step, scope=INP)
+        load_parameters(s, self.last, block)
+        s.tensorize(f"{self.sums.name}.{parallel[-1].var.name}", "vta.gemm")
+        return s
 
 
 def _renamed(x: Load, names: dict[Var, Var]) -> Load:
     return Load(x.buffer, tuple(names.get(i, i) if isinstance(i, Var) else i for i in x.index))
 
 
-def _operands(sums: Computation) -> tuple[Load, Load]:
-    """The accesses of the data and of the weights, which have the lanes of the result."""
-    lane = [d.var for d in sums.dims if d.combine != PW][-1]
-    found = {any(i is lane for i in x.index): x for x in sums.accesses}
-    if len(sums.accesses) != 2 or len(found) != 2:
-        raise CompileError(
-            f"{sums.name} is no sum of products of tiles by tiles of weights",
-            code="TW-VTA-LAYER",
-            where=sums.name,
-        )
-    return found[False], found[True]
-
-
-def _apply(
-    s: Schedule,
-    sums: Computation,
-    between: Sequence[Computation],
-    last: Computation,
-    best: Choice,
-    threads: int,
-) -> Schedule:
-    parallel = [d for d in sums.dims if d.combine != PW]
-    sizes = [*(best.tile[d.var] for d in parallel[:-1]), parallel[-1].extent]
-    axis = [d.var for d in parallel].index(best.thread) if best.thread is not None else None
-    block = blocked(s, last, sizes, threads, axis)
-    for c in between:
-        s.compute_at(c.outputs[0].tensor.name, block, scope=ACC)
-    s.compute_at(sums.outputs[0].tensor.name, block, scope=ACC)
-    _sum(s, sums, best, block)
-    load_parameters(s, last, block)
-    s.tensorize(f"{sums.name}.{parallel[-1].var.name}", "vta.gemm")
-    return s
-
-
-def _sum(s: Schedule, sums: Computation, best: Choice, block: str) -> None:
-    """Steps of the sum outside, each with the parts of the operands that it needs."""
+def _stepped(s: Schedule, sums: Computation, best: Choice) -> str | None:
+    """Steps of the sum outside; the loop whose body is one step, if there are several."""
     name = sums.name
     dims = [d for d in sums.dims if d.extent > 1]
     parallel = [f"{name}.{d.var.name}" for d in dims if d.combine != PW]
@@ -122,7 +148,4 @@ def _sum(s: Schedule, sums: Computation, best: Choice, block: str) -> None:
             steps.append(step)
         parts.append(loop)
     s.reorder(*steps, *parallel[:-1], *parts, parallel[-1], f"{name}.{depth.var.name}")
-    data, weights = _operands(sums)
-    at = steps[-1] if steps else block
-    s.cache_read(weights.buffer.name, at, WGT)
-    s.cache_read(data.buffer.name, at, INP, pad=True)
+    return steps[-1] if steps else None

@@ -26,11 +26,15 @@ _DEPTHS = {scope: DEFAULT.spaces[m].depth for scope, m in MEMORIES.items()}
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor on the chip: the index of its elements (lanes left out), and its scope."""
+    """A tensor on the chip: the index of its elements (lanes left out), and its scope.
+
+    apart: along which dimensions its elements have others between them in DRAM, if there are any.
+    """
 
     load: Load
     scope: str
     bytes: int  # of an element in DRAM
+    apart: Sequence[bool] = ()
 
     @cached_property
     def _moves(self) -> list[list[tuple[Var, int]]]:
@@ -136,33 +140,38 @@ def _placed(
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
+    """A round is a block of every thread; the first loads and the last stores are not hidden."""
     blocks = prod(-(-n // tile[v]) for v, n in p.parallel.items())
-    steps = blocks * prod(n // tile[v] for v, n in p.reduced.items())
+    steps = prod(n // tile[v] for v, n in p.reduced.items())
     loaded = [_transfer(o, tile, t) for o in p.operands]
     extra = [_transfer(o, tile, t) for o in p.extras]
-    made = prod(tile[v] for v in p.parallel)
     saved = _transfer(p.result, tile, t)
-    load = steps * sum(latency + data for latency, data in loaded)
-    lanes = p.lane_steps * (made * t.alu_interval + t.start)
-    macs = made * prod(tile[v] for v in p.reduced) * t.gemm_interval + t.start
-    compute = steps * macs + blocks * (lanes + sum(latency + data for latency, data in extra))
-    store = blocks * sum(saved)
-    bus = steps * sum(d for _, d in loaded) + blocks * (saved[1] + sum(d for _, d in extra))
+    made = prod(tile[v] for v in p.parallel)
+    lane = made * t.alu_interval + t.start
+    load, store = sum(map(sum, loaded)), sum(saved)
+    gemm = made * prod(tile[v] for v in p.reduced) * t.gemm_interval + t.start
+    after = (p.lane_steps - 1) * lane + sum(map(sum, extra))
+    moved = steps * sum(d for _, d in loaded) + saved[1] + sum(d for _, d in extra)
     if threads == 1:
-        return load + compute + store
-    # The busiest module, and what the others do before its first and after its last part.
-    parts = load / steps, compute / steps, store / blocks
-    alone = max(load - parts[0], compute - parts[1], store - parts[2])
-    return max(alone, bus - sum(parts)) + sum(parts)
+        round_ = (steps - 1) * (load + gemm) + gemm + max(load, after + store + lane)
+    elif steps == 1:
+        round_ = threads * max(load, lane + gemm + after) + max(0, store - after)
+    else:
+        # Accumulators become zero when the last of them are stored.
+        reset = max(threads * lane, store + lane)
+        first = max(0, threads * (load - after) - reset)
+        round_ = reset + threads * (gemm + after + (steps - 1) * max(load, gemm)) + first
+    return blocks / threads * max(round_, threads * moved) + load + store
 
 
 def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
     """Cycles that a transfer waits, and those that it holds the bus."""
     sides = o.sides(tile)
     # A request is a rectangle; dimensions that are there wholly make longer rows.
-    rest, taken = list(zip(sides, o.load.buffer.shape)), 0
+    apart = o.apart or (False,) * len(sides)
+    rest, taken = list(zip(sides, o.load.buffer.shape, apart)), 0
     while rest and taken < 2:
-        side, extent = rest.pop()
-        taken += side != extent
-    requests = prod(side for side, _ in rest)
+        side, extent, gaps = rest.pop()
+        taken = 2 if gaps else taken + (side != extent)
+    requests = prod(side for side, _, _ in rest)
     return requests * (t.start + t.dram_latency), prod(sides) * o.bytes / t.dram_bytes_per_cycle
