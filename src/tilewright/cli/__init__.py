@@ -7,11 +7,15 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """The ``tilewright`` command: runs ``sys.argv`` and exits with 0 ok, 1 failed, 2 usage."""
+    from tilewright.cli import interrupt
+
     try:
         # Imported here: click is needed by the command only, and `import tilewright.cli` is light.
         from tilewright.cli.app import run
 
         raise SystemExit(run())
-    except KeyboardInterrupt:
+    except BaseException as error:
         # While the command itself was being loaded, or while it said that it was interrupted.
-        raise SystemExit(1) from None
+        if interrupt.behind(error) and not isinstance(error, SystemExit):
+            raise SystemExit(1) from None
+        raise

@@ -13,6 +13,7 @@ import click
 
 from tilewright.base import flags
 from tilewright.base.errors import TilewrightError, TilewrightWarning
+from tilewright.cli import interrupt
 
 # Verb -> the module of this package whose ``command`` is it. Loaded when the verb is used.
 VERBS: Final[dict[str, str]] = {
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), interrupt.sent_again():
             _show_our_warnings_as_lines()
             # Outside standalone mode click gives back what the verb returned, or ctx.exit's code.
             result = cli.main(args=arguments, prog_name="tilewright", standalone_mode=False)
@@ -75,6 +76,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 1
     except Exception as error:
+        if interrupt.behind(error):
+            return _fail("interrupted")
         if _debugging():
             raise
         if as_json:

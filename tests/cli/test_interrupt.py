@@ -1,0 +1,101 @@
+"""Ctrl-C: one line at most, a failure, and nothing left behind, at whatever moment it comes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from tests.waiting import PATIENCE
+from tilewright.cli import app
+
+# Before this, Python itself is being loaded, and shows where the interrupt met it.
+BEGUN = """
+import tilewright.cli
+try:
+    print("begun", flush=True)
+    tilewright.cli.main()
+except KeyboardInterrupt:  # it came before `main`
+    raise SystemExit(1) from None
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
+def test_interrupting_leaves_nothing(perceptron, tmp_path, seconds):
+    target = tmp_path / "m.tw"
+    process = subprocess.Popen(
+        [sys.executable, "-c", BEGUN, "compile", str(perceptron), "-o", str(target)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TILEWRIGHT_CACHE": "off"},
+    )
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert not list(tmp_path.glob(".*"))
+    if target.exists():
+        return  # it was done before the interrupt came
+    # Ended by the signal where CPython saw it inside an `exec`.
+    assert process.returncode in (1, -signal.SIGINT)
+    assert err.strip() in ("", "tilewright: interrupted")
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Have `tilewright doctor` do something else."""
+
+    def replace(action):
+        made = click.Command("doctor", callback=action)
+        monkeypatch.setattr(app._Verbs, "get_command", lambda *_: made)
+
+    return replace
+
+
+def test_an_interrupt_that_python_wraps(command, verb):
+    class Descriptor:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+
+    def action():
+        try:
+            type("Class", (), {"field": Descriptor()})
+        except KeyboardInterrupt as error:  # as from Python 3.12 on
+            raise RuntimeError("wrapped") from error
+
+    verb(action)
+    found = command("doctor")
+    assert (found.code, found.err.strip()) == (1, "tilewright: interrupted")
+
+
+def test_an_interrupt_in_a_finaliser_is_not_lost(command, verb):
+    class Dying:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def action():
+        Dying()
+        for _ in range(10_000_000):
+            pass
+
+    verb(action)
+    hook = sys.unraisablehook
+    found = command("doctor")
+    assert (found.code, found.err.strip()) == (1, "tilewright: interrupted")
+    assert sys.unraisablehook is hook
+
+
+def test_errors_in_finalisers_are_printed_as_ever(command, verb, monkeypatch):
+    class Dying:
+        def __del__(self):
+            raise ValueError("in a finaliser")
+
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    verb(lambda: Dying() and None)
+    assert command("doctor").code == 0
+    assert len(seen) == 1
