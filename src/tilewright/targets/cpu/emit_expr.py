@@ -31,6 +31,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory
+from tilewright.targets.cpu.emit_rounding import dequantised, rounding, to_float, to_integer
 from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant
@@ -144,11 +145,19 @@ class Expressions(Memory):
         zero = constant(otherwise.value, otherwise.dtype).text in _ZEROS
         return zero and otherwise.dtype.name != "float8_e8m0fnu"
 
+    def _subtract(self, e: Binary) -> Value:
+        found = dequantised(e, self.machine)
+        if found is None:
+            return self._binary(e)
+        return to_float(self.ops, self.value(found[0].value), *found)
+
     def _cast(self, e: Cast) -> Value:
-        quantised = _rounded(e)
-        if quantised is not None:
-            x, offset = quantised
-            return self.ops.round_to_integer(self.value(x), offset, e.dtype)
+        whole = rounding(e, self.machine)
+        if whole is not None:
+            return to_integer(self.ops, self.value(whole.value), whole)
+        real = dequantised(e, self.machine)
+        if real is not None:
+            return to_float(self.ops, self.value(real[0].value), *real)
         v, source = self.value(e.value), e.value.dtype
         if v.lanes > 1 and e.dtype.is_float and source is INDEX and self._is_short(e.value):
             # Few processors convert vectors of 64 bits.
@@ -200,21 +209,6 @@ class Expressions(Memory):
             self.ops.flags = flags
 
 
-def _rounded(e: Cast) -> tuple[Expr, int] | None:
-    """x and n of `cast(round_even(x) + n)`, where one conversion does both."""
-    total, offset = e.value, 0
-    if not e.dtype.is_int or e.dtype.bits > 16 or total.dtype is not dtypes.float32:
-        return None
-    if isinstance(total, nodes.Add) and isinstance(total.rhs, Const):
-        number = total.rhs.value
-        if not isinstance(number, float) or not number.is_integer() or abs(number) > 1 << 16:
-            return None
-        total, offset = total.lhs, int(number)
-    if not isinstance(total, Call) or total.function != "round_even":
-        return None
-    return total.args[0], offset
-
-
 @cache
 def _template(
     rewrite: Expansion, arguments: tuple[Const | DType, ...]
@@ -235,6 +229,7 @@ _BINARY: tuple[type[Expr], ...] = (
 
 _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
     **dict.fromkeys(_BINARY, Expressions._binary),
+    nodes.Sub: Expressions._subtract,
     nodes.Lt: Expressions._compare,
     nodes.Le: Expressions._compare,
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),

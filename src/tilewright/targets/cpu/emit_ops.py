@@ -295,8 +295,8 @@ class Operations:
         """Truncation with saturation; LLVM's own saturating conversion goes lane by lane."""
         w, type = self.w, register_type(target)
         if target.bits <= 16:
-            inside = self._clamped(v, int(target.min), int(target.max))
-            return self._narrowed(v, w.convert("fptosi", inside, "i32"), target)
+            inside = self.clamped(v, float(target.min), float(target.max))
+            return self.narrowed(v, w.convert("fptosi", inside, "i32"), target)
         top = real(_below(float(int(target.max) + 1), v.type), v.type)
         least = real(float(target.min), v.type)
         inside = w.select(w.compare("fcmp olt", v, top), v, top)
@@ -306,22 +306,13 @@ class Operations:
         whole = w.select(over, integer(int(target.max), type), whole)
         return w.select(w.compare("fcmp ord", v, v), whole, integer(0, type))
 
-    def round_to_integer(self, v: Value, offset: int, target: DType) -> Value:
-        """`cast(round_even(v) + offset)` of float32 to an integer of 16 bits at most."""
-        inside = self._clamped(v, int(target.min) - offset, int(target.max) - offset)
-        name = f"lrint.{mangle('i32', v.lanes)}.{mangle(v.type, v.lanes)}"
-        whole = self.w.call(name, "i32", v.lanes, inside)
-        if offset:
-            whole = self.w.binary("add", whole, integer(offset, "i32"))
-        return self._narrowed(v, whole, target)
-
-    def _clamped(self, v: Value, low: int, high: int) -> Value:
+    def clamped(self, v: Value, low: float, high: float) -> Value:
         """Between the bounds; what is not a number is the lower one."""
-        w, least, most = self.w, real(float(low), v.type), real(float(high), v.type)
+        w, least, most = self.w, real(low, v.type), real(high, v.type)
         inside = w.select(w.compare("fcmp ogt", v, least), v, least)
         return w.select(w.compare("fcmp olt", inside, most), inside, most)
 
-    def _narrowed(self, v: Value, whole: Value, target: DType) -> Value:
+    def narrowed(self, v: Value, whole: Value, target: DType) -> Value:
         """`whole`, made of the float `v`, in 16 bits or less; 0 for what is not a number."""
         if target.min:
             ordered = self.w.compare("fcmp ord", v, v)
