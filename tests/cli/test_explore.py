@@ -45,9 +45,11 @@ def test_the_report_is_a_page_with_a_picture(command, tmp_path):
     assert found.code == 0 and "wrote" in found.err
     text = page.read_text()
     assert text.startswith("<!doctype html>")
-    assert "conv2d=mv" in text and "129,024" in text
+    assert "<td>mv</td>" in text and "129,024" in text
     pictures = [ElementTree.fromstring(p) for p in re.findall("<svg.*?</svg>", text, re.DOTALL)]
     assert len(pictures) == 3
+    for picture in pictures:
+        assert any("volume=part" in text.text for text in picture.iter(f"{SVG}text"))
     bars = pictures[1].findall(f"{SVG}rect")
     titles = [bar.find(f"{SVG}title").text for bar in bars]
     assert any(re.match(r"conv2d\.\w+.*: \d+ tasks, cycles 14,400 to ", t) for t in titles)
@@ -61,9 +63,16 @@ def test_the_graph_collapses_equal_tasks(command, tmp_path):
     drawing = ElementTree.parse(tmp_path / "graph.svg").getroot()
     labels = [text.text for text in drawing.iter(f"{SVG}text")]
     assert "conv2d.conv.mv x576" in labels and labels.count("downsampler") == 1
+    assert "conv2d: elements on each edge, volume=part" in labels
     assert "conv2d.conv.mv x576" in (tmp_path / "graph.dot").read_text()
     nodes = from_json((tmp_path / "graph.json").read_text()).nodes
     assert [n.count for n in nodes if n.name == "conv2d.conv.mv"] == [576]
+
+
+def test_expansions_of_one_name_add_up(command):
+    twice = [arg for name in ("mv", "op") for arg in ("--expand", f"matmul={name}")]
+    found = command("explore", "matmul", "--pes", "4", *twice, "--json")
+    assert {point["choice"][0] for point in found.json["points"]} == {"mv", "op"}
 
 
 def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
@@ -85,6 +94,7 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
         (["conv2d:1x3x3,4x5x5"], "no sizes of a conv2d"),
         (["matmul", "--pes", "0"], "processing elements [0]"),
         (["matmul", "--graph", "graph.png"], "no form of a task graph: .png"),
+        (["matmul", "--report", "report.pdf"], "a report is a page of HTML, not .pdf"),
         (["matmul", "--expand", "conv=mv"], "which the network does not have"),
         (["matmul", "--expand", "matmul=direct"], "known: lmv, mv, op"),
         (["matmul", "--expand", "matmul=mv,foo"], "no expansion 'foo' of matmul"),

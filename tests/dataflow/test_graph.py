@@ -32,7 +32,7 @@ def test_json_reads_back() -> None:
 
 def test_dot_names_every_node() -> None:
     dot = to_dot(parse(FIR))
-    assert dot.count("->") == 3
+    assert dot.count("->") == 3 and 'label="fir, volume=part"' in dot
     assert '"sum\\ndownsampler"' in dot
 
 

@@ -77,7 +77,8 @@ def test_other_convolutions_have_the_closed_forms_io(
     assert found.io == least_io(expansion, filters, (size - 2) ** 2, 9 * channels)
 
 
-EXPANSIONS = ["lmv", "mv", "op", "tiled", "direct", "winograd", "whole", "loop"]
+PRODUCTS = ["lmv", "mv", "op", "tiled", "tiled8", "tiled16", "whole", "loop"]
+EXPANSIONS = [*PRODUCTS, "direct", "rows", "winograd"]
 
 
 @pytest.mark.parametrize("expansion", EXPANSIONS)
@@ -95,7 +96,7 @@ def test_a_convolution_by_every_expansion(expansion: str, attributes: str) -> No
         agree(graph, {"conv": expansion})
 
 
-@pytest.mark.parametrize("expansion", ["lmv", "mv", "op", "tiled", "whole", "loop"])
+@pytest.mark.parametrize("expansion", PRODUCTS)
 @pytest.mark.parametrize("batch", ["", "2,"])
 def test_a_matrix_product_by_every_expansion(expansion: str, batch: str) -> None:
     body = f"""g (float[{batch}6,5] a, float[{batch}5,4] b) => (float[{batch}6,4] c)
@@ -171,14 +172,44 @@ def test_an_operator_without_one_is_a_task_on_request(monkeypatch: pytest.Monkey
     text = """<ir_version: 10, opset_import: ["" : 21, "com.acme" : 1]>
         g (float[4,6] x) => (float[4,6] y) { a = Relu(x) b = com.acme.Sorted(a) y = Neg(b) }"""
     graph = load(onnx.parser.parse_model(text))
-    with pytest.raises(UnsupportedError, match=r"1 operators have no expansion: .*Sorted"):
+    with pytest.raises(UnsupportedError, match=r"1 operator has no expansion: .*Sorted"):
         network(graph)
     found = program(network(graph, opaque=True))
     assert found.graph.tasks == 3
     x = RNG.standard_normal((4, 6)).astype(np.float32)
     want = -np.sort(np.maximum(x, 0), -1)
     np.testing.assert_array_equal(found.run({"x": x})["y"], want)
-    assert explore(network(graph, opaque=True), [4]).best(4).tasks == 3
+    assert explore(network(graph, opaque=True), [4], grain="expanded").best(4).tasks == 3
+
+
+def test_control_flow_is_a_task_on_request() -> None:
+    graph = model("""g (float[3,4] x, bool c) => (float[3,4] y) {
+        z = Exp(x)
+        v = If (c) <
+            then_branch = t () => (float[3,4] a) { a = Relu(z) },
+            else_branch = e () => (float[3,4] b) { b = Sub(x, z) }>
+        y = Neg(v)
+    }""")
+    with pytest.raises(UnsupportedError, match=r"no expansion: If -> v .*--opaque"):
+        network(graph)
+    found = program(network(graph, opaque=True))
+    assert found.graph.tasks == 3
+    x = RNG.standard_normal((3, 4)).astype(np.float32)
+    for c, want in ((True, -np.exp(x)), (False, np.exp(x) - x)):
+        np.testing.assert_allclose(found.run({"x": x, "c": c})["y"], want, rtol=1e-6)
+
+
+def test_outputs_that_nothing_computes_have_no_task() -> None:
+    constant = "c = Constant <value = float[1] {1.0}> ()"
+    graph = model(
+        f"g (float[4] x) => (float[4] x, float[4] y, float[1] c) {{ y = Neg(x) {constant} }}"
+    )
+    found = program(network(graph))
+    assert found.graph.tasks == 1
+    results = found.run({"x": np.arange(4)})
+    assert results["x"].tolist() == [0, 1, 2, 3] and results["c"].tolist() == [1]
+    with pytest.raises(InputError, match="no operator to schedule"):
+        network(model("g (float[4] x) => (float[4] x) { }"))
 
 
 def test_operators_without_an_expansion_are_listed_at_once() -> None:

@@ -17,7 +17,6 @@ from tilewright.cli.output import dump, note, progress, say, table
 
 if TYPE_CHECKING:
     from tilewright.dataflow.explore import Exploration
-    from tilewright.dataflow.results import Point
     from tilewright.graph.nodes import Graph
 
 _READINGS: Final = {
@@ -70,8 +69,8 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option(
     "--tasks",
     "grain",
-    type=click.Choice(["operator", "loop", "expanded"]),
-    default="expanded",
+    type=click.Choice(["any", "operator", "loop", "expanded"]),
+    default="any",
     show_default=True,
     help="What a task is where --expand says nothing.",
 )
@@ -129,19 +128,14 @@ def command(
     from tilewright.dataflow.lower import network
     from tilewright.dataflow.results import Store
 
-    if graph is not None and graph.suffix not in _FORMS:
-        raise InputError(
-            f"no form of a task graph: {graph.suffix or 'no suffix'}",
-            where=str(graph),
-            hint=f"known: {', '.join(_FORMS)}",
-        )
+    _check_forms(graph, report)
     read = _graph(model, dict(dim), memory_limit)
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
             network(read, fused=fused, opaque=opaque),
             pes,
-            dict(expand),
+            _added(expand),
             volume=volume,
             grain=grain,
             heuristics=tried,
@@ -160,6 +154,29 @@ def command(
     for path in (report, graph):
         if path is not None:
             note(f"wrote {path}")
+
+
+def _check_forms(graph: Path | None, report: Path | None) -> None:
+    if graph is not None and graph.suffix not in _FORMS:
+        raise InputError(
+            f"no form of a task graph: {graph.suffix or 'no suffix'}",
+            where=str(graph),
+            hint=f"known: {', '.join(_FORMS)}",
+        )
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise InputError(
+            f"a report is a page of HTML, not {report.suffix or 'a file without a suffix'}",
+            where=str(report),
+            hint="name it .html",
+        )
+
+
+def _added(expand: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
+    """What is to be tried for each name, from all that was said of it."""
+    wanted: dict[str, list[str]] = {}
+    for name, options in expand:
+        wanted.setdefault(name, []).extend(options)
+    return wanted
 
 
 def _write(path: Path, text: str) -> None:
@@ -239,13 +256,17 @@ def _show(found: Exploration) -> None:
         say(_best(found))
     say()
     if found.exact:
-        say(f"exact: all {len(choices)} combinations were scheduled")
+        say(f"exact: {_every(len(choices))} scheduled")
     else:
         widest = max(found.gap(pes) for pes in found.bounds)
         say(
             f"searched: {len(choices)} combinations were scheduled; the best one there is "
             f"may be up to {widest / (1 + widest):.0%} shorter (--limit allows more)"
         )
+
+
+def _every(count: int) -> str:
+    return f"all {count} combinations were" if count > 1 else "the only combination was"
 
 
 def _all(found: Exploration, choices: Sequence[tuple[str, ...]]) -> str:
@@ -255,7 +276,7 @@ def _all(found: Exploration, choices: Sequence[tuple[str, ...]]) -> str:
         points = {p.pes: p for p in found.points if p.choice == choice}
         first = next(iter(points.values()))
         cells = [f"{points[pes].makespan:,}" for pes in found.bounds]
-        rows.append([_label(found, first), f"{first.tasks:,}", f"{first.io:,}", *cells])
+        rows.append([found.label(choice), f"{first.tasks:,}", f"{first.io:,}", *cells])
     heading = ["expansion", "tasks", "I/O", *(f"{pes} PEs" for pes in found.bounds)]
     return table(heading, rows, "<" + ">" * (len(heading) - 1))
 
@@ -275,23 +296,8 @@ def _best(found: Exploration) -> str:
                 f"{p.utilisation:.0%}",
                 f"{p.io:,}",
                 f"{p.buffers:,}",
-                _label(found, p),
+                found.label(p.choice),
             ]
         )
     heading = ["PEs", *_COMPARED.values(), "speedup", "used", "I/O", "buffers", "expansions"]
     return table(heading, rows, ">>>>>>>><")
-
-
-def _label(found: Exploration, p: Point) -> str:
-    """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first."""
-    chosen = [
-        (g, name) for g, name in zip(found.groups, p.choice, strict=True) if len(g.options) > 1
-    ]
-    if not chosen:
-        return "the only one"
-    if len(chosen) == 1:
-        return chosen[0][1]
-    named = (
-        g.stages[0] + (f"(+{len(g.stages) - 1})" if len(g.stages) > 1 else "") for g, _ in chosen
-    )
-    return " ".join(f"{label}={name}" for label, (_, name) in zip(named, chosen, strict=True))

@@ -145,7 +145,7 @@ def _flows_from(writers: Sequence[Task]) -> bool:
 def connect(
     name: str, tasks: Sequence[Task], outputs: Mapping[str, Buffer], volume: Volume | str
 ) -> TaskGraph:
-    """The task graph of `tasks`, whose results `outputs` leave."""
+    """The task graph of `tasks`, whose results `outputs` leave; others are inputs or constants."""
     b = Builder(name)
     writers, readers = _users(tasks)
     for tensor in readers:
@@ -156,7 +156,8 @@ def connect(
     for tensor, users in readers.items():
         _edges(b, tensor, writers.get(tensor, ()), users)
     for label, tensor in outputs.items():
-        b.sink(f"out:{label}")
+        if tensor in writers:
+            b.sink(f"out:{label}")
         for t in writers.get(tensor, ()):
             b.connect(t.name, f"out:{label}", t.writes, array=max(t.writes, tensor.size))
     return b.build(volume)

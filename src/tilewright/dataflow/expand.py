@@ -8,8 +8,8 @@ the filters; B (K x M) the other one, for a convolution the windows, laid out by
     mv    a matrix-vector product for each column of B: M tasks
     lmv   a vector-matrix product for each row of A: N tasks
     op    an outer product of each column of A and row of B, and a task that adds them: K + 1 tasks
-    tiled blocks of the result, about TILES along each side
-    direct  (convolutions) each output channel straight from the input, without im2col
+    tiled, tiled8, tiled16    blocks of the result, 4, 8 or 16 along each side, or a few more
+    direct, rows  (convolutions) each output channel, or each row of it, straight from the input
     winograd  (3x3, stride 1) F(2x2, 3x3): transforms, products point by point, and back
 
 A convolution's result leaves pixel by pixel with all its channels, so that what was computed
@@ -36,9 +36,8 @@ from tilewright.dataflow.pieces import (
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.ir.node import substitute
 
-TILES: Final = 4  # of the scheme `tiled`, along each side
-
 Expansion = Callable[[Computation], Sequence[Piece]]
+Scheme = Callable[[Product], list[Piece]]
 
 
 def family(c: Computation) -> str:
@@ -136,23 +135,28 @@ def _var(fresh: Mapping[object, object], d: Dim) -> Var:
     return found
 
 
-def _tiles(p: Product) -> list[Piece]:
-    dims = (*p.b, *p.n, *p.m, *p.k)
-    spread = {d.var: 1 for d in p.b}
-    for side in (p.n, p.m):
-        widest = max(side, key=lambda d: d.extent, default=None)
-        if widest is not None:
-            spread[widest.var] = _divisor(widest.extent)
-    return [Piece(ordered(p.computation, dims), "tile", spread)]
+def _tiles(count: int) -> Scheme:
+    """Blocks of the result, `count` along each side."""
+
+    def make(p: Product) -> list[Piece]:
+        dims = (*p.b, *p.n, *p.m, *p.k)
+        spread = {d.var: 1 for d in p.b}
+        for side in (p.n, p.m):
+            widest = max(side, key=lambda d: d.extent, default=None)
+            if widest is not None:
+                spread[widest.var] = _divisor(widest.extent, count)
+        return [Piece(ordered(p.computation, dims), "tile", spread)]
+
+    return make
 
 
-def _divisor(extent: int) -> int:
-    """The extent of a tile: TILES of them, or the next number that leaves none smaller."""
-    count = next(n for n in range(min(TILES, extent), extent + 1) if extent % n == 0)
-    return extent // count
+def _divisor(extent: int, count: int) -> int:
+    """The extent of `count` tiles, or of the next number of them that leaves none smaller."""
+    number = next(n for n in range(min(count, extent), extent + 1) if extent % n == 0)
+    return extent // number
 
 
-def _matmul(scheme: Callable[[Product], list[Piece]], by_rows: bool) -> Expansion:
+def _matmul(scheme: Scheme, by_rows: bool) -> Expansion:
     def make(c: Computation) -> Sequence[Piece]:
         p = _matrix(c)
         pieces = scheme(p)
@@ -161,7 +165,7 @@ def _matmul(scheme: Callable[[Product], list[Piece]], by_rows: bool) -> Expansio
     return make
 
 
-def _conv(scheme: Callable[[Product], list[Piece]], by_pixels: bool) -> Expansion:
+def _conv(scheme: Scheme, by_pixels: bool) -> Expansion:
     def make(c: Computation) -> Sequence[Piece]:
         copy, p = gathered(_matrix(c))
         pieces = scheme(p)
@@ -193,6 +197,12 @@ def _direct(c: Computation) -> Sequence[Piece]:
     return [Piece(c, "direct", {d.var: 1 for d in (*p.b, *p.n)})]
 
 
+def _direct_rows(c: Computation) -> Sequence[Piece]:
+    p = _matrix(c)
+    row = [d for d in p.m if d.extent > 1][:1]
+    return [Piece(c, "row", {d.var: 1 for d in (*p.b, *p.n, *row)})]
+
+
 def _winograd(c: Computation) -> Sequence[Piece]:
     steps = winograd(c)
     assert steps is not None
@@ -205,26 +215,29 @@ def _winograd(c: Computation) -> Sequence[Piece]:
     return pieces
 
 
-_PLAIN: Final[dict[str, Expansion]] = {"whole": _whole, "loop": _loop}
+_TILED: Final = {"tiled": 4, "tiled8": 8, "tiled16": 16}  # tiles along each side
+# Every family has these.
+PLAIN: Final[dict[str, Expansion]] = {"whole": _whole, "loop": _loop}
 
 EXPANSIONS: Final[dict[str, dict[str, Expansion]]] = {
     "conv": {
         "lmv": _conv(_rows, by_pixels=False),
         "mv": _conv(_columns, by_pixels=True),
         "op": _conv(_outer, by_pixels=False),
-        "tiled": _conv(_tiles, by_pixels=False),
+        **{name: _conv(_tiles(count), by_pixels=False) for name, count in _TILED.items()},
         "direct": _direct,
+        "rows": _direct_rows,
         "winograd": _winograd,
-        **_PLAIN,
+        **PLAIN,
     },
     "matmul": {
         "lmv": _matmul(_rows, by_rows=True),
         "mv": _matmul(_columns, by_rows=False),
         "op": _matmul(_outer, by_rows=True),
-        "tiled": _matmul(_tiles, by_rows=True),
-        **_PLAIN,
+        **{name: _matmul(_tiles(count), by_rows=True) for name, count in _TILED.items()},
+        **PLAIN,
     },
-    "reduce": _PLAIN,
-    "map": _PLAIN,
-    "scan": _PLAIN,
+    "reduce": PLAIN,
+    "map": PLAIN,
+    "scan": PLAIN,
 }

@@ -2,8 +2,8 @@
 
 Operators whose Computations are equal up to names are one group and share their expansion. Up to
 `limit` evaluations every combination is scheduled, and the best is exact. Beyond it each number of
-processing elements is searched by descent, group by group from the best uniform combination, and
-the result says how far it can be from the best: `bound` holds for every combination.
+processing elements is searched (`search`), and the result says how far it can be from the best:
+`bound` holds for every combination.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import product
@@ -24,19 +25,28 @@ from tilewright.dataflow.baseline import nonstreaming_makespan
 from tilewright.dataflow.blocks import Heuristic
 from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import Evaluator
+from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
-from tilewright.dataflow.lower import Network
+from tilewright.dataflow.lower import OPERATOR, Network
 from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.dataflow.schedule import Schedule, schedule
+from tilewright.dataflow.search import search
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
+SECONDS: Final = 45.0  # after which a search ends
+NAMED: Final = 6  # groups that a label names one by one
 
 
 class Grain(StrEnum):
-    """What a task is where nothing else is wanted: a whole operator, an index of its outermost
-    parallel loop, or what the expansions of its family make of it."""
+    """What a task is where nothing else is wanted.
 
+    any: whatever expansion of the operator is best. operator: all of it. loop: an index of its
+    outermost parallel loop. expanded: what the first expansion of its family makes of it; of
+    products and convolutions the best of the classical ones.
+    """
+
+    ANY = "any"
     OPERATOR = "operator"
     LOOP = "loop"
     EXPANDED = "expanded"
@@ -49,6 +59,11 @@ class Group:
     stages: tuple[str, ...]
     family: str
     options: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its first operator's, and how many more there are."""
+        return self.stages[0] + (f"(+{len(self.stages) - 1})" if len(self.stages) > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,21 @@ class Exploration:
         found = {str(h): schedule(graph, point.pes, h).makespan for h in Heuristic}
         return {**found, "baseline": nonstreaming_makespan(graph, point.pes)}
 
+    def label(self, choice: Choice) -> str:
+        """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first.
+
+        Of many groups only those with schemes of their own are named, the others counted.
+        """
+        groups = zip(self.groups, choice, strict=True)
+        chosen = [(g, name) for g, name in groups if len(g.options) > 1]
+        if len(chosen) < 2:
+            return chosen[0][1] if chosen else "the only one"
+        plain = {*PLAIN, OPERATOR} if len(chosen) > NAMED else frozenset[str]()
+        named = [f"{g.name}={name}" for g, name in chosen if not plain.issuperset(g.options)]
+        others = Counter(name for g, name in chosen if plain.issuperset(g.options))
+        counted = ", ".join(f"{count} {name}" for name, count in others.most_common())
+        return " ".join([*named, f"and {counted}"] if others else named)
+
     def front(self) -> list[Point]:
         """The points that no other is at least as good as in makespan, I/O, buffer space and
         elements (of equal ones the first)."""
@@ -106,19 +136,21 @@ class Exploration:
             "exact": self.exact,
             "groups": [asdict(g) for g in self.groups],
             "bounds": {str(pes): bound for pes, bound in self.bounds.items()},
-            "points": [asdict(p) for p in self.points],
-            "front": [asdict(p) for p in self.front()],
+            "points": [self._row(p) for p in self.points],
+            "front": [self._row(p) for p in self.front()],
         }
+
+    def _row(self, point: Point) -> dict[str, Any]:
+        return {**asdict(point), "label": self.label(point.choice)}
 
 
 def groups_of(
-    net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.EXPANDED
+    net: Network, wanted: Mapping[str, Sequence[str]], grain: Grain = Grain.ANY
 ) -> list[Group]:
     """The groups of a network with the expansions to try.
 
-    wanted: for a family or a Stage's name the expansions (default: what `grain` says; expanded, the
-    first alone, but for products and convolutions all classical ones). Raises InputError for a name
-    nothing has.
+    wanted: for a family or a Stage's name the expansions (default: what `grain` says). Raises
+    InputError for a name nothing has.
     """
     found: dict[str, tuple[list[str], str, tuple[str, ...]]] = {}
     _check(net, wanted)
@@ -126,7 +158,8 @@ def groups_of(
         family = net.families[stage.name]
         known = net.choices.get(stage.name, ("whole",))
         names = wanted.get(stage.name, wanted.get(family))
-        options = tuple(n for n in (names or _usual(family, known, grain)) if n in known)
+        tried = dict.fromkeys(names or _usual(family, known, grain))
+        options = tuple(name for name in tried if name in known)
         if not options:
             raise InputError(
                 f"none of {', '.join(names or ())} expands {stage.name}, a {family}",
@@ -139,6 +172,8 @@ def groups_of(
 
 
 def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
+    if grain is Grain.ANY:
+        return known
     if grain is not Grain.EXPANDED:
         return next((n,) for n in (grain, "whole") if n in known)
     classical = ("lmv", "mv", "op")
@@ -175,10 +210,10 @@ def explore(
     wanted: Mapping[str, Sequence[str]] | None = None,
     *,
     volume: Volume | str = Volume.PART,
-    grain: Grain | str = Grain.EXPANDED,
+    grain: Grain | str = Grain.ANY,
     heuristics: Sequence[Heuristic] = tuple(Heuristic),
     limit: int = LIMIT,
-    seconds: float = math.inf,
+    seconds: float = SECONDS,
     store: Store | None = None,
 ) -> Exploration:
     """Schedule a network's combinations of expansions on each number of processing elements.
@@ -207,7 +242,8 @@ def explore(
             for count in counts:
                 evaluator.point(choice, count)
     else:
-        _search(evaluator, groups, counts, limit, time.monotonic() + seconds)
+        options = [g.options for g in groups]
+        search(evaluator, options, counts, limit, time.monotonic() + seconds)
     points = sorted(evaluator.found.values(), key=lambda p: (p.pes, p.costs))
     bounds = Bounds(net, {name: g.options for g in groups for name in g.stages}, reading)
     lowest = {count: bounds.makespan(count) for count in counts}
@@ -226,56 +262,3 @@ def _subject(
         "volume": str(reading),
         "heuristics": [str(h) for h in heuristics],
     }
-
-
-def _search(
-    evaluator: Evaluator, groups: Sequence[Group], counts: Sequence[int], limit: int, end: float
-) -> None:
-    """Descend on each number of elements, with an equal share of what is left of both limits.
-
-    One evaluation is made on each, however short the time.
-    """
-    for n, count in enumerate(counts):
-        shares = len(counts) - n
-        now = time.monotonic()
-        budget = max(1, (limit - evaluator.made) // shares)
-        _descend(evaluator, groups, count, budget, now + (end - now) / shares)
-
-
-def _descend(
-    evaluator: Evaluator, groups: Sequence[Group], pes: int, budget: int, end: float
-) -> None:
-    """From the best uniform combination, change one group at a time while it gets better."""
-    stop = evaluator.made + budget
-
-    def spent() -> bool:
-        return evaluator.made >= stop or time.monotonic() >= end
-
-    first, *others = _uniform(groups)
-    best = evaluator.point(first, pes)
-    for choice in others:
-        if spent():
-            return
-        best = min(best, evaluator.point(choice, pes), key=_order)
-    improved = True
-    while improved:
-        improved = False
-        for n, group in enumerate(groups):
-            for name in group.options:
-                choice = (*best.choice[:n], name, *best.choice[n + 1 :])
-                if spent():
-                    return
-                found = evaluator.point(choice, pes)
-                if _order(found) < _order(best):
-                    best, improved = found, True
-
-
-def _order(p: Point) -> tuple[int, ...]:
-    return p.costs
-
-
-def _uniform(groups: Sequence[Group]) -> Iterator[Choice]:
-    """The combinations that use one scheme wherever it exists, the first option elsewhere."""
-    names = dict.fromkeys(n for g in groups for n in g.options)
-    seen = {tuple(n if n in g.options else g.options[0] for g in groups): None for n in names}
-    yield from seen

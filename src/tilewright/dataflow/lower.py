@@ -12,14 +12,13 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.names import fresh
 from tilewright.compute.nodes import Computation
 from tilewright.dataflow.assemble import connect, fed, tasks_of
-from tilewright.dataflow.expand import EXPANSIONS, expand, expansions, family
+from tilewright.dataflow.expand import EXPANSIONS, PLAIN, expand, expansions, family
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.parts import results
+from tilewright.dataflow.parts import points, results
 from tilewright.dataflow.program import Opaque, Program, Task, Together
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.control import is_control
 from tilewright.graph.lower import Lowered, lower
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
@@ -82,24 +81,43 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
     fused: with neighbouring maps as one, which then is a task less, and index maps inside their
     readers. opaque: operators without a native form are one task each, if their sizes are known.
     Raises UnsupportedError that lists every operator without a native form, and InputError for
-    shapes that are not known.
+    shapes that are not known and where nothing is computed.
     """
     simple = graph_pipeline("strict", None, byte_products=False).run(graph)
     lowered = lower(simple, channel_last=False)
     held = _opaque(lowered) if opaque else {}
-    missing = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
-    if missing:
-        names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
-        raise UnsupportedError(
-            f"{len(missing)} operators have no expansion: {names}",
+    _check_native(lowered)
+    if not lowered.steps:
+        raise InputError(
+            "there is no operator to schedule: all outputs are inputs or constants",
             where=graph.name,
-            hint="cut the model before them, give all shapes with --dim"
-            + ("" if opaque else ", or take them as they are with --opaque"),
         )
     if fused:
         outputs = frozenset(lowered.buffers[v] for v in lowered.graph.outputs)
         lowered = replace(lowered, steps=fuse(lowered.steps, outputs))
     return Network(graph.name or "network", lowered, held)
+
+
+def _check_native(lowered: Lowered) -> None:
+    """Raise UnsupportedError that lists the HostCalls."""
+    missing = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+    if not missing:
+        return
+    names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
+    count = f"{len(missing)} operators have" if len(missing) > 1 else "1 operator has"
+    sized = all(_sized(lowered, op) for op in missing)
+    raise UnsupportedError(
+        f"{count} no expansion: {names}",
+        where=lowered.graph.name,
+        hint="take them as they are with --opaque, or cut the model before them"
+        if sized
+        else "cut the model before them: some of their tensors have no size that is known before"
+        " they run, or hold no numbers",
+    )
+
+
+def _sized(lowered: Lowered, op: Operation) -> bool:
+    return all(v in lowered.buffers for v in (*op.reads, *op.writes))
 
 
 def _opaque(lowered: Lowered) -> dict[Kernel, Opaque]:
@@ -109,13 +127,11 @@ def _opaque(lowered: Lowered) -> dict[Kernel, Opaque]:
     """
     found: dict[Kernel, Opaque] = {}
     for n, step in enumerate(lowered.steps):
-        if not isinstance(step, HostCall):
+        if not isinstance(step, HostCall) or not _sized(lowered, step.operation):
             continue
         op = step.operation
-        sized = all(v in lowered.buffers for v in (*op.reads, *op.writes))
-        if not sized or is_control(op):
-            continue
-        operands = tuple(None if v is None else lowered.buffers[v] for v in op.inputs)
+        captured = (v for v in op.reads if v not in op.inputs)
+        operands = tuple(None if v is None else lowered.buffers[v] for v in (*op.inputs, *captured))
         work = Opaque(op, operands, tuple(lowered.buffers[v] for v in op.writes))
         name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
         kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
@@ -149,14 +165,18 @@ def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
     main = _main(stage)
     found: list[Task] = []
     for c in stage.computations:
-        like_main = family(c) == family(main) and choice in expansions(c)
-        for piece in expand(c, choice if c is main or like_main else None):
+        alike = choice in PLAIN or family(c) == family(main)
+        follows = c is main or (alike and choice in expansions(c))
+        for piece in expand(c, choice if follows else None):
             found += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
     return _unique(found)
 
 
 def _one_task(stage: Stage, outside: Collection[Buffer]) -> Task:
-    """An operator of several Computations as one task; what only they read stays inside it."""
+    """An operator of several Computations as one task; what only they read stays inside it.
+
+    It applies one scalar function after the other, so that it reads as often as all of them do.
+    """
     outputs = tuple(b for b in stage.writes if b in outside)
     work = Together(stage.computations, stage.reads, outputs)
     written = (
@@ -164,9 +184,9 @@ def _one_task(stage: Stage, outside: Collection[Buffer]) -> Task:
         for b in outputs
     )
     writes = max(written, default=1)
-    reads = max([writes, *(b.size for b in work.inputs)])
-    origin = ",".join(stage.sources)
-    return Task(stage.name, origin, work, reads, writes, {b: b.size for b in work.inputs})
+    reads = sum(points(c) for c in stage.computations)
+    unique = {b: min(reads, b.size) for b in work.inputs}
+    return Task(stage.name, ",".join(stage.sources), work, reads, writes, unique)
 
 
 def _main(stage: Stage) -> Computation:

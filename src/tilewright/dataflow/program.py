@@ -28,7 +28,8 @@ Held = dict[Buffer, Array]
 class Opaque:
     """An operator that is not taken apart: run by its reference, on whole tensors.
 
-    operands: a tensor for each of the operator's inputs, None for one left out.
+    operands: a tensor for each of the operator's inputs, None for one left out, then what its
+    subgraphs capture.
     """
 
     operation: Operation

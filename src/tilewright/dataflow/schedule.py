@@ -118,7 +118,13 @@ class Schedule:
             for n in range(len(nodes))
             if self.element[n] >= 0
         ]
-        return {"pes": self.pes, "makespan": self.makespan, "blocks": self.rounds, "bars": bars}
+        return {
+            "volume": str(self.graph.volume),
+            "pes": self.pes,
+            "makespan": self.makespan,
+            "blocks": self.rounds,
+            "bars": bars,
+        }
 
     def __repr__(self) -> str:
         return (

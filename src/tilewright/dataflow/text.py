@@ -132,7 +132,8 @@ def from_json(text: str) -> TaskGraph:
 
 def to_dot(graph: TaskGraph) -> str:
     """The graph for Graphviz: boxes are tasks, cylinders buffers."""
-    lines = [f"digraph {json.dumps(graph.name)} {{", "  rankdir=LR;"]
+    title = json.dumps(f"{graph.name}, volume={graph.volume}")
+    lines = [f"digraph {json.dumps(graph.name)} {{", f"  rankdir=LR; labelloc=t; label={title};"]
     for n, node in enumerate(graph.nodes):
         count = f" x{node.count}" if node.count > 1 else ""
         label = json.dumps(f"{node.name}{count}\n{graph.kind(n)}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
 from tilewright.report.gantt import COLOURS, gantt
 
-_WIDTH, _HEIGHT, _MARGIN = 640, 360, 60
+_WIDTH, _HEIGHT, _MARGIN = 720, 240, 60
+_LABEL: Final = 96  # characters of a combination that the legend shows
 _STYLE: Final = (
     "body{font:15px sans-serif;max-width:60em;margin:2em auto}"
     "table{border-collapse:collapse}td,th{padding:.2em .8em;text-align:right}"
@@ -34,9 +36,9 @@ def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> st
             "<h2>Makespan</h2>",
             picture(found),
             "<h2>The best for each number of processing elements</h2>",
-            _table(found, [_best(found, int(pes)) for pes in found["bounds"]]),
+            _table([_best(found, int(pes)) for pes in found["bounds"]]),
             "<h2>The Pareto front of makespan, I/O, buffers and processing elements</h2>",
-            _table(found, found["front"]),
+            _table(found["front"]),
             "<h2>Schedules of the best</h2>",
             *(f"<h3>{s['pes']} processing elements</h3>\n{gantt(s)}" for s in schedules),
             "</body></html>",
@@ -45,47 +47,78 @@ def page(found: Mapping[str, Any], schedules: Sequence[Mapping[str, Any]]) -> st
     )
 
 
+@dataclass(frozen=True)
+class _Axes:
+    """Processing elements to the right and cycles upwards, both logarithmic. top: of the plot."""
+
+    pes: tuple[int, int]
+    cycles: tuple[int, int]
+    top: int
+
+    @property
+    def base(self) -> int:
+        return self.top + _HEIGHT
+
+    def x(self, pes: int) -> float:
+        return _scaled(pes, self.pes, _MARGIN, _WIDTH - _MARGIN)
+
+    def y(self, cycles: int) -> float:
+        return _scaled(cycles, self.cycles, self.base, self.top)
+
+
+def _scaled(value: int, ends: tuple[int, int], start: float, end: float) -> float:
+    low, high, at = (math.log(v) for v in (*ends, value))
+    return start if high == low else start + (at - low) / (high - low) * (end - start)
+
+
 def picture(found: Mapping[str, Any]) -> str:
-    """Makespan over processing elements as SVG, both logarithmic: a line for each combination that
-    is best somewhere, a dot for every other point."""
+    """Makespan over processing elements as SVG: a line through the best, in a colour for each
+    combination that is best somewhere, a dot for every other point."""
     points: Sequence[Point] = found["points"]
-    xs = [math.log2(p["pes"]) for p in points]
-    ys = [math.log10(p["makespan"]) for p in points]
-
-    def place(p: Point) -> tuple[float, float]:
-        x = _scaled(math.log2(p["pes"]), min(xs), max(xs), _MARGIN, _WIDTH - _MARGIN)
-        y = _scaled(math.log10(p["makespan"]), min(ys), max(ys), _HEIGHT - _MARGIN, _MARGIN)
-        return x, y
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        'font-family="sans-serif" font-size="12">'
-    ]
-    dots = dict.fromkeys(tuple(f"{at:.0f}" for at in place(p)) for p in points)
-    parts += [f'<circle cx="{x}" cy="{y}" r="2" fill="#bbb"/>' for x, y in dots]
-    winners = dict.fromkeys(tuple(_best(found, int(n))["choice"]) for n in found["bounds"])
-    for n, choice in enumerate(winners):
-        line = [place(p) for p in points if tuple(p["choice"]) == choice]
-        colour = COLOURS[n % len(COLOURS)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        label = escape(_label(found, choice)[:90])
-        parts.append(f'<text x="{_MARGIN}" y="{16 + 14 * n}" fill="{colour}">{label}</text>')
-    for pes in found["bounds"]:
-        x = _scaled(math.log2(int(pes)), min(xs), max(xs), _MARGIN, _WIDTH - _MARGIN)
-        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 30}" text-anchor="middle">{pes}</text>')
-    for cycles in (min(p["makespan"] for p in points), max(p["makespan"] for p in points)):
-        y = _scaled(math.log10(cycles), min(ys), max(ys), _HEIGHT - _MARGIN, _MARGIN)
-        parts.append(f'<text x="{_MARGIN - 6}" y="{y:.1f}" text-anchor="end">{cycles:,}</text>')
-    middle = _WIDTH / 2
-    parts.append(
-        f'<text x="{middle}" y="{_HEIGHT - 10}" text-anchor="middle">processing elements</text>'
+    best = [_best(found, int(pes)) for pes in found["bounds"]]
+    colours: dict[str, str] = {}
+    for p in best:
+        colours.setdefault(p["label"], COLOURS[len(colours) % len(COLOURS)])
+    pes, cycles = ([p[key] for p in points] for key in ("pes", "makespan"))
+    top = _MARGIN + 14 * len(colours)
+    axes = _Axes((min(pes), max(pes)), (min(cycles), max(cycles)), top)
+    height = axes.base + _MARGIN
+    dots = dict.fromkeys(
+        (f"{axes.x(p['pes']):.0f}", f"{axes.y(p['makespan']):.0f}") for p in points
     )
+    line = " ".join(f"{axes.x(p['pes']):.1f},{axes.y(p['makespan']):.1f}" for p in best)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        *(f'<circle cx="{x}" cy="{y}" r="2" fill="#bbb"/>' for x, y in dots),
+        f'<polyline points="{line}" fill="none" stroke="#444"/>',
+        *(_mark(axes, p, colours[p["label"]]) for p in best),
+        *(_legend(n, label, colour) for n, (label, colour) in enumerate(colours.items())),
+        *(
+            f'<text x="{axes.x(int(n)):.1f}" y="{axes.base + 30}" text-anchor="middle">{n}</text>'
+            for n in found["bounds"]
+        ),
+        *(
+            f'<text x="{_MARGIN - 6}" y="{axes.y(c):.1f}" text-anchor="end">{c:,}</text>'
+            for c in axes.cycles
+        ),
+        f'<text x="{_WIDTH / 2}" y="{axes.base + 50}" text-anchor="middle">'
+        f"cycles over processing elements, volume={found['volume']}</text>",
+    ]
     return "\n".join([*parts, "</svg>"])
 
 
-def _scaled(value: float, low: float, high: float, start: float, end: float) -> float:
-    return start if high == low else start + (value - low) / (high - low) * (end - start)
+def _mark(axes: _Axes, p: Point, colour: str) -> str:
+    title = escape(f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
+    return (
+        f'<circle cx="{axes.x(p["pes"]):.1f}" cy="{axes.y(p["makespan"]):.1f}" r="5" '
+        f'fill="{colour}"><title>{title}</title></circle>'
+    )
+
+
+def _legend(row: int, label: str, colour: str) -> str:
+    shown = label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
+    return f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{colour}">{escape(shown)}</text>'
 
 
 def _best(found: Mapping[str, Any], pes: int) -> Point:
@@ -93,12 +126,7 @@ def _best(found: Mapping[str, Any], pes: int) -> Point:
     return min(mine, key=lambda p: (p["makespan"], p["io"], p["buffers"]))
 
 
-def _label(found: Mapping[str, Any], choice: Sequence[str]) -> str:
-    chosen = zip(found["groups"], choice, strict=True)
-    return " ".join(f"{g['stages'][0]}={name}" for g, name in chosen if len(g["options"]) > 1)
-
-
-def _table(found: Mapping[str, Any], points: Sequence[Point]) -> str:
+def _table(points: Sequence[Point]) -> str:
     heading = ("PEs", "makespan", "speedup", "used", "I/O", "buffers", "blocks by", "expansions")
     rows = [
         (
@@ -109,7 +137,7 @@ def _table(found: Mapping[str, Any], points: Sequence[Point]) -> str:
             f"{p['io']:,}",
             f"{p['buffers']:,}",
             p["heuristic"],
-            _label(found, p["choice"]),
+            p["label"],
         )
         for p in points
     ]

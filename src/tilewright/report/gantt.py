@@ -46,7 +46,8 @@ def gantt(schedule: Mapping[str, Any]) -> str:
         f'<text x="{_MARGIN - 6}" y="{_MARGIN + 4}" text-anchor="end">{schedule["pes"]}</text>',
         f'<text x="{_WIDTH - _MARGIN}" y="{base + 16}" text-anchor="end">'
         f"{schedule['makespan']:,} cycles</text>",
-        f'<text x="{_MARGIN}" y="{_MARGIN - 10}">processing elements</text>',
+        f'<text x="{_MARGIN}" y="{_MARGIN - 10}">'
+        f"processing elements, volume={schedule['volume']}</text>",
         "</svg>",
     ]
     return "\n".join(parts)

@@ -12,7 +12,7 @@ _FILLS: Final = {
     "upsampler": "#d9f0dc",
     "buffer": "#f5e9c8",
 }
-_BOX, _HEIGHT, _GAP, _LAYER, _MARGIN = 150, 34, 14, 62, 20
+_BOX, _HEIGHT, _GAP, _LAYER, _MARGIN = 150, 34, 14, 62, 24
 
 Node = Mapping[str, Any]
 
@@ -35,6 +35,10 @@ def picture(graph: Mapping[str, Any]) -> str:
     ]
     for (source, target), edge in zip(ends, graph["edges"], strict=True):
         parts.append(_arrow(places[source], places[target], edge, graph["volume"]))
+    parts.append(
+        f'<text x="{_MARGIN}" y="{_MARGIN - 6}">'
+        f"{escape(graph['name'])}: elements on each edge, volume={graph['volume']}</text>"
+    )
     parts += [_box(node, *place) for node, place in zip(nodes, places, strict=True)]
     return "\n".join([*parts, "</svg>", ""])
 

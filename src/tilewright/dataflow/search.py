@@ -1,0 +1,123 @@
+"""A bounded search for the combination of expansions of the least makespan.
+
+Coordinate descent: from the best of the starts, the expansion of one group of operators is changed
+at a time, and those of neighbours with the same choices together, while that makes it better. The
+neighbours matter since operators that stream to one another have the pace of the slowest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+
+from tilewright.dataflow.evaluate import Evaluator
+from tilewright.dataflow.results import Choice, Point
+
+Options = Sequence[Sequence[str]]  # of each group
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Groups first..last - 1 get the expansion `name`."""
+
+    first: int
+    last: int
+    name: str
+
+    def on(self, choice: Choice) -> Choice:
+        """The combination after it."""
+        return choice[: self.first] + (self.name,) * (self.last - self.first) + choice[self.last :]
+
+
+def search(
+    evaluator: Evaluator, options: Options, counts: Sequence[int], limit: int, end: float
+) -> None:
+    """Search on each number of processing elements, upwards and, from what is best on others,
+    downwards again, each with an equal share of what is left of both limits.
+
+    options: the expansions of each group. limit: evaluations to make; end: a time of
+    `time.monotonic`. One evaluation is made on each number, however short the time.
+    """
+    starts = list(_uniform(options))
+    moves = list(_moves(options))
+    best: dict[int, Point] = {}
+    passes = [*counts, *reversed(counts)]
+    for n, pes in enumerate(passes):
+        shares = len(passes) - n
+        now = time.monotonic()
+        budget = _Budget(
+            evaluator,
+            evaluator.made + max(1, (limit - evaluator.made) // shares),
+            now + (end - now) / shares,
+        )
+        known = [p.choice for p in best.values()]
+        best[pes] = _descend(evaluator, [*known, *starts], moves, pes, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """When a descent stops: after so many evaluations of the evaluator, or at that time."""
+
+    evaluator: Evaluator
+    evaluations: int
+    end: float
+
+    @property
+    def spent(self) -> bool:
+        return self.evaluator.made >= self.evaluations or time.monotonic() >= self.end
+
+
+def _descend(
+    evaluator: Evaluator,
+    starts: Sequence[Choice],
+    moves: Sequence[_Move],
+    pes: int,
+    budget: _Budget,
+) -> Point:
+    """The best that is found from the best start."""
+    best = evaluator.point(starts[0], pes)
+    for choice in starts[1:]:
+        if budget.spent:
+            return best
+        best = min(best, evaluator.point(choice, pes), key=_costs)
+    improved = True
+    while improved:
+        improved = False
+        for move in moves:
+            if budget.spent:
+                return best
+            found = evaluator.point(move.on(best.choice), pes)
+            if found.costs < best.costs:
+                best, improved = found, True
+    return best
+
+
+def _costs(p: Point) -> tuple[int, ...]:
+    return p.costs
+
+
+def _uniform(options: Options) -> Iterator[Choice]:
+    """The combinations that use one expansion wherever it exists, and another one elsewhere."""
+    names = dict.fromkeys(name for known in options for name in known)
+    seen: set[Choice] = set()
+    for first, second in product(names, repeat=2):
+        choice = tuple(
+            next((name for name in (first, second) if name in known), known[0]) for known in options
+        )
+        if choice not in seen:
+            seen.add(choice)
+            yield choice
+
+
+def _moves(options: Options) -> Iterator[_Move]:
+    """Every change of one group, then of every run of neighbours with the same options."""
+    for n, known in enumerate(options):
+        yield from (_Move(n, n + 1, name) for name in known)
+    first = 0
+    for known, run in groupby(options):
+        last = first + len(list(run))
+        if last > first + 1:
+            yield from (_Move(first, last, name) for name in known)
+        first = last
