@@ -34,7 +34,7 @@ from tilewright.targets.cpu.emit_memory import Memory
 from tilewright.targets.cpu.emit_rounding import dequantised, rounding, to_float, to_integer
 from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
-from tilewright.targets.cpu.emit_types import constant
+from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.expansions import Expansion, expansion
 from tilewright.targets.cpu.machine import SCALE
 
@@ -119,8 +119,9 @@ class Expressions(Memory):
         condition = self.value(e.condition)
         if condition.const is not None:
             return self.value(e.then if condition.const else e.otherwise)
-        then = self._arm(e.then, e.condition)
-        if then.lanes >= condition.lanes and self._reads_zero(e.then, e.otherwise):
+        outside = self._outside(e.then, e.otherwise)
+        then = self._arm(e.then, e.condition, outside)
+        if then.lanes >= condition.lanes and outside is not None:
             return then
         otherwise = self._arm(e.otherwise, Not(e.condition))
         lanes = max(condition.lanes, then.lanes, otherwise.lanes)
@@ -128,22 +129,26 @@ class Expressions(Memory):
             condition = self.wide(e.condition, lanes)
         return self.select(condition, self.splat(then, lanes), self.splat(otherwise, lanes))
 
-    def _arm(self, arm: Expr, condition: Expr) -> Value:
+    def _arm(self, arm: Expr, condition: Expr, outside: Value | None = None) -> Value:
         if not self.info(arm).risky:
             return self.value(arm)
         outer = self.guard
         self.guard = condition if outer is None else And(outer, condition)
         try:
+            if isinstance(arm, Load) and outside is not None and outside.text not in _ZEROS:
+                return self.load(arm, outside)
             return self.value(arm)
         finally:
             self.guard = outer
 
-    def _reads_zero(self, arm: Expr, otherwise: Expr) -> bool:
-        """Whether `otherwise` is the zero that a load gives where it is not permitted (padding)."""
+    def _outside(self, arm: Expr, otherwise: Expr) -> Value | None:
+        """The constant `otherwise` where a load can give it where it is not permitted: padding."""
         if not (isinstance(arm, Load) and isinstance(otherwise, Const) and self.info(arm).risky):
-            return False
-        zero = constant(otherwise.value, otherwise.dtype).text in _ZEROS
-        return zero and otherwise.dtype.name != "float8_e8m0fnu"
+            return None
+        held, dtype = constant(otherwise.value, otherwise.dtype), otherwise.dtype
+        as_stored = held.type == memory_type(dtype)
+        zero = held.text in _ZEROS and dtype.name != "float8_e8m0fnu"
+        return held if as_stored or zero else None
 
     def _subtract(self, e: Binary) -> Value:
         found = dequantised(e, self.machine)

@@ -14,7 +14,14 @@ from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
-from tilewright.targets.cpu.emit_text import Value, int_vector, integer, mangle, vector_type
+from tilewright.targets.cpu.emit_text import (
+    Value,
+    int_vector,
+    integer,
+    mangle,
+    splat_constant,
+    vector_type,
+)
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
 
@@ -59,7 +66,7 @@ class Memory(Scopes):
         # What is stored past the caches, and whether some of it is.
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False
-        self._safe: Value | None = None
+        self._safe: dict[str, Value] = {}
         self._clamped: set[Expr] = set()
 
     def value(self, e: Expr) -> Value:
@@ -145,18 +152,25 @@ class Memory(Scopes):
 
     # -- loads
 
-    def load(self, e: Load) -> Value:
-        """The element a Load means, in held form; where `guard` is false, any value."""
+    def load(self, e: Load, outside: Value | None = None) -> Value:
+        """The element a Load means, in held form; where `guard` is false, `outside` (0 if None).
+
+        outside: a constant as it is in memory. Where lanes share an element and not the guard, the
+        element if the guard holds in one of them.
+        """
         index = self._checked(e.buffer, e.index)
         if e.buffer.size == 0:
-            return constant(0, e.buffer.dtype)
+            return constant(0, e.buffer.dtype) if outside is None else outside
         permission = None
         if self.guard is not None and self.info(e).risky:
             permission = self._holds(self.guard)
-        raw = self._load_raw(self.access(e.buffer, index), e.buffer, permission)
+        place = self.access(e.buffer, index)
+        raw = self._load_raw(place, e.buffer, permission, outside)
         return self.ops.formats.unpack(raw, e.buffer.dtype)
 
-    def _load_raw(self, place: Access, buffer: Buffer, mask: Value | None) -> Value:
+    def _load_raw(
+        self, place: Access, buffer: Buffer, mask: Value | None, outside: Value | None = None
+    ) -> Value:
         type, size = memory_type(buffer.dtype), buffer.dtype.itemsize
         if mask is not None and mask.const is not None:
             mask = None if mask.const else mask
@@ -164,9 +178,9 @@ class Memory(Scopes):
             lanes = place.lanes
             pointer = place.pointer
             if mask is not None and mask.lanes > 1 and lanes > 1:
-                return self._masked_load(pointer, type, lanes, size, mask)
+                return self._masked_load(pointer, type, lanes, size, mask, outside)
             if mask is not None:
-                pointer = self.select(self.any(mask), pointer, self.safe())
+                pointer = self.select(self.any(mask), pointer, self.safe(outside))
             if mask is None and (wide := self._masked_width(buffer, lanes)):
                 part = self._masked_load(pointer, type, wide, size, _first_lanes(lanes, wide))
                 return self.shuffle(part, list(range(lanes)))
@@ -180,7 +194,7 @@ class Memory(Scopes):
         chosen = self.splat(mask if mask is not None else integer(1, "i1"), place.lanes)
         name = f"llvm.masked.gather.{mangle(type, place.lanes)}.{mangle('ptr', place.lanes)}"
         full = vector_type(type, place.lanes)
-        args = f"{_aligned(pointers, size)}, {chosen.typed}, {full} zeroinitializer"
+        args = f"{_aligned(pointers, size)}, {chosen.typed}, {_else(full, place.lanes, outside)}"
         return self.ins(f"call {full} @{name}({args})", type, place.lanes)
 
     def _prefetch(self, pointer: Value) -> None:
@@ -198,9 +212,17 @@ class Memory(Scopes):
         fits = size >= 4 and lanes > 2 and whole != lanes and self.machine.has("avx512vl")
         return whole if fits and buffer.scope != "register" else 0
 
-    def _masked_load(self, pointer: Value, type: str, lanes: int, size: int, mask: Value) -> Value:
+    def _masked_load(
+        self,
+        pointer: Value,
+        type: str,
+        lanes: int,
+        size: int,
+        mask: Value,
+        outside: Value | None = None,
+    ) -> Value:
         full = vector_type(type, lanes)
-        args = f"{_aligned(pointer, size)}, {mask.typed}, {full} zeroinitializer"
+        args = f"{_aligned(pointer, size)}, {mask.typed}, {_else(full, lanes, outside)}"
         name = f"llvm.masked.load.{mangle(type, lanes)}.p0"
         return self.ins(f"call {full} @{name}({args})", type, lanes)
 
@@ -366,16 +388,19 @@ class Memory(Scopes):
         name = f"vector.reduce.or.{mangle('i1', mask.lanes)}"
         return self.call(name, "i1", 1, mask)
 
-    def safe(self) -> Value:
-        """An address that may always be read, for loads that must not happen; holds zeros."""
-        if self._safe is None:
+    def safe(self, holds: Value | None = None) -> Value:
+        """An address that may always be read, for loads that must not happen; it holds copies of
+        a constant, zeros if None."""
+        key = "" if holds is None else holds.typed
+        if key not in self._safe:
             here, self.out = self.out, self.entry
-            self._safe = self.ins(f"alloca [{_SAFE_BYTES} x i8], align 64", "ptr")
-            self.line(
-                f"store <{_SAFE_BYTES // 8} x i64> zeroinitializer, {self._safe.typed}, align 64"
-            )
+            self._safe[key] = self.ins(f"alloca [{_SAFE_BYTES} x i8], align 64", "ptr")
+            typed = f"<{_SAFE_BYTES // 8} x i64> zeroinitializer"
+            if holds is not None:
+                typed = splat_constant(holds, MAX_LANES).typed
+            self.line(f"store {typed}, {self._safe[key].typed}, align 64")
             self.out = here
-        return self._safe
+        return self._safe[key]
 
     def allocate(self, buffer: Buffer, copies: int) -> None:
         """Memory of this function for a buffer, `copies` elements for each of its elements."""
@@ -397,6 +422,11 @@ def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
 def _first_lanes(lanes: int, whole: int) -> Value:
     """The mask of the first lanes of a vector."""
     return int_vector([int(n < lanes) for n in range(whole)], "i1")
+
+
+def _else(full: str, lanes: int, outside: Value | None) -> str:
+    """The lanes that a masked load leaves out."""
+    return f"{full} zeroinitializer" if outside is None else splat_constant(outside, lanes).typed
 
 
 def _aligned(pointer: Value, size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tilewright.base import dtypes
@@ -69,10 +70,8 @@ class Operations:
     def _float(self, kind: type[Expr], a: Value, b: Value, dtype: DType) -> Value:
         if kind in _FLOAT_OPS:
             return self.w.binary(_FLOAT_OPS[kind] + self.flags, a, b)
-        if kind is nodes.Min:
-            return self.w.pair("minimum", a, b, "nsz")
-        if kind is nodes.Max:
-            return self.w.pair("maximum", a, b, "nsz")
+        if kind in (nodes.Min, nodes.Max):
+            return self._extremum(kind, a, b)
         if kind is nodes.Rem:
             return self._remainder(a, b)
         if kind is nodes.FloorDiv:
@@ -80,6 +79,23 @@ class Operations:
         if kind is nodes.Mod:
             return self._floor_division(a, b)[1]
         raise _unsupported(kind.__name__, dtype)
+
+    def _extremum(self, kind: type[Expr], a: Value, b: Value) -> Value:
+        """The greater or lesser operand, NaN if one is; of two zeros either.
+
+        The instruction of x86 gives its second operand where either is NaN, so that only the first
+        one must be looked at: what has been accumulated, so that the other may come from memory.
+        """
+        w = self.w
+        if self.machine.arch != "x86_64":
+            return w.pair("maximum" if kind is nodes.Max else "minimum", a, b, "nsz")
+        order = "fcmp ogt" if kind is nodes.Max else "fcmp olt"
+        if b.const is not None:
+            a, b = b, a
+        if a.const is not None and not math.isnan(a.const):
+            return w.select(w.compare(order, a, b), a, b)
+        best = w.select(w.compare(order, a, b), a, b)
+        return w.select(w.compare("fcmp ord", a, a), best, a)
 
     def _bool(self, kind: type[Expr], a: Value, b: Value) -> Value:
         logical: dict[type[Expr], str] = {
