@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tilewright.base.errors import InputError
 from tilewright.loops.lower import lower
 from tilewright.schedule import Schedule
+from tilewright.targets.vta import schedules
 from tilewright.targets.vta.blocks import blocked
 from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
@@ -27,6 +29,7 @@ from tilewright.targets.vta.layers import (
 )
 from tilewright.targets.vta.schedules import schedule
 from tilewright.targets.vta.target import Program
+from tilewright.targets.vta.tiling import choose
 
 Bytes = NDArray[np.int8]
 
@@ -179,6 +182,35 @@ def test_virtual_threads_hide_latency() -> None:
         used.append(c.macs / 256 / timing.cycles)
     assert used[0] < 0.85
     assert used[1] > 0.9
+
+
+LAYERS = {  # -> what two virtual threads use of the matrix unit, at least
+    "C3": (Convolution(64, 64, (56, 56)), 0.47),
+    "C5": (Convolution(64, 128, (56, 56), stride=(2, 2)), 0.45),
+    "C8": (Convolution(128, 256, (28, 28), stride=(2, 2)), 0.59),
+    "C11": (Convolution(256, 512, (14, 14), stride=(2, 2)), 0.72),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
+    c, least = LAYERS[name]
+    layer = convolution(c, Requantise(7, bias=False))
+    given = arrays(layer)
+    for threads in (1, 2):
+        with mock.patch.object(schedules, "choose", wraps=choose) as chosen:
+            program = Program(schedule(layer, threads).kernel)
+        cycles = program.time(given).cycles
+        made = choose(*chosen.call_args.args)
+        assert abs(made.cycles - cycles) < 0.06 * cycles
+    assert c.macs / 256 / cycles > least
+
+
+def test_rows_that_a_stride_passes_over_are_not_loaded() -> None:
+    c = Convolution(64, 128, (56, 56), stride=(2, 2))
+    layer = convolution(c, Requantise(7))
+    loaded = Program(schedule(layer).kernel).check(arrays(layer)).inp_load_nbytes
+    assert loaded <= 64 * 28 * 56
 
 
 def test_layers_that_are_none() -> None:

@@ -140,7 +140,7 @@ def _placed(
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
-    """A round is a block of every thread; the first loads and the last stores are not hidden."""
+    """A round is a block of every thread; in the first, nothing hides its loads and stores."""
     blocks = prod(-(-n // tile[v]) for v, n in p.parallel.items())
     steps = prod(n // tile[v] for v, n in p.reduced.items())
     loaded = [_transfer(o, tile, t) for o in p.operands]
@@ -153,15 +153,26 @@ def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:
     after = (p.lane_steps - 1) * lane + sum(map(sum, extra))
     moved = steps * sum(d for _, d in loaded) + saved[1] + sum(d for _, d in extra)
     if threads == 1:
-        round_ = (steps - 1) * (load + gemm) + gemm + max(load, after + store + lane)
-    elif steps == 1:
-        round_ = threads * max(load, lane + gemm + after) + max(0, store - after)
+        once = steps * (load + gemm) + after + store
+        again = (steps - 1) * (load + gemm) + gemm + max(load, after + store + lane)
     else:
-        # Accumulators become zero when the last of them are stored.
-        reset = max(threads * lane, store + lane)
-        first = max(0, threads * (load - after) - reset)
-        round_ = reset + threads * (gemm + after + (steps - 1) * max(load, gemm)) + first
-    return blocks / threads * max(round_, threads * moved) + load + store
+        gemms = threads * steps * gemm, (threads * steps - 1) * load + gemm
+        once = load + max(gemms) + threads * after + store
+        again = _again(threads, steps, load, gemm, lane, after, store)
+    rounds = -(-blocks // threads)
+    return max(once, threads * moved) + (rounds - 1) * max(again, threads * moved)
+
+
+def _again(
+    threads: int, steps: int, load: float, gemm: float, lane: float, after: float, store: float
+) -> float:
+    """Cycles of a round behind another one: its first loads and the last stores overlap."""
+    if steps == 1:
+        return threads * max(load, lane + gemm + after) + max(0, store - after)
+    # Accumulators become zero when the last of them are stored.
+    reset = max(threads * lane, store + lane)
+    first = max(0, threads * (load - after) - reset)
+    return reset + threads * (gemm + after + (steps - 1) * max(load, gemm)) + first
 
 
 def _transfer(o: Operand, tile: Tile, t: TimingParameters) -> tuple[float, float]:
