@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.cli import engines
-from tilewright.cli.engines import Feeds, Runner
+from tilewright.cli.engines import Runner
 
 # A row of a kind is void where one of these is missing.
 FOUR: Final = ("onnxruntime", "openvino", "torch_eager", "torch_compile")
@@ -34,34 +32,20 @@ def _module(path: Path) -> Any:
     return torch_nets.module(path.stem, how.logit_gain if how else 1.0)
 
 
-def _torch(module: Any) -> Runner:
-    import torch
-
-    def run(feeds: Feeds) -> list[Any]:
-        with torch.inference_mode():
-            result = module(*map(torch.from_numpy, feeds.values()))
-        return [y.numpy() for y in (result if isinstance(result, tuple) else (result,))]
-
-    return run
-
-
 def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
     """PyTorch as it is, operator by operator."""
     import torch
 
     torch.set_num_threads(threads)
-    return _torch(_module(path))
+    return engines.torch_runner(_module(path))
 
 
 def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
     """`torch.compile` with frozen weights, which lets Inductor fold and pack them."""
     import torch
-    import torch._inductor.config as settings
 
     torch.set_num_threads(threads)
-    settings.freezing = True
-    settings.compile_threads = 1  # no pool of compilers beside the timed process
-    run = _torch(torch.compile(_module(path)))
+    run = engines.torch_runner(engines.inductor(_module(path)))
     from benchmarks import models
 
     run(models.inputs(path.stem))  # compiles: this is part of loading
@@ -136,12 +120,10 @@ PEERS: Final[dict[str, Callable[..., Runner]]] = {
     "tvm": tvm,
 }
 PACKAGE: Final = {
-    "torch_eager": "torch",
-    "torch_compile": "torch",
     "torch_avx2": "torch",
     "openvino_bf16": "openvino",
-    "openvino_avx2": "openvino",
     "tilewright_avx2": "tilewright",
+    "openvino_avx2": "openvino",
 }
 ENGINES: Final = engines.ENGINES | PEERS
 
@@ -150,9 +132,4 @@ def missing(engine: str) -> str | None:
     """Why the engine cannot be used here, or None if it can."""
     if engine not in ENGINES:
         return f"no engine of that name; there are {', '.join(ENGINES)}"
-    package = PACKAGE.get(engine, engine)
-    if find_spec(package) is None:
-        return f"not installed: {package}"
-    if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
-        return "no C++ compiler: torch.compile needs g++ or clang++"
-    return None
+    return engines.missing(PACKAGE.get(engine, engine))

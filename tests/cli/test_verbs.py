@@ -112,14 +112,30 @@ def test_bench_compares_and_checks(command, perceptron):
     assert [len(t) for t in found.json["times"].values()] == [2, 2]
 
 
-def test_bench_says_which_engine_is_missing(command, perceptron):
+def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     pytest.importorskip("onnxruntime")
-    found = command("bench", perceptron, "--against", "torch,onnxruntime", "--rounds", 1,
+    found = command("bench", perceptron, "--against", "torch_eager,onnxruntime", "--rounds", 1,
                     "--seconds", 0.01, "--threads", 1)  # fmt: skip
     assert found.code == 0, found.err
-    assert "torch is left out: PyTorch reads no ONNX files" in found.err
+    assert "torch_eager is left out" in found.err or "not installed" in found.err
     assert "our speed" in found.out and "onnxruntime" in found.out
-    assert command("bench", perceptron, "--against", "nobody").code == 2
+
+
+@pytest.mark.parametrize("engines", ["nobody", "onnxruntime,nobody", "torch_eager"])
+def test_bench_refuses_engines_that_are_unknown_and_to_be_alone(command, perceptron, engines):
+    assert command("bench", perceptron, "--against", engines).code == 2
+
+
+def test_bench_runs_an_exported_program_in_torch_and_its_onnx_form_elsewhere(command, tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Softmax(-1))
+    torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "m.pt2")
+    found = command("bench", tmp_path / "m.pt2", "--against", "onnxruntime,torch_eager",
+                    "--rounds", 1, "--seconds", 0.01, "--threads", 1, "--json")  # fmt: skip
+    assert found.code == 0, found.err
+    assert set(found.json["speed"]) == {"onnxruntime", "torch_eager"}
+    assert max(found.json["error"].values()) < 1e-5
 
 
 def test_verify_agrees(command, perceptron):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.text import listing
 from tilewright.cli import inputs, rounds
-from tilewright.cli.engines import ENGINES, missing
+from tilewright.cli.engines import ENGINES, TORCH, missing
 from tilewright.cli.model import extents, is_artifact, load_graph
 from tilewright.cli.options import (
+    AMOUNT,
     CompileOptions,
     compile_options,
     input_options,
@@ -22,16 +24,22 @@ from tilewright.cli.options import (
     model_argument,
 )
 from tilewright.cli.output import dump, note, progress, say, table
+from tilewright.frontends import torch
 from tilewright.runtime.threads import thread_count
+
+_NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
 
 
 @click.command()
 @model_argument
 @click.option(
-    "--against", default="onnxruntime", show_default=True, help="Engines, commas between them."
+    "--against",
+    default="onnxruntime",
+    show_default=True,
+    help=f"Some of {', '.join(ENGINES)}; commas between them.",
 )
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=0.5, show_default=True, help="Of calls in one round.")
+@click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
 @input_options
 @compile_options
 @json_option
@@ -46,30 +54,34 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> int:
-    """Time MODEL (.onnx) beside other engines, and compare their outputs.
+    """Time MODEL (.onnx or .pt2) beside other engines, and compare their outputs.
 
     Each engine has a process of its own on the same processors; one runs while the others are
-    stopped. Speed is the peer's time over ours, the median of the rounds' ratios.
+    stopped. Speed is the peer's time over ours, the median of the rounds' ratios. PyTorch runs the
+    program that torch.export.save wrote, the others its ONNX form.
 
     \b
-    Example:
-      tilewright bench model.onnx --against onnxruntime --threads 2
+    Examples:
+      tilewright bench model.onnx --threads 2
+      tilewright bench model.pt2 --against onnxruntime,openvino,torch_eager,torch_compile
     """
-    peers = _peers(against)
+    exported = model.suffix == torch.SUFFIX
+    peers = _peers(against, exported)
     if is_artifact(model):
         raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
-    graph = load_graph(model, options.memory_limit)
-    feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
-    threads = thread_count(options.threads)
     with tempfile.TemporaryDirectory() as scratch:
+        file = _for_all(model, Path(scratch))
+        graph = load_graph(file, options.memory_limit)
+        feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
         task = rounds.Task(
             model.name,
-            model,
+            file,
             data,
-            threads,
+            thread_count(options.threads),
             extents(graph, feeds),
+            models=dict.fromkeys(TORCH, model),
             options={"tilewright": _how(options)},
         )
         disturbed = rounds.disturbance()
@@ -84,25 +96,44 @@ def command(
     return 1 if row.failed else 0
 
 
+def _for_all(model: Path, folder: Path) -> Path:
+    """The file for the engines that read ONNX: the model, or one in `folder` made from it."""
+    if model.suffix != torch.SUFFIX:
+        return model
+    made = folder / "model.onnx"
+    with progress(f"exporting {model.name}"):
+        made.write_bytes(torch.to_onnx(torch.load(model)))
+    return made
+
+
 def _how(options: CompileOptions) -> dict[str, Any]:
     """The options that say how our engine compiles, and the others do not have."""
     shared = ("threads", "dims")
     return {name: value for name, value in options.keywords().items() if name not in shared}
 
 
-def _peers(against: str) -> list[str]:
-    """The engines that can be used; those that cannot are said, with the reason."""
+def _peers(against: str, exported: bool) -> list[str]:
+    """The engines that can be used; those that cannot are said, with the reason.
+
+    exported: the model is a program of PyTorch. Raises click.BadParameter for an unknown engine,
+    and where none is left.
+    """
     asked = [name.strip() for name in against.split(",") if name.strip()]
-    usable = []
-    for name in asked:
-        reason = missing(name)
-        if reason is None:
-            usable.append(name)
-        elif name in ENGINES or len(asked) > 1:
-            note(f"{name} is left out: {reason}")
-        else:
-            raise click.BadParameter(f"{name}: {reason}", param_hint="--against")
-    return usable
+    unknown = [name for name in asked if name not in ENGINES]
+    if unknown:
+        raise click.BadParameter(
+            f"no engine is called {listing(unknown)}; there are {', '.join(ENGINES)}",
+            param_hint="--against",
+        )
+    reasons = {name: missing(name) for name in asked}
+    if not exported:
+        reasons |= {name: _NO_PROGRAM for name in asked if name in TORCH}
+    left_out = [f"{name} is left out: {reason}" for name, reason in reasons.items() if reason]
+    if asked and len(left_out) == len(reasons):
+        raise click.BadParameter("; ".join(left_out), param_hint="--against")
+    for line in left_out:
+        note(line)
+    return [name for name in asked if reasons[name] is None]
 
 
 def report(row: rounds.Row) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @compile_options
 @json_option
 def command(model: Path, options: CompileOptions, as_json: bool) -> int:
-    """Say of MODEL (.onnx) what compiling it would meet; exit with 1 if it would fail.
+    """Say of MODEL (.onnx, .pt2) what compiling it would meet; exit with 1 if it would fail.
 
     Coverage (native code or reference kernels), memory, arithmetic, hazards of dtypes, symbolic
     dimensions. Those not given by --dim are taken as 1 for the counts.

@@ -43,7 +43,7 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> None:
-    """Compile MODEL (.onnx) to an artifact that runs without a compiler.
+    """Compile MODEL (.onnx, .pt2) to an artifact that runs without a compiler.
 
     \b
     Example:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,25 +63,82 @@ def openvino(
     return lambda feeds: list(request.infer(feeds).values())
 
 
-# Engine, which is also its package's name -> model file, threads, symbolic extents to Runner.
+def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """PyTorch as it is, operator by operator, on a program that torch.export.save wrote."""
+    return torch_runner(_program(path, threads))
+
+
+def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+    """`torch.compile` with frozen weights, which lets Inductor fold and pack them.
+
+    It compiles at the first call.
+    """
+    module = _program(path, threads)
+    return torch_runner(inductor(module))
+
+
+def _program(path: Path, threads: int) -> Callable[..., Any]:
+    """The module in the file as a function of its arrays, in the order of the ONNX inputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    from tilewright.frontends.torch import load
+
+    torch.set_num_threads(threads)
+    program = load(path)
+    module, structure = program.module(), program.call_spec.in_spec
+
+    def call(*tensors: Any) -> Any:
+        positional, named = pytree.tree_unflatten(list(tensors), structure)
+        return pytree.tree_leaves(module(*positional, **named))
+
+    return call
+
+
+def inductor(module: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compile` of a module, with frozen weights."""
+    import torch
+    import torch._inductor.config as settings
+
+    settings.freezing = True
+    settings.compile_threads = 1  # no pool of compilers beside the timed process
+    compiled: Callable[..., Any] = torch.compile(module)
+    return compiled
+
+
+def torch_runner(module: Callable[..., Any]) -> Runner:
+    """A function of tensors as one of arrays, without gradients."""
+    import torch
+
+    def run(feeds: Feeds) -> list[Array]:
+        with torch.inference_mode():
+            result = module(*map(torch.from_numpy, feeds.values()))
+        return [y.numpy() for y in (result if isinstance(result, tuple | list) else (result,))]
+
+    return run
+
+
+# Engine -> model file, threads, symbolic extents to Runner.
 ENGINES: Final[dict[str, Callable[..., Runner]]] = {
     "tilewright": tilewright,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
+    "torch_eager": torch_eager,
+    "torch_compile": torch_compile,
 }
-# Asked for often, and why they cannot run the same file.
-NO_ENGINE: Final = {
-    "torch": "PyTorch reads no ONNX files; compile the module with tw.compile(module, inputs)",
-}
+# Those that run a program of PyTorch and no ONNX file.
+TORCH: Final = frozenset({"torch_eager", "torch_compile"})
+_PACKAGE: Final = dict.fromkeys(TORCH, "torch")
 
 
 def missing(engine: str) -> str | None:
-    """Why ``engine`` cannot be used here, or None if it can."""
-    from importlib.util import find_spec
-
-    if engine not in ENGINES:
-        return NO_ENGINE.get(engine, f"no engine of that name; there are {', '.join(ENGINES)}")
-    return None if find_spec(engine) else f"not installed: pip install {engine}"
+    """Why an engine of ENGINES cannot be used here, or None if it can."""
+    package = _PACKAGE.get(engine, engine)
+    if find_spec(package) is None:
+        return f"not installed: pip install {package}"
+    if engine == "torch_compile" and not any(map(shutil.which, ("g++", "clang++"))):
+        return "no C++ compiler: torch.compile needs g++ or clang++"
+    return None
 
 
 def listed(result: Any) -> list[Array]:

@@ -1,4 +1,4 @@
-"""The model that a verb is given: an ONNX file that is compiled, or an artifact that is loaded."""
+"""The model that a verb is given: a file that is compiled, or an artifact that is loaded."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def is_artifact(path: Path) -> bool:
 
 
 def load_graph(path: Path, memory_limit: int | None) -> Graph:
-    """The graph of an ONNX file. Raises ModelError, UnsupportedError, InputError for artifacts."""
-    from tilewright.frontends.onnx.load import load
+    """The graph of a model file. Raises ModelError, UnsupportedError, InputError for artifacts."""
+    from tilewright.frontends.load import load
 
     if is_artifact(path):
         raise InputError(
             "an artifact holds machine code, not the model",
             where=str(path),
-            hint="Give the ONNX file that it was compiled from",
+            hint="Give the .onnx or .pt2 file that it was compiled from",
         )
     with progress(f"reading {path.name}"):
         return load(path, memory_limit=memory_limit)

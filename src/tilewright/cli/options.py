@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -53,9 +54,18 @@ def _file(text: str) -> tuple[str, Path]:
     return name, Path(value)
 
 
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
 def _out(text: str) -> Path:
     """A file to be written: that it cannot be is said before the work, not after it."""
     path = Path(text)
+    if not text:
+        raise InputError("a file without a name", hint="Name a file")
     if path.is_dir():
         raise InputError("this is a folder", where=text, hint="Name a file")
     if not path.parent.is_dir():
@@ -70,6 +80,7 @@ _out.__name__ = "file"
 
 SIZE: Final = _parsed("size", parse_size, "bytes, such as 1073741824, 512M or 2GiB")
 EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
+AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)
 OUT: Final = _out

@@ -46,7 +46,7 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> None:
-    """Choose scales for MODEL (.onnx) so that its samples fit the bytes of a machine.
+    """Choose scales for MODEL (.onnx, .pt2) so that its samples fit the bytes of a machine.
 
     \b
     Example:

@@ -12,6 +12,7 @@ import click
 from tilewright.cli import inputs
 from tilewright.cli.model import compile_model, extents, load_graph
 from tilewright.cli.options import (
+    AMOUNT,
     CompileOptions,
     compile_options,
     input_options,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @input_options
-@click.option("--tolerance", type=float, help="Allowed difference, as a share of the peak.")
+@click.option("--tolerance", type=AMOUNT, help="Allowed difference, as a share of the peak.")
 @compile_options
 @json_option
 def command(
@@ -39,7 +40,7 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> int:
-    """Compare MODEL (.onnx), compiled, with a float64 reference; exit with 1 if they differ.
+    """Compare MODEL (.onnx, .pt2), compiled, with a float64 reference; exit with 1 if they differ.
 
     On a mismatch it names the first operator that diverges.
 

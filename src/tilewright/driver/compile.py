@@ -25,11 +25,11 @@ def compile(
 ) -> Executable | DynamicExecutable:
     """Compile a model for this machine.
 
-    source: a path to an ONNX file, its bytes, an onnx.ModelProto, a torch.nn.Module (with
-    example_inputs), a Graph, or a Kernel, which runs as its schedule says. dims: values of symbolic
-    dimensions. options: target, mcpu, threads, strict (a reference kernel is an error), math
-    ("strict", "exact", "fast"), cache (False: neither read nor write the kernel cache),
-    memory_limit (bytes).
+    source: a path to an ONNX file or to an exported program of PyTorch (.pt2), the bytes of an ONNX
+    file, an onnx.ModelProto, a torch.nn.Module (with example_inputs), an ExportedProgram, a Graph,
+    or a Kernel, which runs as its schedule says. dims: values of symbolic dimensions. options:
+    target, mcpu, threads, strict (a reference kernel is an error), math ("strict", "exact",
+    "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """

@@ -94,6 +94,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
         if isinstance(source, Graph):
             return source
         from tilewright.frontends import torch
+        from tilewright.frontends.load import load
 
         if torch.is_module(source):
             source = torch.to_onnx(source, example_inputs)
@@ -102,9 +103,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
                 f"cannot compile a {type(source).__name__}",
                 hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
             )
-        from tilewright.frontends import onnx
-
-        return onnx.load(source, memory_limit=options.limit)
+        return load(source, memory_limit=options.limit)
 
 
 def build(graph: Graph, options: Options) -> CompiledModel:

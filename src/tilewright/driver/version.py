@@ -11,14 +11,15 @@ from tilewright import __version__
 
 
 @cache
-def compiler() -> str:
+def compiler(*packages: str) -> str:
     """The version, a digest of this package's own code, and the versions of what it calls.
 
-    The digest is of contents, so every installation of one version has the same.
+    The digest is of contents, so every installation of one version has the same. packages: what is
+    called besides, for this model. Raises PackageNotFoundError for one that is not installed.
     """
     digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(path.read_bytes())
-    versions = [version(name) for name in ("numpy", "onnx", "llvmlite")]
+    versions = [version(name) for name in ("numpy", "onnx", "llvmlite", *packages)]
     return f"{__version__} {digest.hexdigest()} {versions}"

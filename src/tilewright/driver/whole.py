@@ -1,6 +1,6 @@
 """Whole models in the cache: a model that was compiled before is not even read as a model.
 
-The key is what the result depends on: the contents of the ONNX file and of the files that its
+The key is what the result depends on: the contents of the model's file and of the files that its
 weights lie in, the options, the processor's features, this compiler's own sources, and the Python
 packages it calls. Which other files a model names is kept beside it when it was compiled, so that
 they are known without reading it as a model. Not kept: models with operators of the user's own, or
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tilewright.base.store import Store
 from tilewright.driver import contents
 from tilewright.driver.contents import State
 from tilewright.driver.version import compiler
+from tilewright.frontends import torch
 from tilewright.runtime import bundle, digest
 from tilewright.runtime.machine import architecture, cpu_flags
 from tilewright.runtime.model import CompiledModel, HostStep
@@ -75,7 +77,11 @@ def known(
     else:
         return None
     machine = [architecture(), sorted(cpu_flags())]
-    rest = (held, sorted((dims or {}).items()), sorted(options.items()), machine, compiler())
+    try:
+        made_by = compiler(*(torch.PACKAGES if path and path.suffix == torch.SUFFIX else ()))
+    except PackageNotFoundError:
+        return None
+    rest = (held, sorted((dims or {}).items()), sorted(options.items()), machine, made_by)
     return Known(_digest(rest), path, state, began)
 
 

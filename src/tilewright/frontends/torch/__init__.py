@@ -1,4 +1,4 @@
-"""PyTorch modules in, through torch.export and ONNX in memory."""
+"""PyTorch modules and exported programs in, through torch.export and ONNX in memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import InputError, ModelError, UnsupportedError
+
+# Of the files that torch.export.save writes.
+SUFFIX: Final = ".pt2"
+# What makes ONNX of them.
+PACKAGES: Final = ("torch", "onnxscript")
 
 
 def is_module(source: object) -> bool:
@@ -20,14 +26,18 @@ def is_module(source: object) -> bool:
     )
 
 
-def to_onnx(module: Any, example_inputs: Sequence[Any]) -> bytes:
-    """The ONNX model (serialised) of `module` traced on `example_inputs`.
+def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
+    """The ONNX model (serialised) of a module traced on `example_inputs`, or of a program.
 
-    Raises InputError without example inputs, ModelError if PyTorch cannot export the module.
+    An exported program was traced already, on inputs that it holds. Raises InputError for a module
+    without example inputs, ModelError if PyTorch cannot export it.
     """
     import torch
 
-    if not example_inputs:
+    named: dict[str, Any] = {}
+    if isinstance(module, torch.export.ExportedProgram):
+        example_inputs, named = module.example_inputs or (tuple(example_inputs), {})
+    elif not example_inputs:
         raise InputError(
             "a PyTorch module needs example inputs to be traced on",
             where=type(module).__name__,
@@ -36,16 +46,20 @@ def to_onnx(module: Any, example_inputs: Sequence[Any]) -> bytes:
     if isinstance(module, torch.nn.Module):
         module = module.eval()
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), _quiet(), torch.no_grad():
+    with warnings.catch_warnings(), _quiet(_EXPORTER), torch.no_grad():
         warnings.simplefilter("ignore")
         try:
             program = torch.onnx.export(
-                module, tuple(example_inputs), dynamo=True, verbose=False, external_data=False
+                module,
+                tuple(example_inputs),
+                kwargs=named,
+                dynamo=True,
+                verbose=False,
+                external_data=False,
             )
         except Exception as error:
-            reason = str(error).strip().splitlines()
             raise ModelError(
-                f"PyTorch cannot export the module: {reason[0] if reason else error!r}",
+                f"PyTorch cannot export the module: {_reason(error)}",
                 where=type(module).__name__,
                 hint="make torch.export.export(module, inputs) succeed first",
             ) from error
@@ -53,12 +67,51 @@ def to_onnx(module: Any, example_inputs: Sequence[Any]) -> bytes:
     return buffer.getvalue()
 
 
+def load(path: Path) -> Any:
+    """The program in a file that torch.export.save wrote; nothing in it is run.
+
+    Raises ModelError for a file that is missing or holds something else, UnsupportedError where
+    PyTorch is not installed.
+    """
+    where = str(path)
+    if not path.is_file():
+        found = "this is a folder" if path.is_dir() else "no such file"
+        raise ModelError(found, where=where, hint="Check the path")
+    try:
+        import torch
+    except ImportError as error:
+        raise UnsupportedError(
+            f"an exported program is read by PyTorch, which cannot be imported: {error}",
+            where=where,
+            hint=f"Run: pip install {' '.join(PACKAGES)}",
+        ) from None
+    with warnings.catch_warnings(), _quiet("torch.export"):
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.load(path)
+        except Exception as error:
+            raise ModelError(
+                f"no exported program, or a damaged one: {_reason(error)}",
+                where=where,
+                hint="Write it by torch.export.save(torch.export.export(module, inputs), path)",
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else repr(error)
+
+
+# Without torchvision the exporter logs a line for each operator of it, which nobody asked.
+_EXPORTER: Final = "torch.onnx._internal.exporter._registration"
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without torchvision the exporter logs a line for each operator of it, which nobody asked."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+def _quiet(name: str) -> Iterator[None]:
+    """Nothing but errors that nobody catches is worth a line of PyTorch's own."""
+    logger = logging.getLogger(name)
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -1,0 +1,53 @@
+"""A model in whichever format it comes: the file's suffix says which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base.errors import MemoryLimitError, ModelError
+from tilewright.base.memory import memory_limit as memory_limit_of
+from tilewright.frontends import onnx, torch
+from tilewright.graph.nodes import Graph
+
+_EXPORTED: Final = "torch.export.save(torch.export.export(module, inputs), 'model.pt2')"
+_WEIGHTS: Final = f"It has weights and no graph. In PyTorch: {_EXPORTED}"
+_CONVERT: Final = "Convert it to ONNX, for example by tf2onnx"
+# Files that people have, and what makes a model of them.
+_OTHERS: Final = {
+    ".pt": _WEIGHTS,
+    ".pth": _WEIGHTS,
+    ".ckpt": _WEIGHTS,
+    ".safetensors": _WEIGHTS,
+    ".tflite": _CONVERT,
+    ".pb": _CONVERT,
+    ".h5": _CONVERT,
+    ".keras": _CONVERT,
+}
+
+
+def load(source: Any, *, memory_limit: int | None = None) -> Graph:
+    """The Graph of a model.
+
+    source: a path to an ONNX file or to a program that torch.export.save wrote (.pt2); the bytes of
+    an ONNX file; an `onnx.ModelProto`. memory_limit: bytes (default: TILEWRIGHT_MEMORY_LIMIT, else
+    what the machine has).
+
+    Raises ModelError for a file that is broken, MemoryLimitError for one that asks for too much,
+    UnsupportedError with all operators that nothing can run.
+    """
+    path = Path(source) if isinstance(source, str | Path) else None
+    if path is not None and path.suffix in _OTHERS and path.is_file():
+        raise ModelError(
+            f"a {path.suffix} file is no model that is read here",
+            where=str(path),
+            hint=_OTHERS[path.suffix],
+        )
+    if path is None or path.suffix != torch.SUFFIX:
+        return onnx.load(source, memory_limit=memory_limit)
+    limit = memory_limit_of(memory_limit)
+    if path.is_file() and (size := path.stat().st_size) > limit:
+        raise MemoryLimitError(
+            f"the file has {size:,} bytes, over the memory limit of {limit:,}", where=str(path)
+        )
+    return onnx.load(torch.to_onnx(torch.load(path)), memory_limit=limit)
