@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.targets.cpu.native import run_native
-from tilewright.base.dtypes import DType, float32
+from tilewright.base.dtypes import DType, float16, float32, uint8
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.loops.lower import lower
 from tilewright.loops.verify import verify
@@ -92,6 +92,15 @@ def test_the_instructions_it_should_have() -> None:
     assert narrow.pop("vmovups") <= 16
     assert narrow.pop("vzeroupper") == 1
     assert sum(narrow.values()) <= 3 * 8
+    four = _mnemonics(transposed(16, 64, uint8), "x86-64-v4")  # squares side by side
+    assert sum(count for name, count in four.items() if "punpck" in name) == 4 * 16
+
+
+@pytest.mark.parametrize("columns", [16, 40, 64, 75])
+@pytest.mark.parametrize("rows", [2, 4, 8, 14, 16])
+def test_squares_side_by_side(rows: int, columns: int) -> None:
+    for dtype in (uint8, float16, float32):
+        _check(transposed(rows, columns, dtype), (0, 0), "native")
 
 
 def test_both_sides_are_contiguous_or_refused() -> None:

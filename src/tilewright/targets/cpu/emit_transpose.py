@@ -3,6 +3,7 @@
 A tile is cut into squares whose side is a power of two and whose rows fill a register at most. A
 square of n rows is transposed in log2(n) rounds of n shuffles. The first rounds stay inside of
 groups of 16 bytes, which is all that the cheap shuffles of x86 reach; the others move whole groups.
+Squares whose rows are one group at most go side by side, as many as a register holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ GROUP = 16  # bytes
 SIDE = 16  # rows of a square at most: as many as there are registers
 LARGEST = 4096  # elements of a tile, which is written out as a whole
 
-Square = tuple[int, int, int]  # its first row and column, its side
+Squares = tuple[int, int, int, int]  # side by side: the first row and column, side and number
 
 
 def emit_transpose(x: Expressions, s: Unit) -> None:
@@ -36,30 +37,39 @@ def emit_transpose(x: Expressions, s: Unit) -> None:
             hint="tile the loops",
         )
     size = a.buffer.dtype.itemsize
-    most = min(SIDE, x.machine.vector_bits // 8 // size)
+    lanes = x.machine.vector_bits // 8 // size
     start, to = (x.access(o.buffer, o.index).pointer for o in (a, out))
     form = address(out.buffer, out.index)
-    for row, column, side in _squares(rows, columns, most):
-        lines = [_load(x, _row(x, start, a, row + n, column), size, side) for n in range(side)]
-        for n, v in enumerate(_transposed(x, lines, max(1, GROUP // size))):
+    group = max(1, GROUP // size)
+    for row, column, side, count in _squares(rows, columns, lanes, group):
+        lines = [
+            _load(x, _row(x, start, a, row + n, column), size, side * count) for n in range(side)
+        ]
+        for n, v in enumerate(_columns(x, lines, group)):
             place = _row(x, to, out, column + n, row)
             at = form + Affine((), (column + n) * out.strides[0] + row)
             how = x.storing(out.buffer, at, None, side)
             x.line(f"store {v.typed}, {place.typed}, {how}")
 
 
-def _squares(rows: int, columns: int, most: int, row: int = 0, column: int = 0) -> Iterator[Square]:
-    """A rectangle as squares: the largest that fit, then the strips that are left."""
-    fitting = min(rows, columns, most)
+def _squares(
+    rows: int, columns: int, lanes: int, group: int, row: int = 0, column: int = 0
+) -> Iterator[Squares]:
+    """A rectangle as squares: the largest that fit, then the strips that are left.
+
+    lanes: of a register. group: neighbours among them that are shuffled cheaply.
+    """
+    fitting = min(rows, columns, lanes, SIDE)
     if not fitting:
         return
     side = 1 << fitting.bit_length() - 1
     down, right = rows // side * side, columns // side * side
+    most = lanes // side if 1 < side <= group else 1
     for r in range(0, down, side):
-        for c in range(0, right, side):
-            yield row + r, column + c, side
-    yield from _squares(down, columns - right, most, row, column + right)
-    yield from _squares(rows - down, columns, most, row + down, column)
+        for c in range(0, right, side * most):
+            yield row + r, column + c, side, min(most, (right - c) // side)
+    yield from _squares(down, columns - right, lanes, group, row, column + right)
+    yield from _squares(rows - down, columns, lanes, group, row + down, column)
 
 
 def _row(x: Expressions, start: Value, o: Operand, row: int, column: int) -> Value:
@@ -73,9 +83,12 @@ def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
     return x.ins(f"load {full}, {place.typed}, align {size}", type, lanes)
 
 
-def _transposed(x: Expressions, rows: list[Value], group: int) -> list[Value]:
-    """The columns of a square, of whose lanes `group` neighbours are shuffled cheaply."""
-    n = len(rows)
+def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
+    """The columns of squares side by side; `group` neighbouring lanes are shuffled cheaply."""
+    n, lanes = len(rows), rows[0].lanes
+    if lanes > n:
+        zipped = _zipped(x, rows, n)
+        return [x.shuffle(v, list(range(k, k + n))) for k in range(0, lanes, n) for v in zipped]
     group = min(group, n)
     blocks = [_zipped(x, rows[k : k + group], group) for k in range(0, n, group)]
     # Now lanes g*group.. of a block's t-th vector are a piece of column g*group + t.
