@@ -2,6 +2,8 @@
 
 import os
 import stat
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,14 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     write_whole(path, put(b"text"))
     assert os.read(reader, 10) == b"text" and path.is_fifo()
     os.close(reader)
+
+
+def test_a_device_takes_formats_that_go_back():
+    def archive(file):
+        with zipfile.ZipFile(file, "w") as z:
+            z.writestr("a", "text")
+
+    write_whole(Path("/dev/null"), archive)
 
 
 def test_a_folder_is_refused(tmp_path):

@@ -264,6 +264,29 @@ def test_the_output_cannot_be_written(command, perceptron, tmp_path, verb, optio
     refused(command(verb, perceptron, option, tmp_path), "this is a folder")
 
 
+@pytest.mark.parametrize(("verb", "option"), [("run", "-o"), ("run", "--trace"), ("compile", "-o")])
+def test_results_for_nobody(command, perceptron, verb, option):
+    found = command(verb, perceptron, option, "/dev/null")
+    assert (found.code, found.err) == (0, "")
+    refused(command(verb, perceptron, option, ""), "without a name")
+
+
+def test_a_file_of_inputs_that_is_absent_or_no_file_of_numpys(command, perceptron, tmp_path):
+    absent, text = tmp_path / "absent.npy", tmp_path / "text.npy"
+    text.write_text("text")
+    found = command("run", perceptron, "--input", f"x={absent}")
+    refused(found, f"{absent}: No such file")
+    assert "Errno" not in found.err
+    refused(command("run", perceptron, "--input", f"x={text}"), "no file of NumPy's")
+
+
+@pytest.mark.parametrize("amount", ["-1", "nan", "inf", "much"])
+def test_amounts_that_are_none(command, perceptron, amount):
+    for verb, option in (("verify", "--tolerance"), ("bench", "--seconds"), ("explore", "--time")):
+        found = command(verb, perceptron, option, amount)
+        assert found.code == 2 and "expected a number of at least 0" in found.err
+
+
 def test_an_index_out_of_range_is_an_error(command, tmp_path):
     nodes = [helper.make_node("Gather", ["table", "i"], ["y"], "lookup")]
     model = make(nodes, {"i": (TensorProto.INT64, [3])}, {"y": (FLOAT, [3, 2])},

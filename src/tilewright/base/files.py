@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,8 +23,11 @@ def write_whole(
     return. private: only the owner may read it. Raises OSError, and what ``write`` raises.
     """
     if path.exists() and not path.is_file():
-        with open(path, "wb") as file:
-            write(file)
+        with open(path, "wb") as device:
+            # Formats such as zip go back to fill in what they know at the end: no device does.
+            whole = BytesIO()
+            write(whole)
+            device.write(whole.getbuffer())
         return
     # Named before it is there: an interrupt between making a file and learning its name would
     # leave it behind.

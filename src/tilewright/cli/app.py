@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -86,6 +87,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _described(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, TilewrightError | OSError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -17,7 +17,7 @@ from tilewright.base.text import human_bytes, human_count, human_time
 from tilewright.cli import resnet, rounds
 from tilewright.cli.engines import missing
 from tilewright.cli.model import compile_model
-from tilewright.cli.options import CompileOptions, compile_options, json_option
+from tilewright.cli.options import AMOUNT, CompileOptions, compile_options, json_option
 from tilewright.cli.output import dump, note, progress, say
 from tilewright.runtime.threads import thread_count
 
@@ -31,7 +31,7 @@ PEER: Final = "onnxruntime"
 
 @click.command()
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=0.5, show_default=True, help="Of calls in one round.")
+@click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files.")
 @compile_options
 @json_option

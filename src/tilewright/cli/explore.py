@@ -12,7 +12,7 @@ import click
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.cli.model import load_graph, specialised
-from tilewright.cli.options import EXTENT, OUT, SIZE, json_option
+from tilewright.cli.options import AMOUNT, EXTENT, OUT, SIZE, json_option
 from tilewright.cli.output import dump, note, progress, say, table
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option(
     "--time",
     "seconds",
-    type=click.FloatRange(0),
-    default=45,
+    type=AMOUNT,
+    default="45",
     show_default=True,
     help="Seconds after which a search ends; all combinations take as long as they take.",
 )

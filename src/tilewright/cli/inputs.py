@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tilewright.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
+
+# How files of arrays and of archives begin; what NumPy raises for damaged ones.
+_MARKS: Final = (b"\x93NUMPY", b"PK")
+_UNREADABLE: Final = (ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def _misfit(tensor: Wanted, array: Array, where: str = "") -> InputError:
 def _read_array(path: Path) -> Array:
     try:
         loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise _unreadable(path, error, "one array") from None
     if not isinstance(loaded, np.ndarray):
         raise InputError(
@@ -133,13 +137,16 @@ def _read_archive(path: Path) -> dict[str, Array]:
             )
         with loaded as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise _unreadable(path, error, "an .npz archive of named arrays") from None
 
 
 def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
+    with path.open("rb") as file:
+        known = file.read(len(_MARKS[0])).startswith(_MARKS)
+    # NumPy takes what has no mark of its formats for a pickled object, and says how to load that.
     return InputError(
-        f"cannot be read: {error}",
+        f"cannot be read: {error}" if known else "no file of NumPy's",
         where=str(path),
         hint=f"Expected {expected}, as numpy.save and numpy.savez write them, without objects",
     )
