@@ -2,9 +2,9 @@
 
 python examples/pusch/explore.py [subcarriers [antennas [layers]]]
 
-Estimation, gram matrix, factorisation, matched filter and solution, each as one task, as one for
-each block of subcarriers (for each antenna, where that is the outermost loop), or in the expansions
-that it has: the matched filter is a product of complex matrices.
+Estimation, gram matrix, factorisation, matched filter and solution: each as what suits it best, as
+one task, as one for each block of subcarriers (for each antenna, where that is the outermost loop),
+or in the classical expansions, which the matched filter has, a product of complex matrices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from linear import METHODS
 from slot import Layout
 
 from tilewright import te as t
-from tilewright.dataflow.explore import explore
+from tilewright.dataflow.explore import Grain, explore
 from tilewright.dataflow.lower import Network
 from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Value
@@ -74,7 +74,7 @@ def main() -> None:
     print(f"{'':<10}{'tasks':>7}{'':<4}" + "".join(f"{pes:>6} PEs" for pes in PES))
     for method in METHODS:
         net = network(layout, method)
-        for grain in ("operator", "loop", "expanded"):
+        for grain in Grain:
             found = explore(net, PES, grain=grain)
             best = [found.best(pes) for pes in PES]
             spans = "".join(f"{point.makespan:>10,}" for point in best)
