@@ -1,6 +1,7 @@
 """`--target vta`: models quantised for a machine that takes bytes, by any verb that knows of it."""
 
 import numpy as np
+import pytest
 
 
 def test_run_simulates_and_compares(command, perceptron, tmp_path):
@@ -85,3 +86,30 @@ def test_the_npu_runs_and_lists_a_model(command, perceptron):
     assert "mv_mul mrf[0]" in found.out and "end_chain" in found.out
     found = command("compile", perceptron, "--target", "npu", "--emit", "llvm")
     assert found.code == 1 and "there is no llvm for npu" in found.err
+
+
+def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
+    found = command("run", perceptron, "--target", "npu", "--machine", "wide")
+    assert found.code == 0, found.err
+    assert "MVMul128x128" in found.out
+    found = command("compile", perceptron, "--target", "npu", "--machine", "five", "--emit", "asm")
+    assert found.code == 1
+    assert "no machine and no file 'five'" in found.err and "one of full, wide" in found.err
+    described = tmp_path / "mine.toml"
+    described.write_text("name = 5")
+    found = command("run", perceptron, "--target", "npu", "--machine", described)
+    assert found.code == 1 and str(described) in found.err
+
+
+@pytest.mark.parametrize("target", ["cpu", "vta"])
+def test_machines_that_are_one_are_not_described(command, perceptron, target):
+    found = command("run", perceptron, "--target", target, "--machine", "wide")
+    assert found.code == 1
+    assert found.err.startswith(f"tilewright: --machine: --target {target} does not take it")
+    assert "for --target npu" in found.err
+
+
+def test_scales_are_for_machines_of_bytes(command, perceptron):
+    found = command("run", perceptron, "--scales", "some.json")
+    assert found.code == 1
+    assert "--scales: --target cpu does not take it. for --target vta" in found.err.lower()

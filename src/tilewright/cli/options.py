@@ -99,6 +99,7 @@ class CompileOptions:
     memory_limit: int | None
     dim: tuple[tuple[str, int], ...]
     scales: Path | None = None
+    description: str | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -135,6 +136,12 @@ _COMPILE: Final = (
         "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
     ),
     click.option("--scales", type=PATH, help="For a machine of bytes: what quantize has written."),
+    click.option(
+        "--machine",
+        "description",
+        metavar="NAME|FILE",
+        help="For the npu: which one, such as wide, or a file that describes it.",
+    ),
 )
 
 
@@ -145,9 +152,28 @@ def compile_options(verb: Verb) -> Verb:
     @wraps(verb)
     def gathered(**given: Any) -> Any:
         chosen = CompileOptions(**{name: given.pop(name) for name in names})
+        _check_machine(chosen)
         return verb(options=chosen, **given)
 
     return _decorated(gathered, _COMPILE)
+
+
+def _check_machine(options: CompileOptions) -> None:
+    """Raises InputError for options that the target's machines do not have."""
+    if options.description is None and options.scales is None:
+        return
+    from tilewright.targets import registry
+
+    for flag, value, able in (
+        ("--machine", options.description, registry.networks()),
+        ("--scales", options.scales, registry.quantisers()),
+    ):
+        if value is not None and options.target not in able:
+            raise InputError(
+                f"--target {options.target} does not take it",
+                where=flag,
+                hint=f"for --target {', '.join(able)}",
+            )
 
 
 _INPUTS: Final = (

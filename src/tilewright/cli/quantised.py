@@ -39,7 +39,7 @@ def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tu
     from tilewright.targets import registry
 
     if registry.supplies(options.target, "network"):
-        return registry.network(options.target, graph), False
+        return registry.network(options.target, graph, options.description), False
     given = scales(options)
     return registry.quantised(options.target, graph, [feeds], **given), not given
 

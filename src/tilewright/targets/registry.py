@@ -89,6 +89,11 @@ def mappers() -> tuple[str, ...]:
     return _with("mapper")
 
 
+def networks() -> tuple[str, ...]:
+    """The machines that a whole model is brought to as it is."""
+    return _with("network")
+
+
 def quantisers() -> tuple[str, ...]:
     """The machines that a whole model is quantised for."""
     return _with("quantised")
@@ -115,12 +120,14 @@ def mapper(name: str) -> Mapper:
     return made
 
 
-def network(name: str, graph: Graph) -> Network:
+def network(name: str, graph: Graph, description: str | None = None) -> Network:
     """A float model on the machine `name`.
 
-    Raises UnsupportedError for an unknown machine or a model that it cannot take.
+    description: which one, where the name is that of a kind of machines, by a name or a file that
+    it knows. Raises UnsupportedError for an unknown machine or a model that it cannot take.
     """
-    made: Network = _load(name, "network")(graph)
+    make = _load(name, "network")
+    made: Network = make(graph) if description is None else make(graph, description)
     return made
 
 
@@ -200,7 +207,7 @@ def _load(name: str, role: str) -> Any:
 
 
 def _unknown(name: str) -> UnsupportedError:
-    whole = sorted({*_with("network"), *quantisers()})
+    whole = sorted({*networks(), *quantisers()})
     hint = (
         f"known: {', '.join(names())}; simulated, for one kernel: {', '.join(simulators())}; "
         f"for Lift programs: {', '.join(mappers())}; "

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
 from tilewright.targets.npu.numbers import BlockFloat, Float32, Number
 
 BINARY = ("VVAdd", "VVSub", "VVMul", "VVMax")
@@ -22,14 +23,39 @@ MATRICES = {"MVMul": 2, "MVAdd": 2, "MMMul": 3}
 NAMES = (*BINARY, *UNARY, *REDUCTIONS, *MATRICES)
 
 
+def whole_numbers(least: int, **given: object) -> None:
+    """Raises InputError for a value that is no whole number from `least` on."""
+    for name, value in given.items():
+        if whole(value, least) is None:
+            raise InputError(f"{name} is {value!r}, expected a whole number from {least} on")
+
+
+def amounts(**given: object) -> None:
+    """Raises InputError for a value that is no finite number from 0 on."""
+    for name, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < inf:  # type: ignore[operator]
+            raise InputError(f"{name} is {value!r}, expected a number from 0 on")
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A memory of `capacity` bytes. bandwidth: bytes per cycle. energy: pJ per byte."""
+    """A memory of `capacity` bytes. bandwidth: bytes per cycle. energy: pJ per byte.
+
+    Raises InputError for a memory that holds or moves nothing, and for negative numbers.
+    """
 
     capacity: int
     bandwidth: float
     latency: int
     energy: float
+
+    def __post_init__(self) -> None:
+        whole_numbers(1, capacity=self.capacity)
+        whole_numbers(0, latency=self.latency)
+        amounts(bandwidth=self.bandwidth, energy=self.energy)
+        if not self.bandwidth:
+            raise InputError("bandwidth is 0, expected more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +63,8 @@ class Operator:
     """An operator at one size.
 
     issue: cycles that giving the instruction takes. interval: cycles that its unit is taken.
-    latency: cycles from its operands to its result. energy: pJ.
+    latency: cycles from its operands to its result. energy: pJ. Raises InputError for numbers that
+    are none of these.
     """
 
     name: str
@@ -46,6 +73,13 @@ class Operator:
     interval: int
     latency: int
     energy: float
+
+    def __post_init__(self) -> None:
+        for size in self.sizes:
+            whole_numbers(1, size=size)
+        whole_numbers(1, interval=self.interval)
+        whole_numbers(0, issue=self.issue, latency=self.latency)
+        amounts(energy=self.energy)
 
     @property
     def work(self) -> int:
@@ -69,11 +103,14 @@ def operators(
 ) -> tuple[Operator, ...]:
     """A row per name and size, square for matrices: `lanes` results or multiply-adds per cycle.
 
-    energy: pJ for one of them.
+    energy: pJ for one of them. Raises InputError for numbers that are none of these.
     """
+    whole_numbers(1, lanes=lanes)
+    amounts(energy=energy)
     rows = []
     for name in names:
         for size in sizes:
+            whole_numbers(1, size=size)
             shape = (size,) * MATRICES.get(name, 1)
             work = prod(shape)
             rows.append(Operator(name, shape, issue, -(-work // lanes), latency, energy * work))
@@ -98,9 +135,11 @@ class Machine:
     transfer: int = 1
 
     def __post_init__(self) -> None:
+        if not self.operators:
+            raise InputError("it has no operators", where=f"machine {self.name}")
+        whole_numbers(0, transfer=self.transfer)
         for op in self.operators:
-            known = op.name in NAMES and len(op.sizes) == MATRICES.get(op.name, 1)
-            if not known or min(op.sizes) < 1:
+            if op.name not in NAMES or len(op.sizes) != MATRICES.get(op.name, 1):
                 raise InputError(
                     f"{op.name}{op.sizes} is no operator",
                     where=f"machine {self.name}",

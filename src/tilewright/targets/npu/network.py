@@ -17,8 +17,8 @@ from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remo
 from tilewright.notation.lift.nodes import Lambda, Param
 from tilewright.notation.lift.patterns import WORDS, Tuple, let
 from tilewright.notation.lift.types import Type
-from tilewright.targets.npu.catalogue import MACHINES
 from tilewright.targets.npu.cells import CELLS
+from tilewright.targets.npu.description import machine as described
 from tilewright.targets.npu.layers import Term
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
@@ -30,16 +30,17 @@ from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
 class Network:
     """A model of float32 tensors on a machine, as a function of its inputs.
 
-    Raises UnsupportedError listing the operators that it cannot do, NPUError where something does
-    not fit.
+    machine: itself, its name in the catalogue, or a file that describes it. Raises InputError for
+    another one, UnsupportedError listing the operators that it cannot do, NPUError where something
+    does not fit.
     """
 
-    def __init__(self, graph: Graph, machine: Machine = MACHINES["full"]) -> None:
+    def __init__(self, graph: Graph, machine: Machine | str = "full") -> None:
         graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
         self.graph = graph
-        self.machine = machine
+        self.machine = described(machine) if isinstance(machine, str) else machine
         self.operands = operands(graph)
-        self.mapped: Mapped = map_onto(program(graph), machine)
+        self.mapped: Mapped = map_onto(program(graph), self.machine)
 
     @property
     def text(self) -> str:

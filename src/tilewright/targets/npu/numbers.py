@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.base.errors import InputError
+from tilewright.base.numbers import whole
+
 Values = NDArray[np.float32]
 
 
@@ -65,10 +68,20 @@ Float32 = Number("Float32", 32, 24, -126, float(np.finfo(np.float32).max))
 
 @dataclass(frozen=True, slots=True)
 class BlockFloat:
-    """`size` values side by side with one exponent, `mantissa` bits and a sign for each."""
+    """`size` values side by side with one exponent, `mantissa` bits and a sign for each.
+
+    Raises InputError for no values, and for more bits than Float32 has.
+    """
 
     size: int
     mantissa: int
+
+    def __post_init__(self) -> None:
+        if whole(self.size, 1) is None or self.mantissa not in range(1, Float32.precision + 1):
+            raise InputError(
+                f"blocks of {self.size!r} values of {self.mantissa!r} bits",
+                hint=f"at least one value, and 1 to {Float32.precision} bits",
+            )
 
     @property
     def unit(self) -> float:
