@@ -43,8 +43,10 @@ Scheme = Callable[[Product], list[Piece]]
 def family(c: Computation) -> str:
     """`conv`, `matmul`, `reduce`, `scan` or `map`."""
     p = product_of(c)
+    if p is not None and p.m and (p.n or p.b) and is_windowed(p):
+        return "conv"
     if p is not None and p.n and (p.m or p.b):
-        return "conv" if is_windowed(p) else "matmul"
+        return "matmul"
     if any(d.combine == PS for d in c.dims):
         return "scan"
     return "map" if c.is_map else "reduce"
@@ -194,13 +196,13 @@ def _reordered(pieces: list[Piece], p: Product, order: Sequence[Dim]) -> list[Pi
 
 def _direct(c: Computation) -> Sequence[Piece]:
     p = _matrix(c)
-    return [Piece(c, "direct", {d.var: 1 for d in (*p.b, *p.n)})]
+    return [Piece(p.computation, "direct", {d.var: 1 for d in (*p.b, *p.n)})]
 
 
 def _direct_rows(c: Computation) -> Sequence[Piece]:
     p = _matrix(c)
     row = [d for d in p.m if d.extent > 1][:1]
-    return [Piece(c, "row", {d.var: 1 for d in (*p.b, *p.n, *row)})]
+    return [Piece(p.computation, "row", {d.var: 1 for d in (*p.b, *p.n, *row)})]
 
 
 def _winograd(c: Computation) -> Sequence[Piece]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.compute.laws import split_digits
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.dataflow.parts import Cuts
 from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Mul, Sub, Var
@@ -66,8 +67,10 @@ def product_of(c: Computation) -> Product | None:
     pairs of a real and an imaginary part.
 
     The columns are what the innermost dimension of the result belongs to: the second factor of a
-    matrix product, the input of a convolution.
+    matrix product, the input of a convolution. Dimensions whose digits are used, such as the
+    channels of a grouped convolution, are split.
     """
+    c = split_digits(c)
     factors = _complex_factors(c) if len(c.outputs) == 2 else _factors(c)
     if factors is None or any(d.combine not in (CC, PW) for d in c.dims):
         return None
