@@ -83,6 +83,13 @@ def _ldexp(x: Any, n: Any) -> Any:
     return np.ldexp(x, n.astype(np.int32))
 
 
+def _entry(*args: Any) -> Any:
+    import numpy as np
+
+    *table, n = args
+    return np.choose(n & len(table) - 1, table).astype(table[0].dtype)
+
+
 def _popcount(x: Any) -> Any:
     import numpy as np
 
@@ -112,6 +119,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("copysign", 2, None, _numpy("copysign")),
         Function("fma", 3, None, _fma),
         Function("ldexp", 2, None, _ldexp),  # x * 2**n for a whole number n, rounded once
+        Function("entry", 17, None, _entry),  # of 16 values the one that an integer's low bits say
         Function("popcount", 1, None, _popcount),
         Function("isnan", 1, dtypes.bool_, _numpy("isnan")),
         Function("isinf", 1, dtypes.bool_, _numpy("isinf")),

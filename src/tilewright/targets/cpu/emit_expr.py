@@ -36,7 +36,7 @@ from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.expansions import Expansion, expansion
-from tilewright.targets.cpu.machine import SCALE
+from tilewright.targets.cpu.machine import AVX512
 
 _DIVISIONS = (FloorDiv, Mod, nodes.Div, nodes.Rem)
 
@@ -179,7 +179,7 @@ class Expressions(Memory):
         native = NATIVE.get(e.function)
         if native is not None:
             return native(self.ops, self.together(*e.args), dtype)
-        rewrite = expansion(e.function, dtype.name, self.machine.has(SCALE))
+        rewrite = expansion(e.function, dtype.name, self.machine.has(AVX512))
         if rewrite is not None:
             return self._expanded(e, rewrite)
         if dtype.is_float and dtype.bits < 32:

@@ -8,7 +8,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UnsupportedError
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_text import Value, Writer, integer, mangle, real
-from tilewright.targets.cpu.machine import SCALE
+from tilewright.targets.cpu.machine import AVX512
 
 Native = Callable[[Operations, list[Value], DType], Value]
 
@@ -102,7 +102,7 @@ def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
             hint="multiply by exp2(n)",
             items=(f"ldexp({dtype})",),
         )
-    if ops.machine.has(SCALE):
+    if ops.machine.has(AVX512):
         return ops.formats.settle(_scaled(w, x, n), dtype)
     # Beyond these powers every float32 is 0 or infinite.
     power = w.pair("smin", w.convert("fptosi", n, "i64"), integer(300))
@@ -128,6 +128,34 @@ def _scaled(w: Writer, x: Value, n: Value) -> Value:
     return y if lanes == x.lanes else w.shuffle(y, list(range(x.lanes)))
 
 
+def _entry(ops: Operations, args: list[Value], dtype: DType) -> Value:
+    """One permutation of a register with AVX-512."""
+    *table, n = args
+    constant = all(v.const is not None for v in table)
+    if not constant or table[0].type != "float" or n.type != "i32" or not ops.machine.has(AVX512):
+        raise UnsupportedError(
+            f"entry has no native code for {dtype} on this processor",
+            code="TW-ENTRY",
+            hint="select one of the values by comparisons",
+            items=(f"entry({dtype})",),
+        )
+    inner = ", ".join(f"float {v.text}" for v in table)
+    return _permuted(ops.w, Value(f"<{inner}>", "float", len(table)), n)
+
+
+def _permuted(w: Writer, table: Value, n: Value) -> Value:
+    """The lanes of a table of 16 by `vpermps`."""
+    if n.lanes > 16:
+        half = (n.lanes + 1) // 2
+        ends = (range(half), range(half, n.lanes))
+        parts = [_padded(w, _permuted(w, table, w.shuffle(n, list(e))), half) for e in ends]
+        return w.shuffle(parts[0], list(range(n.lanes)), parts[1])
+    places = _padded(w, n, 16)
+    name = "llvm.x86.avx512.permvar.sf.512"
+    y = w.ins(f"call {table.full} @{name}({table.typed}, {places.typed})", "float", 16)
+    return y if n.lanes == 16 else w.shuffle(y, list(range(n.lanes)))
+
+
 def _padded(w: Writer, v: Value, lanes: int) -> Value:
     if v.lanes in (1, lanes):
         return w.splat(v, lanes)
@@ -147,4 +175,5 @@ NATIVE: Mapping[str, Native] = {
     "isinf": _isinf,
     "fma": _fma,
     "ldexp": _ldexp,
+    "entry": _entry,
 }

@@ -21,16 +21,16 @@ def register_expansion(function: str, dtype: str, rewrite: Expansion) -> None:
     _added[function, dtype] = rewrite
 
 
-def expansion(function: str, dtype: str, scales: bool = False) -> Expansion | None:
+def expansion(function: str, dtype: str, avx512: bool = False) -> Expansion | None:
     """The expansion of a function on a dtype, or None.
 
-    scales: whether `ldexp` is one instruction.
+    avx512: whether the processor has it, with which `ldexp` and `entry` are one instruction.
     """
-    return _added.get((function, dtype)) or _table(scales).get((function, dtype))
+    return _added.get((function, dtype)) or _table(avx512).get((function, dtype))
 
 
 @cache
-def _table(scales: bool) -> dict[tuple[str, str], Expansion]:
-    from tilewright.targets.cpu.math import EXPANSIONS, SCALED
+def _table(avx512: bool) -> dict[tuple[str, str], Expansion]:
+    from tilewright.targets.cpu.math import AVX512, EXPANSIONS
 
-    return EXPANSIONS | SCALED if scales else EXPANSIONS
+    return EXPANSIONS | AVX512 if avx512 else EXPANSIONS

@@ -81,7 +81,7 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "neoverse-n1": ("aarch64", _N1),
 }
 
-SCALE = "avx512vl"  # has an instruction that multiplies float32 by powers of two
+AVX512 = "avx512vl"  # that of every processor with 512-bit vectors but the first
 
 # Families of features that generated code can make use of; an artifact requires no others.
 _USED = tuple(

@@ -11,26 +11,33 @@ from tests.targets.cpu.native import prepare
 from tilewright.base.dtypes import DType
 from tilewright.expr.nodes import Buffer, Call, const, var
 from tilewright.loops.nodes import Kernel, Store, loop
+from tilewright.targets.cpu.machine import Machine
 
 Array = np.ndarray[Any, Any]
 LANES = 16
 
 
 def compiled(
-    function: str, dtype: DType, arity: int, n: int, *constants: float
+    function: str,
+    dtype: DType,
+    arity: int,
+    n: int,
+    *constants: float,
+    lanes: int = LANES,
+    machine: Machine | None = None,
 ) -> Callable[..., Array]:
-    """The function of `arity` arrays of n elements (a multiple of 16), as a vectorised kernel.
+    """The function of `arity` arrays of n elements (a multiple of `lanes`), as a vectorised kernel.
 
     constants: arguments that follow the arrays.
     """
     inputs = [Buffer(f"x{k}", (n,), dtype) for k in range(arity)]
     output = Buffer("out", (n,), dtype)
     i, lane = var("i"), var("lane")
-    index = i * LANES + lane
+    index = i * lanes + lane
     arguments = (*(b[index] for b in inputs), *(const(c, dtype) for c in constants))
     store = Store(output, (index,), Call(function, arguments))
-    body = loop(i, n // LANES, loop(lane, LANES, store, "vector"))
-    run = prepare(Kernel(f"{function}_{dtype}", (*inputs, output), (output,), body))
+    body = loop(i, n // lanes, loop(lane, lanes, store, "vector"))
+    run = prepare(Kernel(f"{function}_{dtype}", (*inputs, output), (output,), body), machine)
 
     def call(*arrays: Array) -> Array:
         result = np.empty(n, dtype.numpy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from tests.targets.cpu.math.measure import Array, compiled, errors, strata
 from tilewright.base.dtypes import float32
-from tilewright.targets.cpu.math import EXPANSIONS, MAX_ULP
+from tilewright.targets.cpu.machine import host
+from tilewright.targets.cpu.math import AVX512, EXPANSIONS, MAX_ULP
 
 CHUNK = 1 << 18
 
@@ -50,6 +52,22 @@ def check(function: str, *inputs: Array, got: Array, want: Array) -> None:
 def test_strata(function: str) -> None:
     x = strata(float32, 100)
     got = compiled(function, float32, 1, x.size)(x)
+    check(function, x, got=got, want=reference(function, x))
+
+
+@pytest.mark.parametrize("function", sorted(f for f, _ in AVX512))
+def test_strata_without_avx512(function: str) -> None:
+    machine = replace(host(), features=tuple(f for f in host().features if "avx512" not in f))
+    x = strata(float32, 100)
+    got = compiled(function, float32, 1, x.size, machine=machine)(x)
+    check(function, x, got=got, want=reference(function, x))
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 8, 17, 32, 40])
+@pytest.mark.parametrize("function", sorted(f for f, _ in AVX512))
+def test_vectors_of_any_lanes_agree(function: str, lanes: int) -> None:
+    x = np.linspace(-6, 6, 12 * lanes, dtype=np.float32)
+    got = compiled(function, float32, 1, x.size, lanes=lanes)(x)
     check(function, x, got=got, want=reference(function, x))
 
 

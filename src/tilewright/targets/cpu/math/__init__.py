@@ -2,9 +2,10 @@
 
 `EXPANSIONS[function, dtype]` takes arguments of that dtype and gives an expression of nothing but
 arithmetic, comparisons, `Select`, casts, bit operations, and calls of functions that are single
-instructions (`fma sqrt floor round_even abs copysign`, in `SCALED` also `ldexp`). All are free of
-branches and of tables in memory, and treat zeros, infinities, NaN, overflow and subnormal numbers
-as IEEE 754 and C's Annex F say. How exact each one is, in units in the last place: `MAX_ULP`.
+instructions (`fma sqrt floor round_even abs copysign`, in `AVX512` also `ldexp entry`). All are
+free of branches and of tables in memory, and treat zeros, infinities, NaN, overflow and subnormal
+numbers as IEEE 754 and C's Annex F say. How exact each one is, in units in the last place:
+`MAX_ULP`.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ EXPANSIONS: dict[tuple[str, str], Expansion] = {
     for dtype, expansion in zip(("float32", "float64"), both, strict=True)
 }
 
-# Those for processors on which `ldexp` is one instruction.
-SCALED: dict[tuple[str, str], Expansion] = {("exp", "float32"): exponential.exp_by_scaling}
+# Those for processors with AVX-512, where `ldexp` and `entry` are one instruction.
+AVX512: dict[tuple[str, str], Expansion] = {
+    ("exp", "float32"): exponential.exp_by_scaling,
+    ("erf", "float32"): errors.erf_by_pieces,
+}
 
 # The largest error of float64 functions where it is not within 2 units in the last place.
 _LARGER = {

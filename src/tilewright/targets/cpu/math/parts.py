@@ -66,6 +66,11 @@ def polynomial(x: Expr, coefficients: Sequence[float], last: Number | None = Non
     return total
 
 
+def entry(table: Sequence[float], n: Expr) -> Expr:
+    """Of 16 float32 the one that the low bits of `n` say."""
+    return Call("entry", (*(const(c, dtypes.float32) for c in table), n))
+
+
 def magnitude(x: Expr) -> Expr:
     """|x|."""
     return Call("abs", (x,))
