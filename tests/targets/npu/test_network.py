@@ -69,6 +69,18 @@ MODELS = {
          N("Relu", ["t"], ["y"])],
         {"x": (1, 2, 5, 4)}, {"y": (1, 3, 3, 4)}, {"K": (3, 2, 3, 3), "b": (3,)},
     ),
+    "images": model(
+        [N("Conv", ["x", "K", "b"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2])],
+        {"x": (3, 2, 5, 4)}, {"y": (3, 3, 3, 2)}, {"K": (3, 2, 3, 3), "b": (3,)},
+    ),
+    "groups": model(
+        [N("Conv", ["x", "K", "b"], ["y"], group=2)],
+        {"x": (1, 4, 4, 4)}, {"y": (1, 6, 2, 2)}, {"K": (6, 2, 3, 3), "b": (6,)},
+    ),
+    "depthwise": model(
+        [N("Conv", ["x", "K"], ["y"], group=3)],
+        {"x": (2, 3, 3, 4)}, {"y": (2, 3, 2, 3)}, {"K": (3, 1, 2, 2)},
+    ),
     "attention": model(scaled(), dict.fromkeys("qkv", (3, 16)), {"y": (3, 16)}, {}),
     "lstm": model(
         [N("LSTM", ["x", "W", "R", "B"], ["y", "h"], **HIDDEN)],
@@ -86,7 +98,7 @@ MODELS = {
         {"W": (1, 24, 6), "R": (1, 24, 8), "B": (1, 48)},
     ),
 }  # fmt: skip
-QUICK = ("gemm", "conv")
+QUICK = ("gemm", "conv", "groups")
 
 
 def graph_of(made: onnx.ModelProto) -> Graph:
@@ -135,8 +147,9 @@ REFUSED = {
         "does not do Erf, Cos. it does Add, Conv, Div",
     ),
     "axis": ([N("Softmax", ["x"], ["y"], axis=0)], (2, 4), (2, 4), "along axis 0"),
-    "batch": (
-        [N("Conv", ["x", "x"], ["y"])], (2, 2, 1, 1), (2, 2, 1, 1), "it has a batch of 2",
+    "dilations": (
+        [N("Conv", ["x", "x"], ["y"], dilations=[2, 2])], (2, 2, 1, 1), (2, 2, 1, 1),
+        r"dilations is \[2, 2\]",
     ),
 }  # fmt: skip
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.registry import OpCall
+from tilewright.graph.ops.windows import windows
 from tilewright.notation.lift.patterns import At, Map, Split
 from tilewright.targets.npu import layers
-from tilewright.targets.npu.layers import Term, Transpose, Zip, add
+from tilewright.targets.npu.layers import Join, Term, Transpose, Zip, add
 
 
 class Refused(Exception):
@@ -102,18 +103,28 @@ def _gemm(layer: Layer) -> Term:
 
 def _conv(layer: Layer) -> Term:
     call = layer.call
-    layer.plain(group=1)
     x, k, out = call.shape(0), call.shape(1), call.out(0).extents
     layer.require(len(x) == 4, f"it has {len(x) - 2} spatial dimensions, not 2")
-    layer.require(x[0] == 1, f"it has a batch of {x[0]}")
-    layer.plain(dilations=[1, 1], auto_pad="NOTSET")
-    strides, pads = call.attr("strides", [1, 1]), call.attr("pads", [0, 0, 0, 0])
-    places = layers.windows(layer.x(0) | At(0), k[2:], strides, pads, x[1:])
-    kernels = layers.reshape(layer.x(1), k, (k[0], prod(k[1:])))
-    y = layers.matmul(kernels, places | Transpose, (k[0], prod(k[1:])), (prod(k[1:]), 0))
-    if call.has(2):
-        y = Zip(y, layer.x(2)) | Map(lambda row, b: row | Map(lambda e: add(e, b)))
-    return y | Map(Split(out[3])) | Split(out[1])
+    layer.plain(dilations=[1, 1])
+    found = windows(call, x[2:], k[2:])
+    pads = (*found.begin, *found.end)
+    groups, depth = call.attr("group", 1), prod(k[1:])
+    kernels = layers.reshape(layer.x(1), k, (k[0], depth))
+
+    def product(weights: Term, part: Term) -> Term:
+        places = layers.windows(part, k[2:], found.strides, pads, (k[1], *x[2:]))
+        return layers.matmul(weights, places | Transpose, (k[0] // groups, depth), (depth, 0))
+
+    def image(data: Term) -> Term:
+        y = product(kernels, data)
+        if groups > 1:
+            parts = Zip(kernels | Split(k[0] // groups), data | Split(k[1]))
+            y = parts | Map(product) | Join
+        if call.has(2):
+            y = Zip(y, layer.x(2)) | Map(lambda row, b: row | Map(lambda e: add(e, b)))
+        return y | Map(Split(out[3]))
+
+    return layer.x(0) | Map(image)
 
 
 def _softmax(layer: Layer) -> Term:
