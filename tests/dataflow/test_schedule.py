@@ -180,7 +180,7 @@ def test_a_hundred_thousand_tasks_are_scheduled_in_half_a_minute(heuristic: str)
         b.connect(name, "out", 64)
     graph = b.build("part")
     assert graph.tasks == 100_000
-    begin = time.monotonic()
+    begin = time.process_time()
     plan = schedule(graph, 256, heuristic)
     assert plan.makespan * 256 >= graph.total_work and max(plan.fifos) > 0
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30

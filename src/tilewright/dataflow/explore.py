@@ -27,7 +27,8 @@ from tilewright.dataflow.bound import Bounds
 from tilewright.dataflow.evaluate import Evaluator
 from tilewright.dataflow.expand import PLAIN
 from tilewright.dataflow.graph import TaskGraph, Volume, named
-from tilewright.dataflow.lower import OPERATOR, Network
+from tilewright.dataflow.lower import Network
+from tilewright.dataflow.operators import OPERATOR
 from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.dataflow.schedule import Schedule, schedule
 from tilewright.dataflow.search import search

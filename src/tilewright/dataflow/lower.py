@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
 
 from tilewright.base.errors import InputError, UnsupportedError
-from tilewright.base.names import fresh
-from tilewright.compute.nodes import Computation
-from tilewright.dataflow.assemble import connect, fed, tasks_of
-from tilewright.dataflow.expand import EXPANSIONS, PLAIN, expand, expansions, family
+from tilewright.dataflow.assemble import connect, fed
+from tilewright.dataflow.expand import EXPANSIONS
 from tilewright.dataflow.graph import Volume
-from tilewright.dataflow.parts import points, results
-from tilewright.dataflow.program import Opaque, Program, Task, Together
+from tilewright.dataflow.operators import choices_of, family_of, one_task, tasks_by, unique
+from tilewright.dataflow.program import Opaque, Program, Task
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph, Operation
@@ -23,8 +20,6 @@ from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel, block
-
-OPERATOR: Final = "operator"  # the expansion of several Computations as one task
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,29 +38,21 @@ class Network:
 
     @cached_property
     def choices(self) -> Mapping[str, Sequence[str]]:
-        """The names of the Stages with the expansions of their main Computation, and `operator`
-        where they have several."""
-        return {
-            s.name: (*expansions(_main(s)), *([OPERATOR] if len(s.computations) > 1 else []))
-            for s in self.stages
-            if s.computations
-        }
+        """The names of the Stages of Computations with their expansions."""
+        return {s.name: choices_of(s) for s in self.stages if s.computations}
 
     @cached_property
     def families(self) -> Mapping[str, str]:
         """What each Stage does: the family of its main Computation, or `kernel`."""
-        return {s.name: family(_main(s)) if s.computations else "kernel" for s in self.stages}
+        return {s.name: family_of(s) for s in self.stages}
 
     def tasks(self, stage: Stage, choice: str | None) -> list[Task]:
         """The tasks of one Stage by an expansion, made once."""
         if (stage, choice) not in self._tasks:
-            whole = stage.kernel and self.opaque.get(stage.kernel, stage.kernel)
-            if whole:
-                made = [_whole_task(stage.name, whole)]
-            elif choice == OPERATOR and len(stage.computations) > 1:
-                made = [_one_task(stage, self._read_outside(stage))]
+            if stage.kernel is None:
+                made = tasks_by(stage, choice, self._read_outside(stage))
             else:
-                made = _stage_tasks(stage, "whole" if choice == OPERATOR else choice)
+                made = [one_task(stage.name, self.opaque.get(stage.kernel, stage.kernel))]
             self._tasks[stage, choice] = made
         return self._tasks[stage, choice]
 
@@ -153,50 +140,12 @@ def program(
     tasks: list[Task] = []
     for stage in net.stages:
         tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.families[stage.name])))
-    tasks = _unique(fed(tasks))
+    tasks = unique(fed(tasks))
     inputs = [net.lowered.buffers[v] for v in net.lowered.graph.inputs]
     outputs = {v.name: net.lowered.buffers[v] for v in net.lowered.graph.outputs}
     graph = connect(net.name, tasks, outputs, volume)
     free = frozenset(b.name for b in inputs)
     return Program(graph, tasks, inputs, outputs, net.lowered.data, free)
-
-
-def _stage_tasks(stage: Stage, choice: str | None) -> list[Task]:
-    main = _main(stage)
-    found: list[Task] = []
-    for c in stage.computations:
-        alike = choice in PLAIN or family(c) == family(main)
-        follows = c is main or (alike and choice in expansions(c))
-        for piece in expand(c, choice if follows else None):
-            found += tasks_of(_name(stage, c), ",".join(stage.sources), piece)
-    return _unique(found)
-
-
-def _one_task(stage: Stage, outside: Collection[Buffer]) -> Task:
-    """An operator of several Computations as one task; what only they read stays inside it.
-
-    It applies one scalar function after the other, so that it reads as often as all of them do.
-    """
-    outputs = tuple(b for b in stage.writes if b in outside)
-    work = Together(stage.computations, stage.reads, outputs)
-    written = (
-        sum(results(c) for c in stage.computations for o in c.outputs if o.tensor is b)
-        for b in outputs
-    )
-    writes = max(written, default=1)
-    reads = sum(points(c) for c in stage.computations)
-    unique = {b: min(reads, b.size) for b in work.inputs}
-    return Task(stage.name, ",".join(stage.sources), work, reads, writes, unique)
-
-
-def _main(stage: Stage) -> Computation:
-    """The Computation whose expansions a Stage has: the first with a reduction, else any. Those of
-    the same family follow it where they can."""
-    return next((c for c in stage.computations if not c.is_map), stage.computations[0])
-
-
-def _name(stage: Stage, c: Computation) -> str:
-    return stage.name if len(stage.computations) == 1 else f"{stage.name}.{c.name}"
 
 
 def _check(net: Network, chosen: Mapping[str, str]) -> None:
@@ -208,15 +157,3 @@ def _check(net: Network, chosen: Mapping[str, str]) -> None:
                 where=net.name,
                 hint=f"operators: {', '.join(s.name for s in net.stages[:12])}",
             )
-
-
-def _unique(tasks: Sequence[Task]) -> list[Task]:
-    taken: set[str] = set()
-    return [replace(t, name=fresh(taken, t.name, ":")) for t in tasks]
-
-
-def _whole_task(name: str, work: Kernel | Opaque) -> Task:
-    """An operator that is a loop program of its own, or not taken apart, as one task."""
-    writes = max(b.size for b in work.outputs)
-    reads = max([writes, *(b.size for b in work.inputs)])
-    return Task(name, name, work, reads, writes, {b: b.size for b in work.inputs})
