@@ -96,7 +96,7 @@ def test_a_file_that_describes_no_machine(file: Path, name: str) -> None:
 
 
 def test_neither_a_name_nor_a_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no machine and no file.*one of full, wide"):
+    with pytest.raises(InputError, match=r"no machine and no file.*one of full, wide"):
         machine(str(tmp_path / "gone.toml"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):

@@ -81,6 +81,19 @@ MODELS = {
         [N("Conv", ["x", "K"], ["y"], group=3)],
         {"x": (2, 3, 3, 4)}, {"y": (2, 3, 2, 3)}, {"K": (3, 1, 2, 2)},
     ),
+    "dilated": model(
+        [N("Conv", ["x", "K"], ["y"], dilations=[2, 3], pads=[1, 0, 0, 2])],
+        {"x": (1, 2, 5, 4)}, {"y": (1, 3, 2, 3)}, {"K": (3, 2, 3, 2)},
+    ),
+    "max": model(
+        [N("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1])],
+        {"x": (2, 2, 4, 3)}, {"y": (2, 2, 2, 3)}, {},
+    ),
+    "average": model(
+        [N("AveragePool", ["x"], ["t"], kernel_shape=[2, 2], pads=[1, 0, 0, 1],
+           count_include_pad=1), N("GlobalAveragePool", ["t"], ["y"])],
+        {"x": (2, 2, 3, 3)}, {"y": (2, 2, 1, 1)}, {},
+    ),
     "attention": model(scaled(), dict.fromkeys("qkv", (3, 16)), {"y": (3, 16)}, {}),
     "lstm": model(
         [N("LSTM", ["x", "W", "R", "B"], ["y", "h"], **HIDDEN)],
@@ -98,7 +111,7 @@ MODELS = {
         {"W": (1, 24, 6), "R": (1, 24, 8), "B": (1, 48)},
     ),
 }  # fmt: skip
-QUICK = ("gemm", "conv", "groups")
+QUICK = ("gemm", "conv", "groups", "dilated", "max", "average")
 
 
 def graph_of(made: onnx.ModelProto) -> Graph:
@@ -144,12 +157,15 @@ def test_a_small_machine() -> None:
 REFUSED = {
     "operators": (
         [N("Erf", ["x"], ["t"]), N("Cos", ["t"], ["y"])], (2, 4), (2, 4),
-        "does not do Erf, Cos. it does Add, Conv, Div",
+        "does not do Erf, Cos. it does Add, AveragePool, Conv, Div",
     ),
     "axis": ([N("Softmax", ["x"], ["y"], axis=0)], (2, 4), (2, 4), "along axis 0"),
-    "dilations": (
-        [N("Conv", ["x", "x"], ["y"], dilations=[2, 2])], (2, 2, 1, 1), (2, 2, 1, 1),
-        r"dilations is \[2, 2\]",
+    "one dimension": (
+        [N("Conv", ["x", "x"], ["y"])], (2, 2, 1), (2, 2, 1), "1 spatial dimensions, not 2",
+    ),
+    "counts": (
+        [N("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], pads=[1, 1, 0, 0])],
+        (1, 1, 3, 3), (1, 1, 3, 3), "windows have different counts",
     ),
 }  # fmt: skip
 

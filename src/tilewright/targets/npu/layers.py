@@ -7,8 +7,10 @@ says where operands are read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product as product_of
 from typing import Any
 
+from tilewright.graph.ops.windows import Windows
 from tilewright.notation.lift.patterns import SCOPE, At, Fill, Map, Pad, Reduce, Slide, Split, let
 
 Term = Any
@@ -94,23 +96,46 @@ def matmul(a: Term, b: Term, of: Shape, with_: Shape) -> Term:
     return matmul(a | At(0), b, of[1:], with_)
 
 
-def windows(x: Term, kernel: Shape, strides: Shape, pads: Shape, shape: Shape) -> Term:
-    """[places, channels * rows * columns] of an image [channels, rows, columns] of this shape."""
-    channels, _, width = shape
-    top, left, bottom, right = pads
+def windows(x: Term, channels: int, of: Windows) -> Term:
+    """[places, channels * rows * columns] of an image [channels, rows, columns]."""
     rows = transpose(x, (1, 2, 0))
-    if any(pads):
-        point = Fill(0.0, channels)
-        wide = rows | Map(Pad(left, right, point))
-        rows = wide | Pad(top, bottom, Fill(point, left + width + right))
-    rows = rows | Slide(kernel[0], strides[0])
-    found = rows | Map(lambda band: transpose(at_depth(band, 1, _slide(kernel, strides)), (1, 0)))
-    flat = lambda w: transpose(w, (2, 0, 1)) | Join | Join  # noqa: E731
-    return found | Join | Map(flat)
+    bands = _slide(_padded(rows, of, Fill(0.0, channels)), of, 0)
+    places = bands | Map(lambda band: band | Map(lambda row: _slide(row, of, 1)) | Transpose)
+    return places | Join | Map(lambda w: transpose(w, (2, 0, 1)) | Join | Join)
 
 
-def _slide(kernel: Shape, strides: Shape) -> Callable[[Term], Term]:
-    return lambda row: row | Slide(kernel[1], strides[1])
+def pooled(x: Term, of: Windows, f: Any, outside: Any) -> Term:
+    """A function of two numbers over the windows of every channel, with `outside` around them."""
+
+    def at(offset: Sequence[int]) -> Term:
+        """The numbers of all windows at one offset, as a vector."""
+
+        def plane(rows: Term) -> Term:
+            bands = _slide(_padded(rows, of, outside), of, 0) | Map(At(offset[0]))
+            return bands | Map(lambda row: _slide(row, of, 1) | Map(At(offset[1]))) | Join
+
+        return x | Map(plane) | Join
+
+    first, *others = map(at, product_of(*map(range, of.kernel)))
+    for other in others:
+        first = Zip(first, other) | Map(f)
+    return first | Split(of.outputs[1]) | Split(of.outputs[0])
+
+
+def _padded(rows: Term, of: Windows, point: Any) -> Term:
+    """Rows with points around."""
+    (top, left), (bottom, right) = of.begin, of.end
+    if not any((*of.begin, *of.end)):
+        return rows
+    wide = rows | Map(Pad(left, right, point))
+    return wide | Pad(top, bottom, Fill(point, left + of.inputs[1] + right))
+
+
+def _slide(x: Term, of: Windows, axis: int) -> Term:
+    """The windows along one axis, points between those that they have left out."""
+    step = of.dilations[axis]
+    found = x | Slide((of.kernel[axis] - 1) * step + 1, of.strides[axis])
+    return found if step == 1 else found | Map(lambda w: w | Slide(1, step) | Map(At(0)))
 
 
 def softmax(scores: Term) -> Term:

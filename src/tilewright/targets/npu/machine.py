@@ -42,7 +42,7 @@ def amounts(**given: object) -> None:
 class Memory:
     """A memory of `capacity` bytes. bandwidth: bytes per cycle. energy: pJ per byte.
 
-    Raises InputError for a memory that holds or moves nothing, and for negative numbers.
+    Raises InputError for a memory that moves nothing, and for negative numbers.
     """
 
     capacity: int
@@ -51,8 +51,7 @@ class Memory:
     energy: float
 
     def __post_init__(self) -> None:
-        whole_numbers(1, capacity=self.capacity)
-        whole_numbers(0, latency=self.latency)
+        whole_numbers(0, capacity=self.capacity, latency=self.latency)
         amounts(bandwidth=self.bandwidth, energy=self.energy)
         if not self.bandwidth:
             raise InputError("bandwidth is 0, expected more")

@@ -5,15 +5,15 @@ A row of OPERATORS makes the result of an operation from a Layer, or refuses it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.registry import OpCall
-from tilewright.graph.ops.windows import windows
-from tilewright.notation.lift.patterns import At, Map, Split
+from tilewright.graph.ops.windows import Windows, windows
+from tilewright.notation.lift.patterns import At, Map, Reduce, Split
 from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import Join, Term, Transpose, Zip, add
 
@@ -51,6 +51,12 @@ class Layer:
             given = self.call.attr(name, value)
             same = list(given) == list(value) if isinstance(value, list) else given == value
             self.require(same, f"{name} is {given}")
+
+    def windows(self, kernel: Sequence[int]) -> Windows:
+        """Those of a convolution or pooling. Raises Refused if they are not of images."""
+        shape = self.call.shape(0)
+        self.require(len(shape) == 4, f"it has {len(shape) - 2} spatial dimensions, not 2")
+        return windows(self.call, shape[2:], kernel)
 
 
 Rule = Callable[[Layer], Term]
@@ -103,16 +109,13 @@ def _gemm(layer: Layer) -> Term:
 
 def _conv(layer: Layer) -> Term:
     call = layer.call
-    x, k, out = call.shape(0), call.shape(1), call.out(0).extents
-    layer.require(len(x) == 4, f"it has {len(x) - 2} spatial dimensions, not 2")
-    layer.plain(dilations=[1, 1])
-    found = windows(call, x[2:], k[2:])
-    pads = (*found.begin, *found.end)
+    k, out = call.shape(1), call.out(0).extents
+    found = layer.windows(k[2:])
     groups, depth = call.attr("group", 1), prod(k[1:])
     kernels = layers.reshape(layer.x(1), k, (k[0], depth))
 
     def product(weights: Term, part: Term) -> Term:
-        places = layers.windows(part, k[2:], found.strides, pads, (k[1], *x[2:]))
+        places = layers.windows(part, k[1], found)
         return layers.matmul(weights, places | Transpose, (k[0] // groups, depth), (depth, 0))
 
     def image(data: Term) -> Term:
@@ -125,6 +128,30 @@ def _conv(layer: Layer) -> Term:
         return y | Map(Split(out[3]))
 
     return layer.x(0) | Map(image)
+
+
+def _max_pool(layer: Layer) -> Term:
+    found = layer.windows(layer.call.attr("kernel_shape"))
+    layer.require(len(layer.call.operation.writes) == 1, "it gives indices")
+    return layer.x(0) | Map(lambda x: layers.pooled(x, found, layers.maximum, -layers.inf))
+
+
+def _average_pool(layer: Layer) -> Term:
+    found = layer.windows(layer.call.attr("kernel_shape"))
+    padded = any((*found.begin, *found.end)) and not layer.call.attr("count_include_pad", 0)
+    layer.require(not padded, "its windows have different counts")
+    layer.plain(ceil_mode=0)
+    share = 1.0 / prod(found.kernel)
+    sums = layer.x(0) | Map(lambda x: layers.pooled(x, found, add, 0.0))
+    return layers.pointwise(sums, layer.call.out(0).extents, lambda e: layers.mul(e, share))
+
+
+def _global_average_pool(layer: Layer) -> Term:
+    shape = layer.call.shape(0)
+    count = prod(shape[2:])
+    rows = layers.reshape(layer.x(0), shape, (prod(shape[:2]), count))
+    sums = rows | Map(Reduce(add, 0.0)) | Join | Map(lambda e: layers.mul(e, 1.0 / count))
+    return layers.reshape(sums, (prod(shape[:2]),), layer.call.out(0).extents)
 
 
 def _softmax(layer: Layer) -> Term:
@@ -171,6 +198,9 @@ OPERATORS: Mapping[str, Rule] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+    "GlobalAveragePool": _global_average_pool,
     "Gather": _gather,
     "Softmax": _softmax,
     "Transpose": _transpose,
