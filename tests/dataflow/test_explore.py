@@ -95,6 +95,17 @@ def test_a_task_is_an_operator_or_an_index_of_its_outermost_loop() -> None:
         explore(perceptron(), [8], grain="row")
 
 
+def test_what_is_no_number_and_what_was_not_explored_is_refused() -> None:
+    for pes in ([], [0], [4, 2.5], [True]):
+        with pytest.raises(InputError, match="processing elements"):
+            explore(perceptron(), pes)
+    for limits in ({"limit": 0}, {"seconds": -1}, {"seconds": math.nan}):
+        with pytest.raises(InputError, match=r"a limit of \d+ evaluations and"):
+            explore(perceptron(), [2], **limits)
+    with pytest.raises(InputError, match="8 processing elements were not explored.*explored: 2"):
+        explore(perceptron(), [2], limit=1, seconds=0).best(8)
+
+
 def test_the_front_has_all_that_nothing_beats() -> None:
     found = explore(perceptron(), [2, 8])
     front = found.front()

@@ -1,5 +1,6 @@
 """Task graphs: what is refused, and their text and JSON both ways."""
 
+import numpy as np
 import pytest
 
 from tests.dataflow.graphs import ANY, convolution, random_graph
@@ -82,3 +83,33 @@ def test_a_builder_names_unknown_and_repeated_nodes() -> None:
         b.add("a")
     with pytest.raises(InputError, match="unknown node z"):
         b.connect("a", "z", 1)
+
+
+@pytest.mark.parametrize("volume", [0, -4, 2.5, 4.0, True, "4", None, 1 << 63], ids=str)
+def test_a_volume_is_a_whole_number(volume: object) -> None:
+    b = Builder("g")
+    b.source("x")
+    b.sink("y")
+    b.connect("x", "y", volume)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the edge x -> y carries"):
+        b.build("part")
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "2"], ids=str)
+def test_so_is_a_count(count: object) -> None:
+    b = Builder("g")
+    b.add("f", count=count)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="compute f has a count of"):
+        b.build("part")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    b = Builder("g")
+    b.source("x")
+    b.add("f", count=np.int32(2))
+    b.sink("y")
+    b.connect("x", "f", np.int64(8))
+    b.connect("f", "y", np.uint8(4))
+    graph = b.build("part")
+    assert (graph.tasks, graph.total_work) == (2, 16)
+    assert show(from_json(to_json(graph))) == show(graph)

@@ -146,6 +146,11 @@ def test_some_graphs_deadlock_with_fifos_of_one() -> None:
     assert stuck > 20
 
 
+def test_a_simulation_needs_a_size_for_each_edge() -> None:
+    with pytest.raises(InputError, match="1 sizes of FIFOs for 2 edges"):
+        simulate(schedule(chain([8, 8]), 2), [1])
+
+
 def test_the_baseline_runs_what_is_ready_by_rank() -> None:
     graph = chain([8, 8, 8, 8])
     assert nonstreaming_makespan(graph, 1) == nonstreaming_makespan(graph, 4) == 24

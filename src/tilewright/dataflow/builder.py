@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.base.errors import InputError
 from tilewright.base.names import untaken
+from tilewright.base.numbers import whole
 from tilewright.dataflow.graph import Edge, Node, Role, TaskGraph, Volume
 
 
@@ -24,7 +25,7 @@ class Builder:
         if name in self._index:
             raise InputError(f"two nodes are called {name}", where=f"task graph {self.name}")
         self._index[name] = len(self._nodes)
-        self._nodes.append(Node(name, role, origin, count))
+        self._nodes.append(Node(name, role, origin, _plain(count)))
         return name
 
     def fresh(self, name: str) -> str:
@@ -53,7 +54,8 @@ class Builder:
         unique: int | None = None,
     ) -> None:
         """An edge that moves `part` elements, `unique` different ones (default: all of them), of an
-        array of `array` elements (default: the part). Raises InputError for an unknown node.
+        array of `array` elements (default: the part). Raises InputError for an unknown node;
+        `build` checks the numbers.
         """
         for name in (source, target):
             if name not in self._index:
@@ -62,10 +64,15 @@ class Builder:
                     where=f"task graph {self.name}",
                     hint="add the node first",
                 )
-        whole = part if array is None else array
-        differ = part if unique is None else unique
-        self._edges.append(Edge(self._index[source], self._index[target], part, whole, differ))
+        numbers = (part, part if array is None else array, part if unique is None else unique)
+        self._edges.append(Edge(self._index[source], self._index[target], *map(_plain, numbers)))
 
     def build(self, volume: Volume | str) -> TaskGraph:
         """The checked graph under a reading of its volumes. Raises InputError as TaskGraph does."""
         return TaskGraph(self.name, self._nodes, self._edges, volume)
+
+
+def _plain(number: int) -> int:
+    """Whole numbers of NumPy as Python's; what is none stays, for TaskGraph to refuse."""
+    found = whole(number)
+    return number if found is None else found

@@ -83,7 +83,16 @@ class Exploration:
     evaluator: Evaluator = field(repr=False, compare=False)
 
     def best(self, pes: int) -> Point:
-        """The combination of the least makespan on `pes` elements; of equals the least I/O."""
+        """The combination of the least makespan on `pes` elements; of equals the least I/O.
+
+        Raises InputError for a number that was not explored.
+        """
+        if pes not in self.bounds:
+            raise InputError(
+                f"{pes!r} processing elements were not explored",
+                where=self.network,
+                hint=f"explored: {', '.join(map(str, self.bounds))}",
+            )
         return min((p for p in self.points if p.pes == pes), key=lambda p: p.costs)
 
     def gap(self, pes: int) -> float:
@@ -223,11 +232,17 @@ def explore(
     evaluations (a combination on a number of elements) are made at most; seconds: after how long a
     search ends, where not every combination is evaluated anyhow. store: what is known from before,
     and gets what is found. Emits an event `schedule` for each evaluation. Raises InputError for no
-    or ill numbers of elements, and as `groups_of`.
+    or ill numbers of elements, ill limits, and as `groups_of`.
     """
     if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
             f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
+        )
+    if whole(limit, 1) is None or not seconds >= 0:
+        raise InputError(
+            f"a limit of {limit!r} evaluations and {seconds!r} seconds",
+            where=net.name,
+            hint="give a whole number from 1, and seconds from 0",
         )
     counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))

@@ -225,9 +225,10 @@ class TaskGraph:
             if node.name in seen:
                 raise self._error(f"two nodes are called {node.name}", "names must be unique")
             seen.add(node.name)
-            if node.count < 1 or (node.count > 1 and node.role is not Role.COMPUTE):
+            number = type(node.count) is int and node.count >= 1
+            if not number or (node.count > 1 and node.role is not Role.COMPUTE):
                 raise self._error(
-                    f"{node.role} {node.name} has a count of {node.count}",
+                    f"{node.role} {node.name} has a count of {node.count!r}",
                     "a compute node stands for one task or more, memory is there once",
                 )
 
@@ -239,10 +240,11 @@ class TaskGraph:
                     f"the edge {e.source} -> {e.target} names a node outside 0..{count - 1}",
                     "an edge holds two positions in the list of nodes",
                 )
-            if not 1 <= e.unique <= e.part <= e.array <= MAX_VOLUME:
+            numbers = {type(e.unique), type(e.part), type(e.array)} == {int}
+            if not numbers or not 1 <= e.unique <= e.part <= e.array <= MAX_VOLUME:
                 raise self._error(
-                    f"the edge {self._show(e)} carries {e.part} elements ({e.unique} unique) of "
-                    f"an array of {e.array}",
+                    f"the edge {self._show(e)} carries {e.part!r} elements ({e.unique!r} unique) "
+                    f"of an array of {e.array!r}",
                     f"whole numbers from 1 to {MAX_VOLUME}, unique <= part <= array",
                 )
 

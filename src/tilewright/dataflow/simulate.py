@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.errors import ExecutionError
+from tilewright.base.errors import ExecutionError, InputError
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.schedule import Discipline, Schedule
 
@@ -42,8 +42,16 @@ def simulate(schedule: Schedule, fifos: Sequence[int] | None = None) -> Simulati
     """Run `schedule` with its own FIFO sizes, or `fifos` (elements per edge).
 
     Takes time in proportion to the elements moved. Raises ExecutionError on a deadlock: it names
-    the tasks that wait, for what, and on which full or empty stream.
+    the tasks that wait, for what, and on which full or empty stream; InputError for sizes that are
+    not one for each edge of the schedule's graph.
     """
+    edges = len(schedule.graph.edges)
+    if fifos is not None and len(fifos) != edges:
+        raise InputError(
+            f"{len(fifos)} sizes of FIFOs for {edges} edges",
+            where=f"task graph {schedule.graph.name}",
+            hint="give one for each edge, 0 where nothing streams, as Schedule.fifos does",
+        )
     run = _Run(schedule, schedule.fifos if fifos is None else fifos)
     for block in schedule.blocks:
         run.block(block)
