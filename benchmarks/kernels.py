@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import causes, harness, models, peak
+from benchmarks import causes, counts, harness, models, peak
 from benchmarks.causes import BAR
 
 # Kernels over this share of the time are to reach BAR of the peak or of the bandwidth.
@@ -29,8 +29,8 @@ def measure(
     """The kernels over SHARE of the network's time on one thread, the longest first.
 
     Each in its fastest of `repeat` runs, as the peaks are the best of theirs.
-    fma, stream, weights, others, transforms: see `causes.Facts`. mix: the instructions of its inner
-    loop. causes: of one that falls short.
+    fma, stream, weights, others, transforms, epilogue, lanes: see `causes.Facts`. mix: the
+    instructions of its inner loop. causes: of one that falls short.
     """
     import tilewright as tw
     from tilewright.targets.cpu.machine import machine
@@ -44,13 +44,14 @@ def measure(
     over = (row for row in best if row.seconds > SHARE * total)
     rows = sorted(over, key=lambda row: -row.seconds)
     vector = machine(mcpu).vector_bits // 8
-    known = causes.facts(rows, causes.counted(path, mcpu), peaks, vector)
+    known = causes.facts(rows, counts.counted(path, mcpu), peaks, vector)
     return [
         {
             "network": name, "kernel": row.name, "kind": row.kind, "us": row.seconds * 1e6,
             "share": row.seconds / total, "gflops": row.gflops, "gbs": row.gbs,
             "fma": f.fma, "stream": f.stream, "weights": f.weights, "others": f.others,
-            "transforms": f.transforms, "mix": None if row.mix is None else asdict(row.mix),
+            "transforms": f.transforms, "epilogue": f.epilogue, "lanes": f.lanes,
+            "mix": None if row.mix is None else asdict(row.mix),
             "falls_short": f.falls_short, "causes": causes.causes(f),
         }
         for row, f in zip(rows, known, strict=True)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("torch")
-from benchmarks import causes, kernels, models, peak
+from benchmarks import causes, counts, kernels, models, peak
 from tilewright.runtime.mix import Mix
 
 
@@ -33,7 +33,16 @@ def test_the_peaks_of_this_core():
 
 MIX = Mix(instructions=40, fmas=24, vectors=0, loads=14, stores=0, spills=0, width=64)
 FACTS = causes.Facts(
-    us=100.0, fma=0.5, stream=0.1, weights=0, others=1, transforms=0.0, mix=MIX, vector=64
+    us=100.0,
+    fma=0.5,
+    stream=0.1,
+    weights=0,
+    others=1,
+    transforms=0.0,
+    epilogue=0.0,
+    lanes=1.0,
+    mix=MIX,
+    vector=64,
 )
 
 
@@ -46,6 +55,8 @@ FACTS = causes.Facts(
         ({"mix": None}, {causes.UNEXPLAINED: ""}),
         ({"us": 3.04}, {"short": "3.0 us"}),
         ({"transforms": 0.21}, {"transforms": "21%"}),
+        ({"epilogue": 0.21}, {"epilogue": "21%"}),
+        ({"lanes": 0.71}, {"idle lanes": "29%"}),
         ({"mix": replace(MIX, spills=4)}, {"spills": "4 of 40"}),
         ({"mix": replace(MIX, width=32)}, {"narrow vectors": "32 of 64 bytes"}),
         ({"mix": replace(MIX, vectors=9)}, {"other arithmetic": "9 beside 24 multiply-adds"}),
@@ -84,7 +95,7 @@ def test_weights_count_as_they_are_read(tmp_path: Path) -> None:
         array = np.ones(shape, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     onnx.save(model, tmp_path / "layers.onnx")
-    found = causes.counted(tmp_path / "layers.onnx", "x86-64-v4")
+    found = counts.counted(tmp_path / "layers.onnx", "x86-64-v4")
     gather = next(c for c in found.values() if c.constants == 100 * 8 * 4)
     assert gather.weights == 5 * 8 * 4  # rows that are looked up
     form = next(c for (name, _), c in found.items() if name.endswith("F(2,3)"))
@@ -92,6 +103,26 @@ def test_weights_count_as_they_are_read(tmp_path: Path) -> None:
     assert 0.05 < form.transforms < 0.2
     plain = [c for c in found.values() if c.constants == 64 * 64 * 4]
     assert plain and all(c.weights == c.constants and c.transforms == 0 for c in plain)
+
+
+GELU = """
+<ir_version: 10, opset_import: ["" : 21]>
+gelu (float[48, 32] x) => (float[48, 34] y) {
+  t = MatMul(x, w)
+  y = Gelu(t)
+}
+"""
+
+
+def test_operations_behind_the_sums_and_idle_lanes_are_counted(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(GELU)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((32, 34), "f4"), "w"))
+    onnx.save(model, tmp_path / "gelu.onnx")
+    found = {}
+    for mcpu in ("x86-64-v3", "x86-64-v4"):
+        (found[mcpu],) = counts.counted(tmp_path / "gelu.onnx", mcpu).values()
+    assert found["x86-64-v3"].lanes == 34 / 40 and found["x86-64-v4"].lanes == 34 / 48
+    assert 0.3 < found["x86-64-v4"].epilogue < found["x86-64-v3"].epilogue < 0.6
 
 
 def test_all_networks_are_taken_where_none_is_named() -> None:

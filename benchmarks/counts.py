@@ -1,0 +1,125 @@
+"""What is counted of the kernels of a model: bytes, and the operations beside the products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one kernel.
+
+    constants, weights: bytes of constants as the model has them and as the kernel reads them.
+    transforms, epilogue: the share of its vector operations that are a Winograd form's transforms,
+    and that come behind its sums. lanes: the share of its vectors' lanes that results fill.
+    """
+
+    constants: int = 0
+    weights: int = 0
+    transforms: float = 0.0
+    epilogue: float = 0.0
+    lanes: float = 1.0
+
+
+def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
+    """The kernels of a model, by their names and operators as in a profile."""
+    from tilewright.driver import steps
+    from tilewright.driver.options import Options
+    from tilewright.graph.stages import Stage
+    from tilewright.targets.cpu.machine import machine as processor
+    from tilewright.targets.registry import target
+
+    options = Options(mcpu=mcpu)
+    machine = target(options.target, options.mcpu)
+    graph = steps.optimise(steps.import_model(path, (), options), options, machine)
+    lowered = steps.stages(graph, machine)
+    stages = [s for s in lowered.steps if isinstance(s, Stage)]
+    return {(s.name, s.sources): _counts(s, lowered.data, processor(mcpu)) for s in stages}
+
+
+def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
+    """What the compiler computes of constants alone counts as it is then read, and of a table only
+    as many elements as are looked up."""
+    constants = {b for b in stage.reads if b in data}
+    made = {
+        o.tensor: math.prod(o.tensor.shape)
+        for c in stage.computations[:-1]
+        if c.inputs and constants.issuperset(c.inputs)
+        for o in c.outputs
+    }
+    read: dict[Any, int] = {}
+    for c in stage.computations:
+        if not made.keys() & {o.tensor for o in c.outputs}:
+            points = math.prod(d.extent for d in c.dims)
+            read |= {b: min(b.size, points) for b in c.inputs if b in constants or b in made}
+    return Counts(
+        sum(b.size * b.dtype.itemsize for b in constants),
+        sum(n * b.dtype.itemsize for b, n in read.items()),
+        _transforms(stage.computations),
+        *_tile(stage, constants, machine),
+    )
+
+
+def _transforms(computations: Any) -> float:
+    """The share of vector operations that are not the products of a Winograd form."""
+    from tilewright.compute.merge import merge_dims
+    from tilewright.compute.toom_cook import filtering
+    from tilewright.schedule.sketch.classify import classify
+    from tilewright.schedule.sketch.winograd import shape_of
+
+    kind = classify(merge_dims(computations)[0]) if len(computations) == 4 else None
+    if kind is None or kind.name != "winograd":
+        return 0.0
+    s = shape_of(kind)
+    f = filtering(s.tile)
+    into = 2 * f.size * f.inputs.operations * s.depth
+    back = (f.size + f.tile) * f.results.operations * s.width
+    return (into + back) / (into + back + s.points * s.depth * s.width)
+
+
+def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, float]:
+    """`Counts.epilogue` and `Counts.lanes` of products in register tiles; else as where all is
+    well."""
+    from tilewright.driver.kernels import interface
+    from tilewright.graph.stages import is_contraction
+    from tilewright.schedule.sketch import Context
+    from tilewright.schedule.sketch.choices import Choices
+    from tilewright.schedule.sketch.classify import classify, reduction_dims
+    from tilewright.schedule.sketch.roles import vector
+
+    face = interface(stage, {o.tensor for o in stage.computations[-1].outputs})
+    kind = classify(face.computations) if face.computations else None
+    if kind is None or kind.name != "tiled" or not is_contraction(kind.reduction):
+        return Counts.epilogue, Counts.lanes
+    fixed = {p for value, p in zip(face.values, face.params, strict=True) if value in constants}
+    columns = vector(kind, Context(machine, fixed), Choices()).extent
+    lanes = machine.lanes(kind.reduction.outputs[0].tensor.dtype)
+    depth = math.prod(d.extent for d in reduction_dims(kind.reduction))
+    after = 0 if kind.epilogue is None else _operations(kind.epilogue, machine)
+    return after / (after + depth), columns / (-(-columns // lanes) * lanes)
+
+
+def _operations(c: Any, machine: Any) -> int:
+    """Operations per point of a map, calls as what the code generator writes for them."""
+    from tilewright.expr.nodes import Bitcast, Call, Cast, Const, Load, Var, var
+    from tilewright.ir.node import postorder
+    from tilewright.targets.cpu.expansions import expansion
+    from tilewright.targets.cpu.machine import AVX512
+
+    free = (Const, Var, Bitcast, Cast, Load)
+    nodes = {n for o in c.outputs for n in postorder(o.value)}
+    places = {n for x in nodes if isinstance(x, Load) for i in x.index for n in postorder(i)}
+    count = 0
+    for n in nodes - places:
+        dtype = n.args[0].dtype if isinstance(n, Call) else None
+        known = isinstance(n, Call) and expansion(n.function, dtype.name, machine.has(AVX512))
+        if known:
+            body = known(*(var(f"x{i}", a.dtype) for i, a in enumerate(n.args)))
+            count += sum(not isinstance(x, free) for x in postorder(body))
+        else:
+            count += not isinstance(n, free)
+    return count
