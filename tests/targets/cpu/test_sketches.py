@@ -214,3 +214,10 @@ def test_rows_that_displace_one_another_make_smaller_tiles() -> None:
     assert resident_rows(3072, 32 << 10) == 32
     apart = choose([1024], 1024, 16, 32, RowData(resident=8))
     assert apart.rows[0] <= 8 < choose([1024], 1024, 16, 32).rows[0]
+
+
+def test_tiles_of_dot_products_waste_no_columns() -> None:
+    """512 columns are pairs of vectors, but no multiple of three: loads hide behind the dots."""
+    assert choose([7, 7], 512, 16, 32).value == (1, 7, 3)
+    assert choose([7, 7], 512, 16, 32, RowData(dots=True)).value == (1, 7, 2)
+    assert choose([56, 56], 64, 16, 32, RowData(dots=True)).value == (1, 14, 2)

@@ -7,7 +7,7 @@ of constant weights, which are packed; then a tile leaves its registers transpos
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from tilewright.compute.nodes import Computation, Dim
@@ -63,10 +63,16 @@ class Plan:
     close: tuple[Dim, ...] = ()
 
 
-def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None = None) -> Plan:
+def plan(
+    kind: Kind,
+    at: Context,
+    choose: Choices,
+    fixed: tuple[int, int] | None = None,
+    dots: bool = False,
+) -> Plan:
     """Roles and tile of a reduction that `classify` calls tiled.
 
-    fixed: rows and columns that a tile must have.
+    fixed: rows and columns that a tile must have. dots: whether it is done by dot products.
 
     parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
     `<reduction>.order`, the loops over the reduction.
@@ -77,7 +83,8 @@ def plan(kind: Kind, at: Context, choose: Choices, fixed: tuple[int, int] | None
     lanes = _lanes(r, at)
     if fixed is None:
         shape = [d.extent for d in roles.rows], v.extent, lanes, at.machine.registers
-        tile = choose_tile(choose, f"{r.name}.tile", *shape, _data(r, roles, at))
+        data = replace(_data(r, roles, at), dots=dots)
+        tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
     else:
         tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
     reduction, window = reduction_dims(r), _sliding(r, roles)

@@ -61,7 +61,8 @@ def tiled(s: Schedule, kind: Kind, at: Context, choose: Choices) -> Schedule:
     d = dot(kind, at, choose)
     kind = replace(kind, vector=vector(kind, at, choose) if d is None else d.vector)
     in_tiles = d is not None and d.rows is not None
-    p = plan(kind, at, choose, None if d is None or d.rows is None else (d.rows, d.lanes))
+    fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
+    p = plan(kind, at, choose, fixed, dots=d is not None)
     column = "" if d is None else stage_operands(s, r, d, at, choose)
     p = interleaved(p, kind, at, choose)
     apart = _staged_apart(r, p, at) if d is None else ()

@@ -15,6 +15,7 @@ from tilewright.schedule.sketch.choices import Choices
 
 WAY = 4096  # bytes
 STREAMED = 0.25  # cycles of a vector that a row loads for itself
+EXPOSED = 0.25  # of the loads and the loop, behind dot products
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,15 @@ class RowData:
     streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. crossing: cycles per step of the reduction and vector of results, for
-    results that leave the tile transposed. window: what streamed rows share, in registers.
+    results that leave the tile transposed. window: what streamed rows share, in registers. dots:
+    whether a dot product takes the place of each multiply-add.
     """
 
     streams: bool = False
     resident: int = 1 << 30
     crossing: float = 0.0
     window: Window | None = None
+    dots: bool = False
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -164,12 +167,14 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
     # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than
     # eight accumulators wait for one another. A column vector comes from L2, a broadcast from L1
     # where its row stays there; loads share the cycles with the arithmetic, but not perfectly; the
-    # loop costs about a cycle.
+    # loop costs about a cycle. One dot product issues per cycle, and most else hides behind it:
+    # it takes several steps of the reduction at once, so that less is read in all.
     row = STREAMED if data.streams else 0.1 if m <= data.resident else 0.5
     loads = row * data.loads(tile.rows, v) + 0.5 * v
     issued = (data.loads(tile.rows, v) + v) / 2
-    cycles = max(work / 2, issued, 4.0) + loads + 1 / data.steps(tile.rows) + data.crossing * work
-    return useful * (work / 2) / cycles
+    per_cycle, exposed = (1, EXPOSED) if data.dots else (2, 1.0)
+    cycles = max(work / per_cycle, issued, 4.0) + exposed * (loads + 1 / data.steps(tile.rows))
+    return useful * (work / per_cycle) / (cycles + data.crossing * work)
 
 
 def choose_tile(
