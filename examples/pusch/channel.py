@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.base.errors import InputError
+
 SPACING = 30e3  # Hz between subcarriers
 SYMBOL = 0.5e-3 / 14  # seconds: a slot of 14 symbols
 LIGHT = 299_792_458.0  # m/s
@@ -49,6 +51,18 @@ class Channel:
     speed: float = 3 / 3.6
     carrier: float = 3.5e9
     correlation: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            message, hint = f"profile {self.profile}", f"one of {', '.join(PROFILES)}"
+        elif min(self.spread, self.speed, self.carrier) < 0:
+            message = f"spread {self.spread}, speed {self.speed}, carrier {self.carrier}"
+            hint = "none is negative"
+        elif max(map(abs, self.correlation)) > 1:
+            message, hint = f"correlation {self.correlation}", "from -1 to 1"
+        else:
+            return
+        raise InputError(message, where="channel", hint=hint)
 
 
 def taps(profile: str) -> tuple[np.ndarray, np.ndarray]:

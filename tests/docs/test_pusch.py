@@ -93,6 +93,14 @@ def test_layouts_that_are_none_are_refused(pusch: Any, sizes: dict[str, Any]) ->
         pusch.slot.Layout(**sizes)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"profile": "D"}, {"speed": -1.0}, {"correlation": (0.0, 2.0)}], ids=str
+)
+def test_channels_that_are_none_are_refused(pusch: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"channel: .*{next(iter(settings))}"):
+        pusch.channel.Channel(**settings)
+
+
 # ---------------------------------------------------------------------------------------- receiver
 
 
