@@ -100,7 +100,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, help="default: LeNet with random weights")
     parser.add_argument("--listing", action="store_true", help="the first product's instructions")
-    parser.add_argument("--by", default="shift", help="how sums become bytes: shift, multiplier")
+    parser.add_argument(
+        "--by", default="shift", help="how sums become bytes: shift, multiplier, channel"
+    )
     parser.add_argument("--samples", type=int, default=3, help="to take scales from")
     parser.add_argument("--images", type=int, default=1, help="to compare with the float model")
     parser.add_argument("--streams", type=Path, help="write every launch's stream and DRAM there")

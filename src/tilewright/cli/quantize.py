@@ -32,7 +32,8 @@ from tilewright.cli.output import dump, note, progress, say
     "--by",
     default="shift",
     show_default=True,
-    help="How sums become bytes: shift (scales are powers of two), multiplier.",
+    help="How sums become bytes: shift (scales are powers of two), multiplier, channel (a "
+    "multiplier for each).",
 )
 @click.option("-o", "--output", type=OUT, help="Default: MODEL with suffix .scales.json.")
 @compile_options

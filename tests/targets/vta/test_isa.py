@@ -218,7 +218,7 @@ def test_impossible_configurations(change, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("JUMP", "line 1: 'JUMP' is no instruction. known: LOAD"),
+        ("JUMP", "line 1: 'JUMP' is no instruction; known: LOAD"),
         ("FINISH\nLOAD", "line 2: LOAD is followed by a range"),
         ("LOAD INP[0-3] y=1 x=5", r"the range ends at 3, and its sizes give \[0-4\]"),
         ("LOAD INP[0-] y=1 x=65536", "x_size is 65536, expected 0 to 65535"),
@@ -227,7 +227,7 @@ def test_impossible_configurations(change, message):
         ("GEMM UOP[0-3] iter=1", "expected 2 numbers, found 1"),
         ("GEMM UOP[0-3] imm=1", "'imm=1' is no part of GEMM"),
         ("ALU UOP[0-3]", "an operation is given for ALU"),
-        ("ALU.DIV UOP[0-3]", "'DIV' is unknown. known: MIN, MAX"),
+        ("ALU.DIV UOP[0-3]", "'DIV' is unknown; known: MIN, MAX"),
         ("LOAD INP[" + 5000 * "9" + "-]", "LOAD is followed by a range"),
         ("LOAD INP[0-] y=0x" + 5000 * "f", "is no part of LOAD"),
         ("LOAD INP[0-] y=one", "'one' is no number"),

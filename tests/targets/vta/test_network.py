@@ -325,7 +325,7 @@ CLIPS = {
 }
 
 
-@pytest.mark.parametrize("by", ["shift", "multiplier"])
+@pytest.mark.parametrize("by", ["shift", "multiplier", "channel"])
 @pytest.mark.parametrize("bounds", CLIPS)
 def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:
     rng = np.random.default_rng(0)
@@ -345,6 +345,31 @@ def test_a_bounded_relu_is_taken_along(bounds: str, by: str) -> None:
     np.testing.assert_array_equal(y, same)
     if isinstance(CLIPS[bounds], float):
         assert y.max() == pytest.approx(CLIPS[bounds], rel=0.03)
+
+
+def test_channels_of_different_sizes_have_units_of_their_own() -> None:
+    """In one unit, a channel of a twentieth of the largest weights keeps three bits of each."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([1, 0.05, 0.05, 1e-9, 0], np.float32)
+    graph = bound_to(
+        """b (float[1, 16, 6, 6] x) => (float[1, 5, 6, 6] y) {
+          a = Conv<pads=[1,1,1,1]>(x, w, b)
+          y = Relu(a)
+        }""",
+        w=rng.standard_normal((5, 16, 3, 3)).astype(np.float32) * sizes[:, None, None, None],
+        b=rng.standard_normal(5).astype(np.float32) * 0.1,
+    )
+    inputs = {"x": rng.standard_normal((1, 16, 6, 6)).astype(np.float32)}
+    real = evaluate(graph, inputs)["y"]
+    errors = {}
+    for by in ("multiplier", "channel"):
+        network = Network(graph, [inputs], by=by)
+        (y,), (same,) = network(inputs), network(inputs, compiled)
+        np.testing.assert_array_equal(y, same)
+        assert network.report.startswith("vta")
+        errors[by] = np.abs(y - real)[0].max((1, 2)) / network.units[graph.outputs[0]]
+    assert (errors["channel"][1:] <= 0.6).all()  # what rounding the result to bytes leaves
+    assert (errors["multiplier"][1:3] > 0.7).all()
 
 
 def test_the_cpu_runs_what_it_runs_elsewhere() -> None:

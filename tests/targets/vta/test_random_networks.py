@@ -95,14 +95,14 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @settings(deadline=None, max_examples=4)
-@given(graphs(), st.sampled_from(["shift", "multiplier"]), st.sampled_from([1, 2]))
+@given(graphs(), st.sampled_from(["shift", "multiplier", "channel"]), st.sampled_from([1, 2]))
 def test_the_machine_and_the_cpu_agree(graph: Graph, by: str, threads: int) -> None:
     check(graph, by, threads)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=150)
-@given(graphs(), st.sampled_from(["shift", "multiplier"]), st.sampled_from([1, 2]))
+@given(graphs(), st.sampled_from(["shift", "multiplier", "channel"]), st.sampled_from([1, 2]))
 def test_many_of_them(graph: Graph, by: str, threads: int) -> None:
     check(graph, by, threads)
 

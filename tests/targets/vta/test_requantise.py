@@ -10,7 +10,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tilewright.targets.vta.layers import Convolution, Requantise, convolution
-from tilewright.targets.vta.requantise import FACTORS, SUMS, Steps, by_multiplier, by_shift
+from tilewright.targets.vta.requantise import (
+    FACTORS,
+    SUMS,
+    Steps,
+    by_channel,
+    by_multiplier,
+    by_shift,
+)
 from tilewright.targets.vta.schedules import schedule
 from tilewright.targets.vta.target import Program
 
@@ -92,6 +99,37 @@ def test_the_machine_and_the_formula_agree(ratio: float, residual: float | None,
     sums = np.einsum("oikl,ihwkl->hwo", weights, windows)[None] + bias
     total = ((sums + s.half) >> s.before) * s.factor + added.astype(np.int64) * (s.residual or 0)
     np.testing.assert_array_equal(y, np.clip(total >> s.shift, -128, 127))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(2.0**-18, 1.0), st.integers(1, 1 << 28)), min_size=1, max_size=6),
+    st.none() | st.floats(0.1, 4),
+    st.integers(-128, 127),
+)
+def test_a_factor_for_each_channel_is_safe_and_near(
+    channels: list[tuple[float, int]], residual: float | None, other: int
+) -> None:
+    ratios, bounds = (np.array(part) for part in zip(*channels, strict=True))
+    found = by_channel(ratios, residual, bounds)
+    assume(found is not None)
+    assert len({(s.before, s.shift, s.residual) for s in found}) == 1
+    for s, ratio, bound in zip(found, ratios.tolist(), bounds.tolist(), strict=True):
+        for total in (bound, -bound, bound // 3):
+            y, held = wide(s, total, other)
+            assert all(-SUMS - 1 <= v <= SUMS for v in held)
+            exact = total * ratio + (other * residual if residual is not None else 0)
+            if abs(total * ratio) <= 128:
+                assert abs(y - exact) <= 0.5 + s.error + 1e-6
+
+
+def test_a_small_channel_keeps_its_numbers() -> None:
+    """One factor for all would leave a channel of a thousandth of the other's size nothing."""
+    found = by_channel(np.array([2.0**-8, 2.0**-18]), None, np.array([1 << 15, 1 << 25]))
+    assert found is not None
+    assert max(s.error for s in found) < 0.1
+    assert by_channel(np.array([1e9]), None, np.array([100])) is None
+    assert by_channel(np.array([0.1]), 1e6, np.array([100])) is None
 
 
 def test_halves_are_rounded_up() -> None:

@@ -45,7 +45,8 @@ def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -
     total = total.reshape(-1, 16, *c.out_size).transpose(0, 2, 3, 1)
     if q.bias:
         total = total + rest.pop(0)[:, None, None, :]
-    total = (total >> q.before) * np.int32(q.factor)
+    factor = rest.pop(0)[:, None, None, :] if q.factor is None else np.int32(q.factor)
+    total = (total >> q.before) * factor
     if q.residual is not None:
         total = total + rest.pop(0).astype(np.int32) * np.int32(q.residual)
     return np.clip(total >> q.shift, 0 if q.relu else -128, q.high).astype(np.int8)
@@ -103,7 +104,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         relu=st.booleans(),
         bias=st.booleans(),
         residual=st.none() | st.sampled_from([1, 64, 3, 32767, 1 << 20]),
-        factor=st.sampled_from([1, 2, 5, 32767]),
+        factor=st.sampled_from([1, 2, 5, 32767, None]),
         before=st.integers(0, 12),
         high=st.sampled_from([127, 96, 0]),
     ),
@@ -127,7 +128,7 @@ def test_pooling(c: Convolution, threads: int, outside: int) -> None:
 @settings(deadline=None, max_examples=15)
 @given(convolutions(), st.sampled_from([1, 2]))
 def test_depthwise(c: Convolution, threads: int) -> None:
-    layer = depthwise(c, q := Requantise(4, residual=1))
+    layer = depthwise(c, q := Requantise(4, residual=1, factor=None))
     x, w, *more, y = arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, w, *more, y])
     ct = len(x)

@@ -9,7 +9,7 @@ A layer is exact in integers:
     y = clip((((sum + bias) >> before) * factor + residual * r) >> shift, low, high)
 
 where low is 0 with ReLU, else -128, high is 127 without a bound, and the bias holds the half that
-rounds to nearest.
+rounds to nearest. The factor is a constant, or as the bias int32 [O/16, 16].
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tilewright.targets.vta.requantise import FACTORS
 
 @dataclass(frozen=True, slots=True)
 class Requantise:
-    """From sums to bytes. residual: the factor of a second operand, None without one. high: the
-    largest byte.
+    """From sums to bytes. residual: the factor of a second operand, None without one. factor: that
+    of the sums, None for one per channel. high: the largest byte.
 
     Raises InputError for shifts of more than 31 bits, and for factors that are neither a constant
     of the machine nor a power of two.
@@ -40,7 +40,7 @@ class Requantise:
     relu: bool = False
     bias: bool = True
     residual: int | None = None
-    factor: int = 1
+    factor: int | None = 1
     before: int = 0
     high: int = 127
 
@@ -132,7 +132,7 @@ class Layer:
 def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
     """The Computations of a convolution with what follows it.
 
-    params: x, w, then bias and residual as far as there are any, and y.
+    params: x, w, then bias, factors and residual as far as there are any, and y.
     """
     ct, ot = c.inputs // BLOCK, c.outputs // BLOCK
     x = Buffer("x", (ct, *c.size, BLOCK), int8)
@@ -206,22 +206,22 @@ def pooling(c: Convolution, name: str = "pool", outside: int = -128) -> Layer:
 def depthwise(c: Convolution, q: Requantise, name: str = "depthwise") -> Layer:
     """A convolution of each channel by itself, on the ALU; weights int8 [C/16, KH, KW, 16].
 
-    params: x, w, then bias and residual as far as there are any, and y.
+    params: x, w, then bias, factors and residual as far as there are any, and y.
     """
     ct = c.inputs // BLOCK
     x = Buffer("x", (ct, *c.size, BLOCK), int8)
     w = Buffer("w", (ct, *c.kernel, BLOCK), int8)
-    factors = Buffer("factors", w.shape, int32)
+    weights = Buffer("weights", w.shape, int32)
     terms = Buffer("terms", (ct, *c.out_size, *c.kernel, BLOCK), int32)
     acc = Buffer("acc", (ct, *c.out_size, BLOCK), int32)
     wide, widen = _widened(x, c)
 
     def term(k: Expr, i: Expr, j: Expr, di: Expr, dj: Expr, lane: Expr) -> Expr:
-        return wide[(k, *c.place((i, j), (di, dj)), lane)] * factors[k, di, dj, lane]
+        return wide[(k, *c.place((i, j), (di, dj)), lane)] * weights[k, di, dj, lane]
 
     made = (
         widen,
-        map_("factors", factors, lambda *v: Cast(w[v], int32)),
+        map_("weights", weights, lambda *v: Cast(w[v], int32)),
         map_("terms", terms, term),
         reduce_(
             name,
@@ -252,9 +252,11 @@ def requantised(
     y = Buffer("y", acc.shape, int8)
     bias = Buffer("bias", (acc.shape[0], BLOCK), int32)
     residual = Buffer("residual", acc.shape, int8)
+    factors = Buffer("factors", bias.shape, int32)
     wide = Buffer("wide", acc.shape, int32)
     made: list[Computation] = []
-    more = ([bias] if q.bias else []) + ([residual] if q.residual is not None else [])
+    given = {bias: q.bias, factors: q.factor is None, residual: q.residual is not None}
+    more = tuple(b for b, there in given.items() if there)
     if q.residual is not None:
         made.append(map_("widen", wide, lambda *v: Cast(residual[v], int32)))
 
@@ -262,7 +264,8 @@ def requantised(
         e: Expr = acc[v]
         if q.bias:
             e = e + bias[v[0], v[-1]]
-        e = _times(Shr(e, const(q.before, int32)) if q.before else e, q.factor)
+        e = Shr(e, const(q.before, int32)) if q.before else e
+        e = Mul(e, factors[v[0], v[-1]]) if q.factor is None else _times(e, q.factor)
         if q.residual is not None:
             e = e + _times(wide[v], q.residual)
         e = Shr(e, const(q.shift, int32))
@@ -270,7 +273,7 @@ def requantised(
         return Cast(Min(Max(e, low), const(q.high, int32)), int8)
 
     made.append(map_("requantise", y, value))
-    return tuple(made), tuple(more), y
+    return tuple(made), more, y
 
 
 def _is_power(factor: int) -> bool:

@@ -86,8 +86,8 @@ class Network:
     ) -> None:
         """Quantise a float graph by samples, an array per input; or by `scales` made so before.
 
-        by: how sums become bytes, by "shift" or by "multiplier". Raises InputError without samples,
-        and for scales of another model.
+        by: how sums become bytes, by "shift", "multiplier" or "channel". Raises InputError
+        without samples, and for scales of another model.
         """
         given = list(samples)
         unit = unit_by(by)
@@ -230,6 +230,9 @@ def _arithmetic(p: Product) -> str:
     q = p.requantise
     if q is None:
         return ""
+    if q.factor is None:
+        factors = p.constants[-1]
+        return f", shift {q.before}, factors {factors.min()} to {factors.max()}, shift {q.shift}"
     if q.factor == 1:
         return f", shift {q.shift}"
     return f", shift {q.before}, factor {q.factor}, shift {q.shift}"

@@ -23,7 +23,7 @@ from tilewright.targets.vta.layers import (
 )
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 from tilewright.targets.vta.requantise import STEPS
-from tilewright.targets.vta.scales import UNITS, quantise
+from tilewright.targets.vta.scales import quantise, units_of_weights
 
 Array = NDArray[Any]
 _BYTE, _MOST = 128, 127
@@ -83,25 +83,28 @@ def product(
     w, bias = _weights_of(graph, op), _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
-    unit = UNITS[by](float(np.abs(w).max(initial=0)))
-    whole, sums = quantise(w, unit), units[data] * unit
-    out = max(units[part.result], sums)
-    rounded = np.broadcast_to(np.floor(bias / sums + 0.5), len(w))
+    unit = units_of_weights(w, by)
+    whole, sums = quantise(w, unit[:, None, None, None]), units[data] * unit
+    out = max(units[part.result], float(sums.max()))
+    rounded = np.floor(bias / sums + 0.5)
     reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)
     more = None if part.residual is None else units[part.residual] / out
-    steps = STEPS[by](sums / out, more, int(reach.max()))
+    steps = STEPS[by](sums / out, more, reach)
     if steps is None:
         return f"no {by} is safe for its sums, which can reach {int(reach.max())}"
     units[part.result] = out
     window = _window(op, w.shape[2:], (len(w), *shape))
     high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
-    to_bytes = Requantise(
-        steps.shift, part.relu, True, steps.residual, steps.factor, steps.before, high
-    )
+    one = steps[0]
+    factor = None if by == "channel" else one.factor
+    to_bytes = Requantise(one.shift, part.relu, True, one.residual, factor, one.before, high)
+    constants = [_per_channel(rounded + [s.half for s in steps], window)]
+    if factor is None:
+        constants.append(_per_channel([s.factor for s in steps], window))
     depth = op.attributes.get("group", 1) > 1
     made = depthwise(window, to_bytes) if depth else convolution(window, to_bytes)
     laid = _channel_weights(whole, window) if depth else _weights(whole, window)
-    return Product(made, window, (laid, _bias(rounded + steps.half, window)), len(w), to_bytes)
+    return Product(made, window, (laid, *constants), len(w), to_bytes)
 
 
 def _outside(graph: Graph, data: Value) -> int:
@@ -165,7 +168,7 @@ def _weights(w: NDArray[np.int8], c: Convolution) -> NDArray[np.int8]:
     return np.ascontiguousarray(tiles.transpose(0, 2, 4, 5, 1, 3))
 
 
-def _bias(b: Array, c: Convolution) -> NDArray[np.int32]:
+def _per_channel(numbers: Sequence[int] | Array, c: Convolution) -> NDArray[np.int32]:
     full = np.zeros(c.outputs, np.int32)
-    full[: len(b)] = b
+    full[: len(numbers)] = numbers
     return full.reshape(-1, BLOCK)

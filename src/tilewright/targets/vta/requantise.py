@@ -3,14 +3,22 @@
     y = clip((((sum + bias) >> before) * factor + residual * scaled) >> shift, low, 127)
 
 The machine's products keep the low 32 bits and its constants have 16, so that a factor is usable
-only if it is proved from a bound on the sums that nothing overflows.
+only if it is proved from a bound on the sums that nothing overflows. A factor for each channel is
+no constant but an accumulator, and has 32 bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals = NDArray[np.float64]
+Wholes = NDArray[np.int64]
 
 SUMS = (1 << 31) - 1  # the largest accumulator
 FACTORS = range(1, 1 << 15)  # constants that are positive
@@ -88,7 +96,53 @@ def _error(
     return found + cut + ratio / 2  # half is a whole number, too
 
 
-STEPS: Mapping[str, Callable[[float, float | None, int], Steps | None]] = {
-    "shift": by_shift,
-    "multiplier": by_multiplier,
+def by_channel(ratios: Reals, residual: float | None, bounds: Wholes) -> Sequence[Steps] | None:
+    """The numbers for sums with a unit for each channel, alike in all but `factor` and `half`.
+
+    Those whose worst channel is nearest to the real one; None where none are safe.
+    """
+    found = (_of_channels(ratios, residual, bounds, *n) for n in product(_BEFORE, _SHIFTS))
+    safe = [steps for steps in found if steps is not None]
+    return min(safe, key=lambda steps: max(s.error for s in steps), default=None)
+
+
+def _of_channels(
+    ratios: Reals, residual: float | None, bounds: Wholes, before: int, shift: int
+) -> Sequence[Steps] | None:
+    """The numbers for these shifts, if they are safe."""
+    scaled = None if residual is None else round(math.ldexp(residual, shift))
+    factors = np.maximum(1, np.rint(np.ldexp(ratios, before + shift)))
+    if factors.max() > SUMS or (scaled is not None and scaled not in FACTORS):
+        return None
+    halves = np.rint((2.0 ** (shift - 1) / factors + 0.5) * (1 << before) - 0.5)
+    # What a byte can be off by is at most what there is in a channel.
+    most = np.minimum(_BYTE, bounds * ratios)
+    errors = most * np.abs(np.ldexp(factors, -before - shift) / ratios - 1) + ratios / 2
+    if before:
+        errors += np.ldexp(factors, -shift) / 2
+    if residual is not None and scaled is not None:
+        errors += _BYTE * abs(math.ldexp(scaled, -shift) - residual)
+    made = [
+        Steps(before, int(factor), shift, scaled, int(half), float(error))
+        for factor, half, error in zip(factors, halves, errors, strict=True)
+    ]
+    fits = all(s.fits(int(bound)) for s, bound in zip(made, bounds, strict=True))
+    return made if fits else None
+
+
+def _of_all(find: Callable[[float, float | None, int], Steps | None]) -> Find:
+    """The same numbers for all channels, whose sums have one unit."""
+
+    def found(ratios: Reals, residual: float | None, bounds: Wholes) -> Sequence[Steps] | None:
+        steps = find(float(ratios[0]), residual, int(bounds.max()))
+        return None if steps is None else [steps] * len(ratios)
+
+    return found
+
+
+Find = Callable[[Reals, float | None, Wholes], Sequence[Steps] | None]
+STEPS: Mapping[str, Find] = {
+    "shift": _of_all(by_shift),
+    "multiplier": _of_all(by_multiplier),
+    "channel": by_channel,
 }

@@ -2,7 +2,7 @@
 
 A tensor `t` is kept as `round(t / unit)` in a byte. By `shift`, units are powers of two, so that a
 layer's sums become bytes by a shift; by `multiplier` they make the most of a byte, and sums are
-multiplied besides (`requantise.py`).
+multiplied besides (`requantise.py`); by `channel`, weights have a unit for each channel as well.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Unit = Callable[[float], float]
 MOST = 127
 
 
-def quantise(a: Array, unit: float) -> Bytes:
-    """`round(a / unit)`, halves up, clipped to bytes."""
+def quantise(a: Array, unit: float | NDArray[np.float64]) -> Bytes:
+    """`round(a / unit)`, halves up, clipped to bytes; unit: one, or an array that broadcasts."""
     scaled = np.floor(np.asarray(a, np.float64) / unit + 0.5)
     return np.clip(scaled, -128, MOST).astype(np.int8)
 
@@ -47,7 +47,11 @@ def whole_byte(largest: float) -> float:
     return largest / MOST if largest > 0 else 1.0
 
 
-UNITS: Mapping[str, Unit] = {"shift": power_of_two, "multiplier": whole_byte}
+UNITS: Mapping[str, Unit] = {
+    "shift": power_of_two,
+    "multiplier": whole_byte,
+    "channel": whole_byte,
+}
 
 
 def unit_by(name: str) -> Unit:
@@ -55,6 +59,15 @@ def unit_by(name: str) -> Unit:
     if name not in UNITS:
         raise InputError(f"sums do not become bytes by {name!r}", hint=f"one of {', '.join(UNITS)}")
     return UNITS[name]
+
+
+def units_of_weights(w: Array, by: str) -> NDArray[np.float64]:
+    """A unit for each channel of weights [O, ...], which are all the same but by `channel`."""
+    largest = np.abs(w).reshape(len(w), -1).max(axis=1, initial=0)
+    whole = largest.max(initial=0)
+    # Results share a unit: of a channel that is smaller still, next to nothing is in their bytes.
+    least = whole / 256 if by == "channel" else whole
+    return np.array([UNITS[by](float(n)) for n in np.maximum(largest, least)])
 
 
 def calibrate(
