@@ -287,6 +287,19 @@ def test_amounts_that_are_none(command, perceptron, amount):
         assert found.code == 2 and "expected a number of at least 0" in found.err
 
 
+def test_options_of_compiling_are_refused_for_an_artifact(command, perceptron, tmp_path):
+    artifact = tmp_path / "m.tw"
+    assert command("compile", perceptron, "-o", artifact).code == 0
+    assert command("run", artifact, "--threads", 1, "--no-cache").code == 0
+    for options in (("--mcpu", "x86-64-v3"), ("--math", "fast"), ("--dim", "n=3"), ("--strict",)):
+        refused(command("run", artifact, *options), f"{options[0]}: an artifact was compiled")
+
+
+def test_a_device_is_no_model(command):
+    for device in ("/dev/zero", "/dev/null"):
+        refused(command("run", device), "this is a device")
+
+
 def test_an_index_out_of_range_is_an_error(command, tmp_path):
     nodes = [helper.make_node("Gather", ["table", "i"], ["y"], "lookup")]
     model = make(nodes, {"i": (TensorProto.INT64, [3])}, {"y": (FLOAT, [3, 2])},

@@ -112,4 +112,4 @@ def test_machines_that_are_one_are_not_described(command, perceptron, target):
 def test_scales_are_for_machines_of_bytes(command, perceptron):
     found = command("run", perceptron, "--scales", "some.json")
     assert found.code == 1
-    assert "--scales: --target cpu does not take it. for --target vta" in found.err.lower()
+    assert "--scales: --target cpu does not take it; for --target vta" in found.err

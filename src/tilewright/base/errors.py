@@ -29,7 +29,8 @@ class TilewrightError(Exception):
 
     ``message`` says what is wrong (expected and found), ``where`` names the place (file, node,
     tensor, loop), ``hint`` says what to do. ``code`` is stable and searchable; each subclass has a
-    default. ``str(error)`` is one line: ``where: message. hint``.
+    default. ``str(error)`` is one line: ``where: message. Hint``,
+    or ``where: message; hint`` where the hint is no sentence.
     """
 
     code: str = "TW-ERROR"
@@ -54,7 +55,8 @@ class TilewrightError(Exception):
         if self.where:
             text = f"{_one_line(self.where)}: {text}"
         if self.hint:
-            text = f"{text.rstrip('.')}. {_one_line(self.hint)}"
+            hint = _one_line(self.hint)
+            text = f"{text.rstrip('.')}{';' if hint[:1].islower() else '.'} {hint}"
         return text
 
     def at(self, where: str) -> TilewrightError:

@@ -108,6 +108,7 @@ def prepare(
 
         if not path.exists():
             raise ArtifactError("no such file", where=str(path), hint="Check the path")
+        _compiled_already(path, options)
         start = time.perf_counter()
         exe = load(path, threads=options.threads)
         seconds = time.perf_counter() - start
@@ -119,6 +120,20 @@ def prepare(
     start = time.perf_counter()
     exe = compile_model(graph, options, path.name, feeds)
     return Prepared(exe, feeds, time.perf_counter() - start, False)
+
+
+def _compiled_already(path: Path, options: CompileOptions) -> None:
+    """Raise InputError where options say how to compile what is machine code already."""
+    asked = {"dim": options.dim, "scales": options.scales, "strict": options.strict}
+    defaults = {"target": "cpu", "mcpu": "native", "math": "strict"}
+    asked |= {name: getattr(options, name) != value for name, value in defaults.items()}
+    names = ", ".join(f"--{name}" for name, value in asked.items() if value)
+    if names:
+        raise InputError(
+            f"{names}: an artifact was compiled already",
+            where=str(path),
+            hint="Compile the model with these options",
+        )
 
 
 def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:

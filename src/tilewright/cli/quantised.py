@@ -66,7 +66,7 @@ def scales(options: CompileOptions) -> dict[str, Any]:
         found = json.loads(path.read_text())
         units = {str(name): float(unit) for name, unit in found["scales"].items()}
         return {"scales": units, "by": str(found["by"])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"no scales can be read from it: {error}", where=str(path), hint="quantize writes them"
         ) from None

@@ -52,7 +52,7 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> None:
-    """Run MODEL (.onnx or .tw) on given or random inputs, and time it.
+    """Run MODEL (.onnx, .pt2 or .tw) on given or random inputs, and time it.
 
     \b
     Example:

@@ -157,7 +157,7 @@ def test_a_small_machine() -> None:
 REFUSED = {
     "operators": (
         [N("Erf", ["x"], ["t"]), N("Cos", ["t"], ["y"])], (2, 4), (2, 4),
-        "does not do Erf, Cos. it does Add, AveragePool, Conv, Div",
+        "does not do Erf, Cos; it does Add, AveragePool, Conv, Div",
     ),
     "axis": ([N("Softmax", ["x"], ["y"], axis=0)], (2, 4), (2, 4), "along axis 0"),
     "one dimension": (

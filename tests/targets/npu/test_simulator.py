@@ -37,7 +37,7 @@ BODIES = {
     "no write": ("v_rd dram[0] n=32\nend_chain", "1: end_chain: the chain writes nothing"),
     "order": ("v_rd dram[0] n=32\nv_wr vrf[0] n=32\nv_relu", "v_relu cannot follow a write"),
     "end": ("v_rd dram[0] n=32\nv_wr vrf[0] n=32", "the last chain does not end"),
-    "size": ("v_rd dram[0] n=31\nv_relu", "full has no VVRelu of 31. sizes: 128, 64, 32"),
+    "size": ("v_rd dram[0] n=31\nv_relu", "full has no VVRelu of 31; sizes: 128, 64, 32"),
     "operand": ("v_rd dram[0] n=32\nvv_add vrf[0] n=64", "expected a value of 64, found 32"),
     "unwritten": (
         "v_rd dram[0] n=32\nvv_add vrf[4] n=32\nv_wr dram[32] n=32\nend_chain",

@@ -87,6 +87,8 @@ def _read(path: Path, limit: int) -> bytes:
     try:
         if path.is_dir():
             raise ModelError("this is a folder", where=where, hint="Name the .onnx file in it")
+        if path.is_char_device():
+            raise ModelError("this is a device", where=where, hint="Name a file")
         size = path.stat().st_size
         if size > limit:
             raise MemoryLimitError(
