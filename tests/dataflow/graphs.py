@@ -11,7 +11,7 @@ COLUMNS, PRODUCT, PARTIAL = 14400, 3456, 86400  # |X|, |C| and all K partial pro
 
 def convolution(expansion: str) -> Builder:
     """6 filters of 5x5 over 24x24 positions as matrix-vector products, outer products, or one
-    vector-matrix product per filter: the graphs of specs/dataflow.md 5.1."""
+    vector-matrix product per filter: the graphs of the published table."""
     b = Builder(expansion)
     b.source("image")
     b.source("W")
