@@ -87,17 +87,9 @@ class _Walk:
                 heapq.heappop(self.free)
                 self._release(n)
         elif self.fits:
-            n = -self.fits[0][1]
-            self._place(n, self._room(n))
-            if not self.left[n]:
-                heapq.heappop(self.fits)
-                self._release(n)
+            self._join(self.fits, -self.fits[0][1])
         elif self.heuristic is Heuristic.RLX:
-            n = self.heavy[0][1]
-            self._place(n, self._room(n))
-            if not self.left[n]:
-                heapq.heappop(self.heavy)
-                self._release(n)
+            self._join(self.heavy, self.heavy[0][1])
         else:
             _, n = self.heavy[0]
             self._open()
@@ -132,6 +124,13 @@ class _Walk:
             self.lead[n] = len(self.sources)
             self.sources.append(n)
         self._place(n, count)
+
+    def _join(self, queue: list[tuple[int, int]], n: int) -> None:
+        """As many tasks of `n`, the first of `queue`, as there is room for join the block."""
+        self._place(n, self._room(n))
+        if not self.left[n]:
+            heapq.heappop(queue)
+            self._release(n)
 
     def _place(self, n: int, count: int) -> None:
         """`count` tasks of `n` join the block."""
