@@ -80,7 +80,7 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 def _ldexp(x: Any, n: Any) -> Any:
     import numpy as np
 
-    return np.ldexp(x, n.astype(np.int32))
+    return np.ldexp(x, np.floor(n).astype(np.int32))
 
 
 def _entry(*args: Any) -> Any:
@@ -118,7 +118,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("arctan2", 2, None, _numpy("arctan2")),
         Function("copysign", 2, None, _numpy("copysign")),
         Function("fma", 3, None, _fma),
-        Function("ldexp", 2, None, _ldexp),  # x * 2**n for a whole number n, rounded once
+        Function("ldexp", 2, None, _ldexp),  # x * 2**floor(n), rounded once
         Function("entry", 17, None, _entry),  # of 16 values the one that an integer's low bits say
         Function("popcount", 1, None, _popcount),
         Function("isnan", 1, dtypes.bool_, _numpy("isnan")),

@@ -105,7 +105,7 @@ def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
     if ops.machine.has(AVX512):
         return ops.formats.settle(_scaled(w, x, n), dtype)
     # Beyond these powers every float32 is 0 or infinite.
-    power = w.pair("smin", w.convert("fptosi", n, "i64"), integer(300))
+    power = w.pair("smin", w.convert("fptosi", w.unary("floor", n), "i64"), integer(300))
     power = w.binary("add", w.pair("smax", power, integer(-300)), integer(1023))
     factor = w.convert("bitcast", w.binary("shl", power, integer(52)), "double")
     exact = w.binary("fmul", w.convert("fpext", x, "double"), factor)
@@ -113,7 +113,7 @@ def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
 
 
 def _scaled(w: Writer, x: Value, n: Value) -> Value:
-    """x * 2**n by `vscalefps`, in registers of 4, 8 or 16 lanes."""
+    """x * 2**floor(n) by `vscalefps`, in registers of 4, 8 or 16 lanes."""
     if x.lanes > 16:
         half = (x.lanes + 1) // 2
         low = list(range(half))

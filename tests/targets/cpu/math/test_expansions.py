@@ -35,7 +35,7 @@ def test_only_instructions(function: str, dtype: str) -> None:
     ("function", "most", "avx512"),
     [
         ("exp", 18, False),
-        ("exp", 15, True),
+        ("exp", 14, True),
         ("tanh", 19, False),
         ("sigmoid", 20, False),
         ("erf", 27, False),

@@ -8,16 +8,18 @@ results near overflow need: both factors are always normal numbers.
 from __future__ import annotations
 
 from tilewright.expr.nodes import Call, Expr, Select
-from tilewright.targets.cpu.math.coefficients import EXP, EXP2, EXP_NARROW, EXPM1
+from tilewright.targets.cpu.math.coefficients import EXP, EXP2, EXP_SHORT, EXPM1, SIXTEENTHS
 from tilewright.targets.cpu.math.parts import (
     at_least,
     at_most,
+    entry,
     fma,
     format_of,
     magnitude,
     number,
     polynomial,
     rounded,
+    signed_bits,
 )
 
 LOG2_E = 1.4426950408889634
@@ -54,13 +56,17 @@ def exp(x: Expr) -> Expr:
 
 
 def exp_by_scaling(x: Expr) -> Expr:
-    """e**x of float32 as exp(r) * 2**n with |r| <= ln(2) / 2, where `ldexp` is one instruction."""
+    """e**x of float32 as exp(r) * 2**n for n in sixteenths, |r| <= ln(2) / 32, where `entry`, which
+    gives the power of the fraction, and `ldexp` are one instruction."""
     least, most = EXP_LIMITS["float32"]
     high, low = LN2["float32"]
     y = at_least(at_most(x, most), least)
-    n, _ = rounded(y, LOG2_E)
+    shifter = format_of(x.dtype).rounder / 16
+    shifted = fma(y, LOG2_E, shifter)
+    n = shifted - shifter
     r = fma(n, -low, fma(n, -high, y))
-    return Call("ldexp", (polynomial(r, (1.0, 1.0, *EXP_NARROW)), n))
+    power = entry(SIXTEENTHS, signed_bits(shifted))
+    return Call("ldexp", (fma(fma(polynomial(r, EXP_SHORT), r * r, r), power, power), n))
 
 
 EXP2_LIMITS = {"float32": (-151.0, 129.0), "float64": (-1076.0, 1025.0)}
