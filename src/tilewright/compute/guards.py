@@ -45,7 +45,8 @@ def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
     """What a read guarded by all that keeps it inside of its tensor, and no more, gives outside."""
     if not isinstance(e, Select) or not isinstance(e.then, Load):
         return None
-    given = {simplify(part, ranges) for part in conjuncts(e.condition)}
+    parts = (simplify(part, ranges) for part in conjuncts(e.condition))
+    given = {part for part in parts if not (isinstance(part, Const) and part.value)}
     exact = isinstance(e.otherwise, Const) and given == set(inside(e.then, ranges))
     return e.otherwise if exact else None  # type: ignore[return-value]
 

@@ -29,6 +29,7 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.halo import add_halos
 from tilewright.graph.passes.place import place_copies
+from tilewright.graph.passes.windows import separate_windows
 from tilewright.graph.passes.winograd import transform_convolutions
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
@@ -143,6 +144,8 @@ def stages(graph: Graph, target: Target, math: str = "strict") -> Lowered:
         lowered.steps = transform_convolutions(
             lowered.steps, lowered.data, WINOGRAD[math], target.effort
         )
+    with events.span("windows"):
+        lowered.steps = separate_windows(lowered.steps, target.effort, math == "exact")
     with events.span("halo"):
         lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
     return lowered

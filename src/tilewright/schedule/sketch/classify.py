@@ -7,6 +7,8 @@
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
 * `scan`: a scan along one dimension.
+* `windows`: a reduction of windows along one axis, and of its results along another, with at most
+  one map behind them.
 * `winograd`: a contraction of two transforms, maps of many outputs each, and a map behind it.
 * `plain`: anything else.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.expr.affine import Affine, affine
@@ -87,6 +89,9 @@ def classify(computations: Sequence[Computation]) -> Kind:
         tiled = _tiled(reductions[0], group)
         if tiled is not None:
             return tiled
+    separate = _windows(group)
+    if separate is not None:
+        return separate
     if _transformed(computations):
         return Kind("winograd", group, computations[2], computations[3])
     products = [c for c in reductions if _is_product(c)]
@@ -119,6 +124,27 @@ def _tiled(r: Computation, group: tuple[Computation, ...]) -> Kind | None:
         if _contiguous_result(r, vector):
             return Kind("tiled", group, r, epilogue, vector, dims)
     return None
+
+
+def _windows(group: tuple[Computation, ...]) -> Kind | None:
+    """Two reductions along a dimension each, of which the second reads windows of the first's."""
+    if len(group) not in (2, 3) or group[0].is_map or group[1].is_map or len(group[0].outputs) > 1:
+        return None
+    first, last, *rest = group
+    made, reads = first.outputs[0].tensor, last.accesses
+    if [a.buffer for a in reads] != [made] or any(made in c.inputs for c in rest):
+        return None
+    if any(len(reduction_dims(c)) != 1 or is_contraction(c) for c in (first, last)):
+        return None
+    step = reduction_dims(last)[0]
+    index = [i for i in reads[0].index if uses(i, step.var)]
+    slides = len(index) == 1 and any(uses(index[0], d.var) for d in free_dims(last))
+    found = classify(group[1:])
+    return (
+        replace(found, name="windows", computations=group)
+        if slides and found.name == "tiled"
+        else None
+    )
 
 
 def _near(r: Computation, d: Dim, most: int) -> bool:

@@ -31,6 +31,8 @@ from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.scans import scans
 from tilewright.schedule.sketch.sharing import PRODUCTS
 from tilewright.schedule.sketch.tiled import tiled
+from tilewright.schedule.sketch.windows import combined, windows
+from tilewright.schedule.sketch.windows import pays as windows_pay
 from tilewright.schedule.sketch.winograd import cycles, pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
@@ -71,6 +73,11 @@ RULES: Mapping[str, Rule] = {
         pays=lambda kind, at: not at.exact and block_rows(kind, at.machine) > 0,
     ),
     "scan": Rule(scans),
+    "windows": Rule(
+        windows,
+        pays=lambda kind, at: windows_pay(kind, at.machine),
+        effort=lambda kind, at: combined(kind),
+    ),
     "winograd": Rule(
         winograd,
         regroups=True,

@@ -1,0 +1,42 @@
+"""Pooling along one axis after another, where the target expects less work of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilewright.base import events
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.compute.reducer import is_sum
+from tilewright.compute.separate import separate
+from tilewright.graph.stages import HostCall, Stage
+
+Step = Stage | HostCall
+Effort = Callable[[Sequence[Computation]], float | None]
+
+
+def separate_windows(steps: Sequence[Step], effort: Effort, exact: bool) -> list[Step]:
+    """The steps, reductions of windows by the law of `compute/separate.py` where that pays.
+
+    effort: what the target expects of Computations as one kernel, None where it is not good at
+    them. exact: sums stay in their order.
+    """
+    return [s if isinstance(s, HostCall) else _separated(s, effort, exact) for s in steps]
+
+
+def _separated(stage: Stage, effort: Effort, exact: bool) -> Stage:
+    if not stage.computations or len(stage.computations) > 2:
+        return stage
+    first, *rest = stage.computations
+    if first.reducer is None or (exact and is_sum(first.reducer)):
+        return stage
+    parts = separate(first)
+    if parts is None:
+        return stage
+    group = (*parts, *rest)
+    before, after = (effort(merge_dims(g)[0]) for g in (stage.computations, group))
+    if after is None or (before is not None and before <= after):
+        return stage
+    events.emit("separated", stage=stage.name)
+    return replace(stage, computations=group)
