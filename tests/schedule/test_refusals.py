@@ -79,8 +79,8 @@ CASES = [
     (chain, ("compute_at", "X", "r.i"), "it is a parameter", "cache_write"),
     (chain, ("compute_at", "R", "t.i"), "does not exist at loop|no statement before", "name"),
     (chain, ("compute_inline", "R"), "not computed by a single Store", "only maps"),
-    (prefix, ("rfactor", "scan.j"), "not one Update", "fission"),
-    (chain, ("rfactor", "t.j"), "Store, not one Update", "fission"),
+    (prefix, ("rfactor", "scan.j"), "used by other values", "running result"),
+    (chain, ("rfactor", "t.j"), "not one Update .* none", "fission"),
     (chain, ("set_scope", "X", "stack"), "parameter", "cache_read"),
     (prefix, ("expand", "Y", "scan.i"), "not the innermost loop", "no loop"),
 ]

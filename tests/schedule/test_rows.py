@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, reduce_
 from tilewright.expr.nodes import Buffer, Div, Mul, Sub, call, const
 from tilewright.loops.lower import lower
@@ -135,3 +137,35 @@ def test_compute_at_moves_all_outputs_of_a_reducer(check_same, golden):
     s.compute_at("I", o, "stack")
     check_same(kernel, s, exact=True)
     golden("schedule_compute_at_argmax", repr(s.kernel))
+
+
+def test_rfactor_of_what_runs_with_its_terms(check_same):
+    kernel = softmax(5, 19)
+    s = Schedule(kernel)
+    for one, other in (("exp.i", "sum.i"), ("exp.j", "sum.j")):
+        s.merge(one, other)
+    outer, lane = s.split("exp.j", 8, tail="guard")
+    s.rfactor(lane)
+    s.partition_loop(outer)
+    for loop in (f"{lane}.clear", lane, f"{lane}.p1", f"{lane}.combine"):
+        s.vectorize(loop)
+    check_same(kernel, s)
+
+
+def test_rfactor_of_one_of_two_reductions(check_same):
+    x, most, total = Buffer("X", (5, 16), f32), Buffer("M", (5,), f32), Buffer("S", (5,), f32)
+    steps = [
+        reduce_("max", most, (16,), "max", lambda i, j: x[i, j]),
+        reduce_("sum", total, (16,), "add", lambda i, j: x[i, j]),
+    ]
+    kernel = lower("both", steps, [x, most, total], [most, total])
+    s = Schedule(kernel)
+    for one, other in (("max.i", "sum.i"), ("max.j", "sum.j")):
+        s.merge(one, other)
+    _, lane = s.split("max.j", 4)
+    with pytest.raises(ScheduleError, match=r"rfactor: .* not one Update .*: M, S"):
+        s.rfactor(lane)
+    assert s.rfactor(lane, buffer="M") == ("M.rf",)
+    assert s.rfactor(lane, buffer="S") == ("S.rf",)
+    s.vectorize(lane)
+    check_same(kernel, s)

@@ -63,11 +63,16 @@ def can_parallelize(
 ) -> Verdict:
     """Whether the iterations of one loop may run together, or in any order.
 
-    covered: whether an iteration stores whatever it reads of a buffer, first; so that overlapping
-    tiles which store it again make no difference. Taken for granted where nobody says.
+    covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
+    that overlapping tiles which store it again make no difference. Taken for granted where nobody
+    says.
     """
     found = _find(kernel, loop)
-    return _judge(kernel, [found], lambda p, q: f"{p[0]} != {q[0]}", _any_pair, _stored(covered))
+
+    def same(a: Access, b: Access) -> bool:
+        return a.place is b.place if a.writes and b.writes else covered(a.buffer)
+
+    return _judge(kernel, [found], lambda p, q: f"{p[0]} != {q[0]}", _any_pair, same)
 
 
 def _stored(covered: Callable[[Buffer], bool]) -> Pair:

@@ -57,7 +57,9 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
         verdict: Verdict | None = None
         for a, b in carried(f.body, f.var, env, *MAY_MEET[f.kind]):
             if not commute(a, b):
-                verdict = verdict or can_parallelize(kernel, name, covered_in(f.body, env))
+                verdict = verdict or can_parallelize(
+                    kernel, name, covered_in(f.body, env, once=True)
+                )
                 if verdict:
                     continue
             raise refuse(

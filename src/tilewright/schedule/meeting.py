@@ -86,9 +86,17 @@ def _clamps(e: Expr, loops: Collection[Var]) -> set[tuple[Expr, int]]:
     }
 
 
-def covered_in(body: Stmt, env: Env) -> Callable[[Buffer], bool]:
-    """Whether a run of `body` stores whatever it reads of a buffer, first."""
-    return lambda buffer: uncovered(body, buffer, env) is None
+def covered_in(body: Stmt, env: Env, once: bool = False) -> Callable[[Buffer], bool]:
+    """Whether a run of `body` stores whatever it reads of a buffer, first.
+
+    once: and that nothing else in it writes the buffer, so that no other run sees a value between.
+    """
+
+    def covered(buffer: Buffer) -> bool:
+        several = once and sum(a.writes and a.buffer is buffer for a in accesses(body)) > 1
+        return not several and uncovered(body, buffer, env) is None
+
+    return covered
 
 
 def _moves(atom: Expr, loops: Collection[Var]) -> bool:
@@ -160,12 +168,17 @@ def _digits(zero: set[Expr], loops: Collection[Var], env: Env) -> Iterator[_Equa
 
 
 def shared(root: Stmt) -> dict[Buffer, list[Access]]:
-    """The accesses of each buffer that `root` writes and that exists outside of it, once each."""
+    """The accesses of each buffer that `root` writes and that exists outside of it.
+
+    What is read again at the same place counts once.
+    """
     private = allocated(root)
     found: dict[Buffer, list[Access]] = {}
-    for a in dict.fromkeys(accesses(root)):
-        if a.buffer not in private:
+    seen: set[Access] = set()
+    for a in accesses(root):
+        if a.buffer not in private and (a.writes or a not in seen):
             found.setdefault(a.buffer, []).append(a)
+            seen.add(a)
     return {b: accs for b, accs in found.items() if any(a.writes for a in accs)}
 
 
@@ -189,15 +202,18 @@ def carried(
 ) -> Iterator[tuple[Access, Access]]:
     """The pairs of accesses through which different iterations of `loop` may meet.
 
-    updates: steps of one commutative reduction may meet. overlap: stores of overlapping tiles may.
+    updates: steps of one commutative reduction may meet. overlap: stores of overlapping tiles may,
+    if one Store alone writes an element: of two, the other tile may see the first one's value.
     """
     for found in shared(body).values():
         for a, b in pairs(found):
             if updates and commute(a, b):
                 continue
             stores = a.kind == b.kind == "store"
-            ideal = overlap and stores and _alike(a, b, (loop,))
-            agree = meeting(a, b, (loop,), env, ideal)
+            agree = meeting(a, b, (loop,), env)
+            if overlap and stores and _alike(a, b, (loop,)):
+                ideal = meeting(a, b, (loop,), env, ideal=True)
+                agree = ideal if a is b or ideal is None else agree
             if agree is not None and loop not in agree:
                 yield a, b
 

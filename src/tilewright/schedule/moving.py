@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.access import reads, writes
-from tilewright.loops.nodes import Block, For, Kernel, Stmt, block
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import show_pair
 from tilewright.schedule.meeting import carried
@@ -193,3 +193,12 @@ def relative(s: Span | None, offset: Affine, var: Var) -> tuple[int, int, int] |
     if any(atom is not var for atom, _ in form.terms):
         return None
     return step, form.const + s.lo, form.const + s.hi
+
+
+def in_order(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
+    """The statements that run one after the other, those in sequences and scopes included."""
+    for s in stmts:
+        if isinstance(s, Block | Alloc):
+            yield from in_order(tree.below(s))
+        else:
+            yield s

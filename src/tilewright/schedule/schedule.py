@@ -162,6 +162,10 @@ class Schedule(Record):
         """Compute an intermediate inside the loop `compute`, allocated inside `loop` around it."""
         self._do("store_at", buffer, loop, compute)
 
+    def store_with(self, buffer: str, other: str) -> None:
+        """Keep an intermediate in the memory of what is stored where it is last used."""
+        self._do("store_with", buffer, other)
+
     def slide(self, buffer: str, loop: str) -> tuple[str, ...]:
         """Compute in each iteration only what earlier ones have not; the first rows' loops."""
         return self._do("slide", buffer, loop)  # type: ignore[no-any-return]
@@ -187,9 +191,11 @@ class Schedule(Record):
         """Apply the map that reads an intermediate where that is stored."""
         self._do("reverse_compute_inline", buffer)
 
-    def rfactor(self, loop: str, scope: str = "register") -> tuple[str, ...]:
+    def rfactor(
+        self, loop: str, scope: str = "register", buffer: str | None = None
+    ) -> tuple[str, ...]:
         """A partial result per iteration of a reduction loop; the new buffers' names."""
-        return self._do("rfactor", loop, scope)  # type: ignore[no-any-return]
+        return self._do("rfactor", loop, scope, buffer=buffer)  # type: ignore[no-any-return]
 
     def set_scope(self, buffer: str, scope: str) -> None:
         """Move an allocated buffer to another memory scope."""

@@ -108,6 +108,7 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("expand", (at.buffer, at.loop)),
     lambda r, at: Step("compute_at", (at.buffer, at.loop), {"scope": "stack"}),
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),
+    lambda r, at: Step("store_with", (at.staged, at.buffer)),
     lambda r, at: Step("duplicate", (at.buffer, at.loop)),
     lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("compute_inline", (at.buffer,)),

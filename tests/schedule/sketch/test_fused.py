@@ -32,6 +32,9 @@ class Small:
 
     registers, l1, l2, cores = 16, 512, 1024, 1
 
+    def streams(self, size: int) -> bool:
+        return False
+
     def lanes(self, dtype: dtypes.DType) -> int:
         return 4
 

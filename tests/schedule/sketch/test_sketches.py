@@ -31,6 +31,9 @@ class Small:
 
     registers, l1, l2, cores = 16, 512, 4096, 2
 
+    def streams(self, size: int) -> bool:
+        return False
+
     def lanes(self, dtype: dtypes.DType) -> int:
         return 4
 

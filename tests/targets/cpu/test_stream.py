@@ -15,7 +15,7 @@ from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.schedule.sketch import Context, default
-from tilewright.targets.cpu import emit_stream
+from tilewright.targets.cpu import machine as machine_module
 from tilewright.targets.cpu.compile import assembly
 from tilewright.targets.cpu.machine import Machine, host, machine
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit_stream, "LEAST", 1 << 10)
+    monkeypatch.setattr(machine_module, "STREAMED", 1 << 10)
 
 
 def level(name: str) -> Machine:

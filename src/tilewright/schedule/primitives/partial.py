@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
-from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import (
+    Alloc,
+    For,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+    loop,
+)
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
@@ -14,24 +25,29 @@ from tilewright.schedule.table import primitive
 
 @primitive
 def rfactor(
-    kernel: Kernel, name: str, scope: Scope = "register", suffix: str = ".rf"
+    kernel: Kernel,
+    name: str,
+    scope: Scope = "register",
+    suffix: str = ".rf",
+    buffer: str | None = None,
 ) -> tuple[Kernel, tuple[str, ...]]:
     """Give each iteration of a reduction loop an accumulator of its own; the new buffers' names.
 
-    args: a loop (often the inner one of a split: the vector lanes) whose body is, through directly
-        nested loops, one Update; the scope and name suffix of the partial results.
+    args: a loop (often the inner one of a split: the vector lanes); the scope and name suffix of
+        the partial results; whose reduction, where the loop has several Updates.
     requires: the reducer is commutative; the Update's place does not depend on the loop; the loop
-        and the reduction loops directly around it have constant extents.
+        and the reduction loops directly around it have constant extents, and nothing else in them
+        uses what the Update changes.
     `top` is the outermost loop directly around, over which the place does not change either. The
     loop becomes parallelisable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
     `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
-    before: for o: for i: C[] += A[o, i]
+    before: for o: for i: { B(o, i); C[] += A[o, i] }
     after:  alloc p: { for i.clear: p[i.clear] = 0
-                       for o: for i: p[i] += A[o, i]
+                       for o: for i: { B(o, i); p[i] += A[o, i] }
                        for i.combine: C[] += p[i.combine] }
     """
     f, place = tree.find_loop(kernel, name, "rfactor")
-    update = _only_update(f)
+    update = _the_update(f, buffer)
     lanes = tree.trips(f, "rfactor")
     if not update.reducer.commutative:
         raise refuse(
@@ -45,16 +61,17 @@ def rfactor(
             "name a loop that the result's place does not depend on",
         )
     top, above = _top(f, place, update)
-    if any(a.kind == "load" and a.buffer in update.buffers for a in tree.accesses(top)):
+    used = [a for a in tree.accesses(top) if a.buffer in update.buffers]
+    if len(used) > len(update.buffers):
         raise refuse(
             "rfactor",
             name,
-            f"its values read {update.buffers[0].name}, which it updates",
+            f"{update.buffers[0].name}, which it updates, is used by other values in it",
             "only values that do not depend on the running result can be regrouped",
         )
     env = tree.environment(kernel.body)
     taken = tree.names(kernel)
-    outside = [a for a in tree.accesses(top) if a.buffer is update.buffers[0]]
+    outside = [a for a in used if a.buffer is update.buffers[0]]
     box = region(update.buffers[0], outside, env, "rfactor")
     parts = tuple(
         Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
@@ -75,18 +92,25 @@ def rfactor(
     return result, tuple(b.name for b in parts)
 
 
-def _only_update(f: For) -> Update:
-    s: Stmt = f.body
-    while isinstance(s, For):
-        s = s.body
-    if not isinstance(s, Update):
-        raise refuse(
-            "rfactor",
-            f.var.name,
-            f"its body is a {type(s).__name__}, not one Update in directly nested loops",
-            "decompose_reduction or fission first",
-        )
-    return s
+def _the_update(f: For, buffer: str | None) -> Update:
+    """The loop's only Update, or that of the buffer."""
+    updates = [(p.stmt, p.above) for p in tree.walk(f) if isinstance(p.stmt, Update)]
+    found = [
+        update
+        for update, above in updates
+        if (buffer is None or buffer in (b.name for b in update.buffers))
+        and not any(isinstance(s, Unit | While) for s in above)
+    ]
+    if len(found) == 1 and not set(found[0].buffers) & tree.allocated(f):
+        return found[0]
+    names = ", ".join(u.buffers[0].name for u, _ in updates) or "none"
+    whose = f" of {buffer}" if buffer else ""
+    raise refuse(
+        "rfactor",
+        f.var.name,
+        f"there is not one Update{whose} in it that begins outside; reductions in it: {names}",
+        "name the buffer of one of them, or decompose_reduction or fission first",
+    )
 
 
 def _top(f: For, place: tree.Place, update: Update) -> tuple[For, tuple[Stmt, ...]]:
@@ -124,8 +148,8 @@ def _each(
     return loop(lane, lanes, sweep(prefix, box.shape, taken, env, body))
 
 
-def _replaced(top: Stmt, old: Stmt, new: Stmt) -> Stmt:
-    if top is old:
+def _replaced(root: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if root is old:
         return new
-    assert isinstance(top, For)
-    return For(top.var, top.extent, top.kind, _replaced(top.body, old, new))
+    rebuilt: Stmt = root.map(lambda c: _replaced(c, old, new) if isinstance(c, Stmt) else c)
+    return rebuilt

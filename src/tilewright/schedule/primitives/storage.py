@@ -7,19 +7,20 @@ then `slide(buffer, inner)` where the windows of neighbouring iterations overlap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
-from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.nodes import For, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
 from tilewright.schedule.moving import (
     Home,
     allocated,
     home_of,
+    in_order,
     reads_in,
     refused,
     relative,
@@ -173,7 +174,7 @@ def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
     env = tree.environment(kernel.body)
     newest: int | None = None
     least: tuple[int, Stmt] = (1, alloc.stmt)
-    for s in _in_order(tree.below(alloc.stmt)):
+    for s in in_order(tree.below(alloc.stmt)):
         phase = _phase(s, buffer, dim, env)
         if phase is None:
             continue
@@ -184,15 +185,6 @@ def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
             last = phase.newest + phase.step * (phase.times - 1)
             newest = last if newest is None else max(newest, last)
     return least
-
-
-def _in_order(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
-    """The statements that run one after the other, those in sequences and scopes included."""
-    for s in stmts:
-        if isinstance(s, Block | Alloc):
-            yield from _in_order(tree.below(s))
-        else:
-            yield s
 
 
 def _phase(s: Stmt, buffer: Buffer, dim: int, env: tree.Env) -> _Phase | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Buffer, Expr, Load, Mul, Var
+from tilewright.expr.nodes import Buffer, Call, Expr, Load, Mul, Var
 from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 
@@ -60,6 +60,12 @@ def stride(form: Affine, v: Var) -> int | None:
         if atom is not v and any(n is v for n in postorder(atom)):
             return None
     return form.coefficient(v)
+
+
+def arguments(c: Computation) -> set[Load]:
+    """What functions (exp, tanh) are called of."""
+    calls = [n for o in c.outputs for n in postorder(o.value) if isinstance(n, Call)]
+    return {n for call in calls for n in postorder(call) if isinstance(n, Load)}
 
 
 def uses(e: Expr, v: Var) -> bool:

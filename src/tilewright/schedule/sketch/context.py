@@ -38,6 +38,10 @@ class Machine(Protocol):
         """Elements of a dtype in one vector register."""
         ...
 
+    def streams(self, size: int) -> bool:
+        """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
+        ...
+
     def transpose(self, dtype: DType) -> str | None:
         """The intrinsic that transposes small tiles of a dtype; None without one."""
         ...

@@ -10,6 +10,7 @@ from tilewright.expr.nodes import Load
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Update
 from tilewright.schedule import Schedule
+from tilewright.schedule.primitives.tile import Tail
 from tilewright.schedule.tree import loops_of
 
 UNROLLED_VECTORS = 4  # vectors in flight in loops without reuse: enough to hide a load's latency
@@ -33,8 +34,10 @@ def existing(s: Schedule, names: Sequence[str]) -> list[str]:
     return [n for n in names if found.get(n, 1) > 1]
 
 
-def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> str | None:
-    """Vectors of `lanes` along a loop that may repeat iterations; `unrolled` of them at a time.
+def vectorize_inner(
+    s: Schedule, name: str, lanes: int, unrolled: int = 1, tail: Tail = "overlap"
+) -> str | None:
+    """Vectors of `lanes` along a loop, `unrolled` of them at a time; the last ones as `tail` says.
 
     The vector loop's name; None where the loop is too short.
     """
@@ -46,16 +49,33 @@ def vectorize_inner(s: Schedule, name: str, lanes: int, unrolled: int = 1) -> st
             s.vectorize(name)
             return name
     unrolled = max(1, min(unrolled, extent // lanes))
-    inner = name
-    if extent > lanes * unrolled:
-        inner = s.split(name, lanes * unrolled, "overlap")[1]
-    if unrolled > 1:
-        block, inner = s.split(inner, lanes)
-        s.vectorize(inner)
+    if extent <= lanes * unrolled:
+        return tile_vectors(s, name, lanes)
+    outer, inner = s.split(name, lanes * unrolled, tail)
+    if tail == "guard" and extent % (lanes * unrolled):
+        tile_vectors(s, last_tile(s, outer, inner), lanes)
+    return tile_vectors(s, inner, lanes)
+
+
+def last_tile(s: Schedule, outer: str, inner: str) -> str:
+    """The last of the tiles that a split with guards made, by itself: no other has one then.
+
+    The loop in it.
+    """
+    s.partition_loop(outer)
+    return f"{inner}.p1"
+
+
+def tile_vectors(s: Schedule, tile: str, lanes: int) -> str:
+    """A tile of whole vectors, several of them written out; the vector loop."""
+    size = extents(s.kernel)[tile]
+    if size > lanes:
+        block, tile = s.split(tile, lanes)
+        s.vectorize(tile)
         s.unroll(block)
-    elif extents(s.kernel)[inner] == lanes:
-        s.vectorize(inner)
-    return inner
+    elif size == lanes:
+        s.vectorize(tile)
+    return tile
 
 
 def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:

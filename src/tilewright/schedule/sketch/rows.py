@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 
 from tilewright.compute.nodes import Computation, Dim
-from tilewright.expr.nodes import Buffer, Call, Load
-from tilewright.ir.node import postorder
+from tilewright.expr.nodes import Buffer, Load
 from tilewright.loops.nodes import PREFETCH
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch.choices import Choices
 from tilewright.schedule.sketch.classify import (
     Kind,
     address,
+    arguments,
     free_dims,
     reduction_dims,
     stride,
@@ -30,9 +30,12 @@ from tilewright.schedule.sketch.nest import (
     divisors,
     existing,
     extents,
+    last_tile,
     spread,
+    tile_vectors,
     vectorize_inner,
 )
+from tilewright.schedule.sketch.passes import Pass, in_results, passes
 from tilewright.schedule.tree import find_buffer
 
 PARALLEL_POINTS = 32_768
@@ -76,7 +79,7 @@ def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choice
         part, loops[0], *_ = s.split(loops[0], count // parts, tail)  # type: ignore[arg-type]
         s.rfactor(part, "global")
         s.parallel(part)
-    _partial_vectors(s, c.name, loops[-1], lanes, choose)
+    _partial_vectors(s, Pass(tuple(loops), (c,)), lanes, choose)
     return s
 
 
@@ -97,47 +100,60 @@ def in_rows(
                 if o.tensor not in s.kernel.params:
                     s.compute_at(o.tensor.name, outer[-1])
                     place(s, o.tensor.name)
+    together = _together(s, computations, row_dims, outer, at, near, choose)
+    made = passes(s, computations, row_dims, at.machine, choose)
+    whole = not outer or extents(s.kernel)[outer[-1]] % together == 0
+    overwritten = in_results(s, computations, at.machine, choose) if whole else set()
     fetch = _fetches(computations, len(row_dims), at.machine)
-    for c in computations:
-        vector = _vectors(s, c, row_dims if c is last else (), at, choose)
-        if vector is not None and c in fetch:
-            s.annotate(vector, PREFETCH, fetch[c])
+    for p in made:
+        vector = _vectors(s, p, overwritten, at, choose)
+        bytes_ahead = next((fetch[c] for c in p.computations if c in fetch), None)
+        if vector is not None and bytes_ahead is not None:
+            s.annotate(vector, PREFETCH, bytes_ahead)
+    if together == 1:
+        return outer
+    block, inner = s.split(outer[-1], together, "overlap")
+    s.vthread(inner)
+    return [*outer[:-1], block]
+
+
+def _together(
+    s: Schedule,
+    computations: Sequence[Computation],
+    row_dims: Sequence[Dim],
+    outer: Sequence[str],
+    at: Context,
+    near: bool,
+    choose: Choices,
+) -> int:
+    """Rows that are interleaved, statement by statement."""
     widest = max(math.prod(d.extent for d in c.dims) for c in computations)
     width = max(1, widest // max(1, math.prod(d.extent for d in row_dims)))
     most = min(INTERLEAVED // width, at.machine.registers // (2 * UNROLLED_VECTORS))
     if not outer or most < 2:
-        return outer
-    good = most if near and width <= SHORT and extents(s.kernel)[outer[-1]] >= MANY else 1
-    return _interleaved(s, outer, most, f"{last.name}.rows", good, choose)
-
-
-def _interleaved(
-    s: Schedule, outer: list[str], most: int, name: str, good: int, choose: Choices
-) -> list[str]:
-    """At most so many rows at a time, statement by statement; the loops outside of them."""
-    *before, row = outer
-    possible = [n for n in ROWS if n <= min(most, extents(s.kernel)[row])]
-    rows = choose(name, possible, max(n for n in possible if n <= good))
-    if rows == 1:
-        return outer
-    block, inner = s.split(row, rows, "overlap")
-    s.vthread(inner)
-    return [*before, block]
+        return 1
+    count = extents(s.kernel)[outer[-1]]
+    good = most if near and width <= SHORT and count >= MANY else 1
+    possible = [n for n in ROWS if n <= min(most, count)]
+    name = f"{computations[-1].name}.rows"
+    return choose(name, possible, max(n for n in possible if n <= good))
 
 
 def _vectors(
-    s: Schedule, c: Computation, outer: Sequence[Dim], at: Context, choose: Choices
+    s: Schedule, p: Pass, overwritten: set[Buffer], at: Context, choose: Choices
 ) -> str | None:
-    """One Computation of a row in vectors; the name of the vector loop."""
-    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
-    if not c.is_map:
-        loop = f"{c.name}.{reduction_dims(c)[-1].var.name}"
-        return _partial_vectors(s, c.name, loop, lanes, choose)
-    inner = [d for d in free_dims(c) if d not in outer]
-    if not inner:
+    """One pass over a row in vectors; the name of the vector loop."""
+    first = p.computations[0]
+    lanes = at.machine.lanes(first.outputs[0].tensor.dtype)
+    if p.reductions:
+        return _partial_vectors(s, p, lanes, choose)
+    loop = p.loops[-1] if p.loops else ""
+    extent = extents(s.kernel).get(loop, 1)
+    if extent == 1:
         return None
-    vectors = choose(f"{c.name}.vectors", VECTORS, _in_flight(c, inner[-1].extent, lanes, at))
-    return vectorize_inner(s, f"{c.name}.{inner[-1].var.name}", lanes, vectors)
+    vectors = choose(f"{first.name}.vectors", VECTORS, _in_flight(first, extent, lanes, at))
+    once = any(o.tensor in overwritten for c in p.computations for o in c.outputs)
+    return vectorize_inner(s, loop, lanes, vectors, "guard" if once else "overlap")
 
 
 def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
@@ -146,7 +162,7 @@ def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
     block = UNROLLED_VECTORS * lanes
     itemsize = c.outputs[0].tensor.dtype.itemsize
     fits = 4 * block <= extent < at.machine.l1 // itemsize // LONG
-    return UNROLLED_VECTORS if fits and extent % block == 0 and not _arguments(c) else 1
+    return UNROLLED_VECTORS if fits and extent % block == 0 and not arguments(c) else 1
 
 
 def _fetches(
@@ -160,7 +176,7 @@ def _fetches(
     found: dict[Computation, int] = {}
     for c in computations:
         dims = free_dims(c)[:rows]
-        for a in _arguments(c):
+        for a in arguments(c):
             itemsize = a.dtype.itemsize
             pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
             large = a.buffer.size * itemsize >= LARGE * machine.l2
@@ -168,12 +184,6 @@ def _fetches(
                 found[c] = pitch
         seen |= set(c.inputs)
     return found
-
-
-def _arguments(c: Computation) -> set[Load]:
-    """What functions (exp, tanh) are called of."""
-    calls = [n for o in c.outputs for n in postorder(o.value) if isinstance(n, Call)]
-    return {n for call in calls for n in postorder(call) if isinstance(n, Load)}
 
 
 def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
@@ -211,22 +221,23 @@ def place(s: Schedule, name: str) -> None:
     s.set_scope(name, scope)
 
 
-def _partial_vectors(s: Schedule, c: str, name: str, lanes: int, choose: Choices) -> str | None:
-    """A reduction loop as vectors of partial results, combined at the end; the vector loop."""
+def _partial_vectors(s: Schedule, p: Pass, lanes: int, choose: Choices) -> str | None:
+    """A pass as vectors, each reduction in partial results; the vector loop."""
+    name = p.loops[-1]
     extent = extents(s.kernel).get(name, 1)
     if extent < 2 * lanes:
         return None
-    good = UNROLLED_VECTORS if extent >= 2 * UNROLLED_VECTORS * lanes else 1
-    count = choose(f"{c}.vectors", [v for v in VECTORS if extent >= v * lanes], good)
-    tail = "exact" if extent % (count * lanes) == 0 else "cut"
-    _, inner = s.split(name, count * lanes, tail)[:2]  # type: ignore[arg-type]
-    s.rfactor(inner)
-    for loop in (f"{inner}.clear", inner):
-        if count > 1:
-            block, vector = s.split(loop, lanes)
-            s.unroll(block)
-            s.vectorize(vector)
-        else:
-            s.vectorize(loop)
-    s.vectorize(f"{inner}.combine")
-    return vector if count > 1 else inner
+    busy = len(p.computations) > 1 and any(arguments(c) for c in p.computations)
+    few = busy or extent < 2 * UNROLLED_VECTORS * lanes
+    possible = [v for v in VECTORS if extent >= v * lanes]
+    count = choose(f"{p.reductions[0].name}.vectors", possible, 1 if few else UNROLLED_VECTORS)
+    outer, inner = s.split(name, count * lanes, "guard")
+    for c in p.reductions:
+        before = set(s.loops)
+        s.rfactor(inner, buffer=c.outputs[0].tensor.name if len(p.reductions) > 1 else None)
+        clear, combine = (loop for loop in s.loops if loop not in before)
+        tile_vectors(s, clear, lanes)
+        s.vectorize(combine)
+    if extent % (count * lanes):
+        tile_vectors(s, last_tile(s, outer, inner), lanes)
+    return tile_vectors(s, inner, lanes)

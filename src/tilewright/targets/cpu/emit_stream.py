@@ -15,7 +15,6 @@ from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.targets.cpu.machine import Machine
 
-LEAST = 32 << 20  # bytes of a result that are not worth their place in any cache
 LINE = 64  # bytes
 
 # What a non-temporal store has behind it, what the module then defines, and what ends a function:
@@ -27,10 +26,7 @@ FENCE = "  call void @llvm.x86.sse.sfence()"
 
 def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
     """The results of a kernel that are stored past the caches, if their places allow it."""
-    if machine.arch != "x86_64" or not machine.has("avx"):
-        return frozenset()
-    least = max(LEAST, machine.l3)
-    large = {b for b in kernel.outputs if b.size * b.dtype.itemsize >= least}
+    large = {b for b in kernel.outputs if machine.streams(b.size * b.dtype.itemsize)}
     if not large:
         return frozenset()
     wrote, read = set[Buffer](), set[Buffer]()

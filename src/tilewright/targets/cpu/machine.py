@@ -58,6 +58,10 @@ class Machine:
         found = INTERLEAVES.get(dtype)
         return None if found is None else found.name
 
+    def streams(self, size: int) -> bool:
+        """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
+        return self.arch == "x86_64" and self.has("avx") and size >= max(STREAMED, self.l3)
+
     @property
     def feature_string(self) -> str:
         """The features as LLVM's target-features attribute."""
@@ -81,6 +85,7 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "neoverse-n1": ("aarch64", _N1),
 }
 
+STREAMED = 32 << 20  # bytes of a result that are not worth their place in any cache
 AVX512 = "avx512vl"  # that of every processor with 512-bit vectors but the first
 
 # Families of features that generated code can make use of; an artifact requires no others.
