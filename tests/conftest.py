@@ -6,7 +6,8 @@ examples every time, so that nothing fails by chance; `--hypothesis-profile expl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write tests/conformance/*.txt and the row of docs/status.md instead of comparing",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What schedules and forms are chosen must not depend on where the tests run.
+
+    The machine keeps its instructions, and is given the caches and cores of one that is usual.
+    """
+    from tilewright.targets.cpu import machine
+
+    machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
+    machine._physical_cores = lambda: 2
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test sees the user's cache, or needs a home to write to; workers share one."""
+    folder = tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
