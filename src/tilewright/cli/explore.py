@@ -76,8 +76,20 @@ def _typed(parse: Any, expected: str) -> Any:
 )
 @click.option("--fuse", "fused", is_flag=True, help="Neighbouring element-wise tasks are one.")
 @click.option("--opaque", is_flag=True, help="Operators without an expansion are one task each.")
-@click.option("--volume", type=click.Choice(list(_READINGS)), default="part", show_default=True)
-@click.option("--heuristic", type=click.Choice(["lts", "rlx", "both"]), default="both")
+@click.option(
+    "--volume",
+    type=click.Choice(list(_READINGS)),
+    default="part",
+    show_default=True,
+    help="What an edge counts: what its tasks move, or the array that they share.",
+)
+@click.option(
+    "--heuristic",
+    type=click.Choice(["lts", "rlx", "both"]),
+    default="both",
+    show_default=True,
+    help="How spatial blocks are formed; of both the shorter schedule.",
+)
 @click.option(
     "--limit", type=click.IntRange(1), default=2000, show_default=True, help="Most evaluations."
 )
@@ -115,8 +127,8 @@ def command(
 ) -> None:
     """Schedule MODEL on N processing elements, operator by operator in several expansions.
 
-    MODEL is an .onnx file, or an operator: conv2d:1x28x28,6x5x5 (input, filters) or
-    matmul:64x256x128 (N, K, M).
+    MODEL is an .onnx or .pt2 file, or an operator: conv2d:1x28x28,6x5x5 (input, filters)
+    or matmul:64x256x128 (N, K, M).
 
     \b
     Example:
