@@ -92,6 +92,8 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
         (["model.tw"], "an artifact holds machine code, not the model"),
         (["conv2d:3x2,6"], "no sizes of a conv2d: 3x2,6"),
         (["conv2d:1x3x3,4x5x5"], "no sizes of a conv2d"),
+        (["conv2d:1x9x9,4x3x3x3"], "no sizes of a conv2d: 1x9x9,4x3x3x3"),
+        (["matmul:4x,4x4"], "no sizes of a matmul"),
         (["matmul", "--pes", "0"], "processing elements [0]"),
         (["matmul", "--graph", "graph.png"], "no form of a task graph: .png"),
         (["matmul", "--report", "report.pdf"], "a report is a page of HTML, not .pdf"),

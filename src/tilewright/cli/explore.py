@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ import click
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.one_operator import is_operator, operator_graph
 from tilewright.cli.options import AMOUNT, EXTENT, OUT, SIZE, json_option
 from tilewright.cli.output import dump, note, progress, say, table
 
@@ -23,7 +23,6 @@ _READINGS: Final = {
     "part": "volume=part: an edge carries the elements that its tasks themselves move",
     "array": "volume=array: an edge carries the whole array that its tasks share",
 }
-_OPERATOR: Final = re.compile(r"(conv2d|matmul)(?::([0-9x,]+))?")
 _COMPARED: Final = {"lts": "SB-LTS", "rlx": "SB-RLX", "baseline": "no streams"}
 _FORMS: Final = (".svg", ".dot", ".json")
 _LINES: Final = 24  # combinations that are all shown
@@ -217,45 +216,9 @@ def _drawn(found: Exploration, form: str) -> str:
 
 
 def _graph(model: str, dims: Mapping[str, int], memory_limit: int | None) -> Graph:
-    operator = _OPERATOR.fullmatch(model)
-    if operator is not None and not Path(model).exists():
-        return _operator(operator[1], operator[2])
+    if is_operator(model) and not Path(model).exists():
+        return operator_graph(model)
     return specialised(load_graph(Path(model), memory_limit), dims)
-
-
-def _operator(name: str, sizes: str | None) -> Graph:
-    """A model of one operator with zero weights: what it computes does not matter here."""
-    import numpy as np
-
-    from tilewright.base.dtypes import float32
-    from tilewright.graph.nodes import Graph, Operation, Value
-
-    text = sizes or {"conv2d": "1x28x28,6x5x5", "matmul": "64x64x64"}[name]
-    try:
-        parts = [[int(n) for n in part.split("x")] for part in text.split(",")]
-        if name == "conv2d":
-            (channels, height, width), (filters, *kernel) = parts
-            shapes = [[1, channels, height, width], [filters, channels, *kernel], [filters]]
-            result = [1, filters, height - kernel[0] + 1, width - kernel[1] + 1]
-        else:
-            ((n, k, m),) = parts
-            shapes, result = [[n, k], [k, m]], [n, m]
-        if min(n for shape in (*shapes, result) for n in shape) < 1:
-            raise ValueError(text)
-    except (ValueError, IndexError):
-        raise InputError(
-            f"no sizes of a {name}: {text}",
-            where=f"{name}:{text}",
-            hint="conv2d:1x28x28,6x5x5 (input, filters) or matmul:64x256x128 (N, K, M)",
-        ) from None
-    x, *fixed = (
-        Value(label, float32, tuple(shape)) for label, shape in zip("xwb", shapes, strict=False)
-    )
-    y = Value("y", float32, tuple(result))
-    kind = "Conv" if name == "conv2d" else "MatMul"
-    operation = Operation(kind, (x, *fixed), (y,), {}, "", 21, name)
-    weights = {v: np.zeros(v.extents, np.float32) for v in fixed}
-    return Graph(name, (x,), (y,), (operation,), weights)
 
 
 def _show(found: Exploration) -> None:
