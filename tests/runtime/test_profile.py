@@ -8,6 +8,7 @@ import pytest
 from tests.runtime import native
 from tilewright.base.errors import InputError
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.profile import _Watch
 
 X = np.linspace(-1, 1, 30_000).astype(np.float32)
 
@@ -32,6 +33,19 @@ def test_rows(profile):
     assert first.gflops == pytest.approx(100 / first.seconds / 1e9)
     assert first.gbs == pytest.approx(800 / first.seconds / 1e9)
     assert first.peak_share == pytest.approx(max(100 / 1e12, 800 / 1e11) / first.seconds)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 9, 30])
+def test_a_pause_between_the_clocks_does_not_count(runs):
+    """Each run begins and ends 5 ns before its stamps, 2 ticks a nanosecond; one begins late."""
+    watch = _Watch(None)
+    for n in range(runs):
+        watch.begin()
+        watch.edges += [(100 * n - 5, 200 * n), (100 * n + 45, 200 * n + 100)]
+    assert watch.seconds_per_tick() == pytest.approx(0.5e-9)
+    watch.edges[0] = (-1_000_000, 0)
+    if runs > 2:
+        assert watch.seconds_per_tick() == pytest.approx(0.5e-9)
 
 
 def test_text_json_and_trace(profile):
