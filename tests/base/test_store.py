@@ -119,6 +119,17 @@ def test_a_read_only_store_still_serves(disk, monkeypatch):
     assert disk.get("key") == b"data"
 
 
+def test_what_another_process_evicts_meanwhile_is_absent(disk):
+    """Between finding and reading it, and between writing and counting it: nothing is said."""
+    path = disk.adopt("key", 4, lambda path: path.write_bytes(b"data"))
+    assert disk.find("key") == path
+    path.unlink()
+    disk.discard("key")
+    assert (disk.stats().hits, disk.stats().misses, disk.stats().corrupted) == (0, 1, 0)
+    assert disk.adopt("key", 4, lambda path: None) is None
+    assert disk.stats().writable
+
+
 def test_clear(disk):
     for i in range(5):
         disk.put(f"key{i}", b"x")

@@ -139,16 +139,22 @@ class Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
-            self._account(path.stat().st_size)
+            if not path.exists():  # another process evicted it at this very moment
+                return None
+            self._account(size)
         except OSError as error:
             self._unwritable(error)
             return None
         return path
 
     def discard(self, key: str) -> None:
-        """Delete a damaged entry, and say so once."""
+        """Delete a damaged entry, and say so once; one that was evicted meanwhile is absent."""
         self._hits -= 1
-        self._discard(key, self._path(key))
+        path = self._path(key)
+        if path.exists():
+            self._discard(key, path)
+        else:
+            self._misses += 1
 
     def entries(self) -> list[Entry]:
         """All entries, the most recently used first."""

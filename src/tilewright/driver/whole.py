@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -122,7 +123,8 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     size = len(model.constants) + sum(map(len, model.objects))
     path = store.adopt(key, size, lambda path: bundle.save(model, path, durable=False))
     if path is not None:
-        store.put(f"seal-{key}", _seal(path))
+        with suppress(OSError):  # another process evicted it at this very moment
+            store.put(f"seal-{key}", _seal(path))
         if names:
             store.put(f"files-{asked.stem}", json.dumps(names).encode())
 
