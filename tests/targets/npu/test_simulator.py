@@ -48,6 +48,15 @@ BODIES = {
         "instruction 1: v_wr vrf[8180] n=32: vrf has 8192 elements; 8180 to 8211 are used",
     ),
     "negative": ("v_rd dram[0] n=32 step=-1\nv_relu", "dram has 16777216 elements; -31 to 0"),
+    "far": (f"v_rd dram[0] n={10**25}\nv_relu", f"dram has 16777216 elements; 0 to {10**25 - 1}"),
+    "step": (f"v_rd dram[0] n=2 step={10**20}", f"0 to {10**20} are used"),
+    "repeated": (
+        "v_rd dram[0] n=1000000000 step=0", "1000000000 elements of dram, which has 16777216",
+    ),
+    "wide": (
+        f"m_rd dram[0] rows=2 columns={10**12} step=1",
+        f"dram has 16777216 elements; 0 to {10**12} are used",
+    ),
     "empty": ("v_rd dram[0] n=0\nv_relu", "a size below 1"),
     "rank": ("v_rd dram[0] n=32\nmm_mul mrf[0] rows=64 columns=64", "64 rows"),
     "tile": (
@@ -138,3 +147,12 @@ def test_listings_are_read_back() -> None:
     for machine in npu.MACHINES.values():
         program = npu.map_onto(chain(100), machine).program
         assert npu.parse(npu.show(program)) == program
+
+
+def test_regions_of_nothing_and_of_too_much() -> None:
+    text = ".input x dram[0] 0\n.output y dram[0] 0x4\n"
+    (y,) = npu.run(npu.parse(text), FULL, [np.zeros(0, np.float32)])
+    assert y.shape == (0, 4)
+    for line in (f".output y dram[0] {10**12}x{10**12}", f".const dram[{10**18}] 1.0"):
+        with pytest.raises(npu.NPUError, match="dram"):
+            npu.run(npu.parse(line), FULL, [])

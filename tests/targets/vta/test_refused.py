@@ -199,8 +199,10 @@ def test_tokens_may_be_left_over():
         UOP + "GEMM UOP[0-0] iter=16383,16383\nFINISH",
         UOP + "ALU.ADD UOP[0-0] iter=16383,16383 imm=1\nFINISH",
         UOP + 300 * "GEMM UOP[0-0] reset iter=16383,4096\n" + "FINISH",
+        # Fewer than the limit, but each waits for the one before.
+        UOP + "ALU.SHR UOP[0-0] iter=2047,8192\nFINISH",
     ],
-    ids=["gemm", "alu", "many"],
+    ids=["gemm", "alu", "many", "one by one"],
 )
 def test_a_step_limit_stops_what_would_take_for_ever(program):
     options = {"step_limit": 1 << 20} if "reset" in program else {}

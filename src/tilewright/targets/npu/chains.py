@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,22 +103,31 @@ def _addresses(instruction: Instruction, machine: Machine) -> Addresses | None:
     if i.memory not in FORMS[i.op].memories:
         raise _Fault(f"{i.op} cannot use {i.memory!r}", f"use {FORMS[i.op].memories}")
     if "n" in i.operands:
-        counts: Shape = (i.n,)
-        first = i.address + i.step * np.arange(max(i.n, 0))
+        axes = [(i.n, i.step)]
     else:
-        row = i.step if i.op == "m_rd" else i.columns
-        counts = (i.rows, i.columns)
-        first = i.address + np.add.outer(
-            row * np.arange(max(i.rows, 0)), i.across * np.arange(max(i.columns, 0))
-        )
-    if min(counts) < 1:
+        axes = [(i.rows, i.step if i.op == "m_rd" else i.columns), (i.columns, i.across)]
+    most = machine.elements(i.memory)
+    _check(i, axes, most)
+    found = np.array(i.address)
+    for count, step in axes:
+        found = np.add.outer(found, step * np.arange(count))
+    return found
+
+
+def _check(i: Instruction, axes: Sequence[tuple[int, int]], most: int) -> None:
+    """Raises _Fault for what does not lie in a memory of so many elements."""
+    if min(count for count, _ in axes) < 1:
         raise _Fault("a size below 1", "sizes count elements")
-    low, high, most = int(first.min()), int(first.max()), machine.elements(i.memory)
+    ends = [(count - 1) * step for count, step in axes]
+    low = i.address + sum(end for end in ends if end < 0)
+    high = i.address + sum(end for end in ends if end > 0)
     if low < 0 or high >= most:
         raise _Fault(
             f"{i.memory} has {most} elements; {low} to {high} are used", "use smaller addresses"
         )
-    return first
+    size = prod(count for count, _ in axes)
+    if size > most:
+        raise _Fault(f"{size} elements of {i.memory}, which has {most}", "repeat fewer of them")
 
 
 Rule = Callable[[Instruction, Shape, Machine], tuple[Shape, Operator | None]]

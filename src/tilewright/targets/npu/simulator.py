@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class _Memory:
 
     def read(self, at: Addresses, where: str) -> Values:
         """The numbers there. Raises NPUError if some were never written."""
-        self._reach(int(at.max()))
+        self._reach(int(at.max(initial=-1)))
         if not self.written[at].all():
             missing = int(at[~self.written[at]][0])
             raise NPUError(f"element {missing} is read before it is written", where=where,
@@ -74,7 +75,7 @@ class _Memory:
 
     def write(self, at: Addresses, values: Values) -> None:
         """These numbers there."""
-        self._reach(int(at.max()))
+        self._reach(int(at.max(initial=-1)))
         self.values[:, at] = values
         self.written[at] = True
 
@@ -122,7 +123,7 @@ def _fitted(value: Values, shape: tuple[int, ...]) -> Values:
 
 
 def _region(region: Region) -> Addresses:
-    count = int(np.prod(region.shape))
+    count = prod(region.shape)
     return region.address + np.arange(count).reshape(region.shape)
 
 
@@ -137,7 +138,7 @@ def _load(program: Program, machine: Machine, inputs: Sequence[Values], state: _
             hint="one array for each input of the program",
         )
     for region in (*program.inputs, *program.outputs):
-        if not 0 <= region.address <= most - int(np.prod(region.shape)):
+        if not 0 <= region.address <= most - prod(region.shape):
             raise NPUError(f"it does not fit into the {most} elements of dram",
                            where=f"region {region.name}", hint="place it lower")  # fmt: skip
     for region, x in zip(program.inputs, inputs, strict=True):

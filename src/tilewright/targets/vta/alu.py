@@ -44,8 +44,11 @@ TOGETHER: Mapping[int, Callable[[int, int], int]] = {
 }
 
 
-def alu(i: Alu, used: tuple[Index, ...], sram: Sram) -> None:
-    """Execute an ALU instruction; its indices have been checked."""
+def alu(i: Alu, used: tuple[Index, ...], sram: Sram, one_by_one: Callable[[int], None]) -> None:
+    """Execute an ALU instruction; its indices have been checked.
+
+    one_by_one: called with the number of steps before they are done each by itself.
+    """
     acc = sram.acc
     for dst, *rest in steps(i, used):
         if not rest:
@@ -60,6 +63,7 @@ def alu(i: Alu, used: tuple[Index, ...], sram: Sram) -> None:
         elif i.alu_opcode in ASSOCIATIVE and not np.any(written[src]):
             _reduce(ASSOCIATIVE[i.alu_opcode], acc, dst, src)
         else:
+            one_by_one(len(dst))
             _in_order(OPERATIONS[i.alu_opcode], acc, dst, src)
 
 

@@ -21,6 +21,7 @@ from tilewright.targets.vta.strict import Watcher
 
 # Steps of the units and elements moved: more than ResNet-50 takes as one program.
 STEP_LIMIT = 1 << 24
+ALONE = 16  # what a step counts that reads what the one before has written, and takes longer
 
 
 @dataclass(slots=True)
@@ -55,7 +56,8 @@ class FunctionalSimulator:
 
     strict: also refuse what another order of the modules might change: reads of memory on the chip
     that nothing has written, and accesses to the same element that no token orders.
-    step_limit: steps of GEMM and ALU and elements moved, altogether.
+    step_limit: steps of GEMM and ALU and elements moved, altogether; a step of the ALU that must
+    wait for the one before counts 16 times.
 
     Raises VTAError for a configuration that is none, and a limit that is no whole number.
     """
@@ -156,7 +158,7 @@ class _Run:
             gemm(i, used, self.sram)
             self.counters.gemm_counter += 0 if i.reset_reg else i.steps
         elif isinstance(i, Alu):
-            alu(i, used, self.sram)
+            alu(i, used, self.sram, lambda count: self._spend(count * (ALONE - 1)))
             self.counters.alu_counter += i.steps
 
     def _transfer(self, i: Transfer, watcher: Watcher | None) -> None:
