@@ -81,6 +81,8 @@ WRONG = {
     "square": ("sizes = [64, 64, 64]", "sizes = [64, 64]"),
     "name": ("MMMul", "MMDiv"),
     "names": ('"VVRelu"', "5"),
+    "nested": ('"VVRelu"', '["VVRelu"]'),
+    "row": ('name = "MMMul"', 'name = ["MMMul"]'),
     "twice": ("sizes = [32, 128]", "sizes = [32, 32]"),
     "interval": ("interval = 128", "interval = 0"),
 }

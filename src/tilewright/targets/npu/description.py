@@ -89,11 +89,10 @@ def _operators(tables: Any) -> Iterator[Operator]:
         if isinstance(table, dict) and "names" in table:
             yield from _call(operators, table, where)
         else:
-            row = _call(Operator, table, where, sizes=tuple)
-            yield row
+            yield _call(Operator, table, where)
 
 
-def _call(make: Callable[..., Any], table: Any, where: str, **convert: Callable[[Any], Any]) -> Any:
+def _call(make: Callable[..., Any], table: Any, where: str) -> Any:
     """Call something with a table's entries as its arguments."""
     if not isinstance(table, dict):
         raise InputError(f"{where} is {table!r}, expected a table")
@@ -104,7 +103,7 @@ def _call(make: Callable[..., Any], table: Any, where: str, **convert: Callable[
         if name in ("names", "sizes") and not isinstance(value, list):
             raise InputError(f"{name} is {value!r}, expected a list", where=where)
     try:
-        return make(**{n: convert.get(n, lambda v: v)(v) for n, v in table.items()})
+        return make(**{n: tuple(v) if isinstance(v, list) else v for n, v in table.items()})
     except InputError as error:
         raise error.at(where) from None
 

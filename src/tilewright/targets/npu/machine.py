@@ -108,6 +108,8 @@ def operators(
     amounts(energy=energy)
     rows = []
     for name in names:
+        if name not in NAMES:
+            raise InputError(f"{name!r} is no operator", hint=f"known: {', '.join(NAMES)}")
         for size in sizes:
             whole_numbers(1, size=size)
             shape = (size,) * MATRICES.get(name, 1)

@@ -80,11 +80,24 @@ def product(
         units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
         return Product(pooling(window, outside=_outside(graph, data)), window, (), shape[0])
+    return _sums(graph, part, op, shape, units[data], units, by)
+
+
+def _sums(
+    graph: Graph,
+    part: Part,
+    op: Operation,
+    shape: Sequence[int],
+    data: float,
+    units: dict[Value, float],
+    by: str,
+) -> Product | str:
+    """A convolution or a product in integers, as `product`; data: the unit of its data."""
     w, bias = _weights_of(graph, op), _bias_of(graph, part)
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
     unit = units_of_weights(w, by)
-    whole, sums = quantise(w, unit[:, None, None, None]), units[data] * unit
+    whole, sums = quantise(w, unit[:, None, None, None]), data * unit
     out = max(units[part.result], float(sums.max()))
     rounded = np.floor(bias / sums + 0.5)
     reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)
