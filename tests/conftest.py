@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.conformance import lists
+from tilewright.base import flags
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,11 +49,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test sees the user's cache, or needs a home to write to; workers share one."""
+def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test sees the user's settings or cache, or needs a home to write to; workers share one.
+
+    TILEWRIGHT_MCPU stays: with it, the tests run as on a lesser processor.
+    """
     folder = tmp_path_factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
+        for flag in flags.TABLE:
+            if flag is not flags.MCPU:
+                patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
         yield
 
