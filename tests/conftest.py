@@ -6,16 +6,19 @@ examples every time, so that nothing fails by chance; `--hypothesis-profile expl
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.conformance import lists
 from tilewright.base import flags
+from tilewright.runtime.threads import available
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -61,7 +64,23 @@ def settings_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             if flag is not flags.MCPU:
                 patch.delenv(flag.name, raising=False)
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(shared / "cache"))
+        patch.setenv("TILEWRIGHT_NUM_THREADS", str(min(2, available())))
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers whichever tests of its module ran before, or did not."""
+    for name in ("RNG", "rng"):
+        generator = getattr(request.module, name, None)
+        if isinstance(generator, np.random.Generator):
+            source = generator.bit_generator
+            _DRAWN.setdefault(request.module.__name__, copy.deepcopy(source.state))
+            source.state = _DRAWN[request.module.__name__]
+
+
+# What the generator of each module was like before its first test.
+_DRAWN: dict[str, Any] = {}
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -55,7 +55,8 @@ class Options:
     @property
     def decisive(self) -> dict[str, str]:
         """The options that the compiled model depends on."""
-        return {"target": self.target, "mcpu": self.mcpu, "math": self.math}
+        threads = str(thread_count(self.threads))
+        return {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
 
     @property
     def limit(self) -> int:

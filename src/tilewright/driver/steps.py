@@ -49,7 +49,7 @@ def executable(
 ) -> Executable | DynamicExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
-        machine = find_target(options.target, options.mcpu, options.math == "exact")
+        machine = _target(options)
         return Executable(build_kernel(source, machine), threads=options.threads)
     graph = import_model(source, example_inputs, options)
     if dims:
@@ -109,7 +109,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
 
 def build(graph: Graph, options: Options) -> CompiledModel:
     """The compiled model of a graph with static inputs."""
-    target = find_target(options.target, options.mcpu, options.math == "exact")
+    target = _target(options)
     files = list(graph.files)
     graph = optimise(graph, options, target)
     lowered = stages(graph, target, options.math)
@@ -180,7 +180,7 @@ def text(
     graph = import_model(source, example_inputs, options)
     if dims:
         graph = with_dims(graph, dims, options)
-    target = find_target(options.target, options.mcpu, options.math == "exact")
+    target = _target(options)
     graph = optimise(graph, options, target)
     if kind == "graph":
         return str(graph)
@@ -190,6 +190,11 @@ def text(
             f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
         )
     return show(stages(graph, target, options.math), target, kind)
+
+
+def _target(options: Options) -> Target:
+    exact = options.math == "exact"
+    return find_target(options.target, options.mcpu, exact, thread_count(options.threads))
 
 
 def _fallback() -> Fallback:

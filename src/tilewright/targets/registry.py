@@ -99,12 +99,15 @@ def quantisers() -> tuple[str, ...]:
     return _with("quantised")
 
 
-def target(name: str = "cpu", mcpu: str = "native", exact: bool = False) -> Target:
-    """The target `name` for the processor `mcpu`; `exact` forbids fused multiply-adds.
+def target(
+    name: str = "cpu", mcpu: str = "native", exact: bool = False, threads: int | None = None
+) -> Target:
+    """The target `name` for the processor `mcpu`.
 
-    Raises UnsupportedError for an unknown one.
+    exact: no fused multiply-adds. threads: on which its code is to run; None: as many as there are
+    cores. Raises UnsupportedError for an unknown one.
     """
-    made: Target = _load(name, "target")(mcpu, exact)
+    made: Target = _load(name, "target")(mcpu, exact, threads)
     return made
 
 

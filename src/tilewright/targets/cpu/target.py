@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -89,6 +89,10 @@ class CpuTarget:
         return make(kernel, self.machine, symbol, contract=not self.exact)
 
 
-def make(mcpu: str, exact: bool = False) -> CpuTarget:
-    """The target for `mcpu`. Raises UnsupportedError for a processor it does not know."""
-    return CpuTarget(machine(mcpu), exact)
+def make(mcpu: str, exact: bool = False, threads: int | None = None) -> CpuTarget:
+    """The target for `mcpu`, of which so many threads are used.
+
+    Raises UnsupportedError for a processor it does not know.
+    """
+    found = machine(mcpu)
+    return CpuTarget(found if threads is None else replace(found, cores=threads), exact)
