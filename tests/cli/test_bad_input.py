@@ -325,3 +325,7 @@ def test_errors_as_json(command, tmp_path):
     assert found.code == 1
     assert found.json["error"]["code"] == "TW-MODEL"
     assert "absent.onnx" in found.json["error"]["where"]
+
+
+def test_a_machine_that_compiles_no_models_is_not_timed(command, perceptron):
+    refused(command("bench", perceptron, "--target", "npu"), "npu", "known: cpu")

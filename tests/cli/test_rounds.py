@@ -1,12 +1,15 @@
 """Side-by-side timing: statistics, failing engines, and a null test of an engine with itself."""
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.waiting import until
 from tilewright.base.errors import InputError
 from tilewright.cli import rounds
 from tilewright.cli.rounds import Row, Task
@@ -90,3 +93,35 @@ def test_a_busy_machine_is_said(monkeypatch):
     assert rounds.disturbance() is None
     monkeypatch.setattr(rounds.os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
     assert "a load of 1000.0" in rounds.disturbance()
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from tilewright.cli.rounds import Task, Worker
+
+model, data = map(Path, sys.argv[1:])
+worker = Worker("onnxruntime", Task("small", model, data, 1))
+worker.ready()
+print(worker.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def alive(process):
+    """Whether a process, given by its folder, has not ended; one that nobody waits for has."""
+    try:
+        return "State:\tZ" not in (process / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_engines_end_with_a_parent_that_is_killed(small):
+    """They are stopped between their rounds: nothing of their own could end them."""
+    arguments = [sys.executable, "-c", PARENT, small.model, small.inputs]
+    parent = subprocess.Popen(list(map(str, arguments)), stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    engine = Path(f"/proc/{int(parent.stdout.readline())}")
+    parent.kill()
+    parent.communicate()
+    until(lambda: not alive(engine))

@@ -26,6 +26,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, note, progress, say, table
 from tilewright.frontends import torch
 from tilewright.runtime.threads import thread_count
+from tilewright.targets import registry
 
 _NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.export.save wrote"
 
@@ -67,6 +68,7 @@ def command(
     """
     exported = model.suffix == torch.SUFFIX
     peers = _peers(against, exported)
+    registry.target(options.target, options.mcpu)  # refuses what compiles no models
     if is_artifact(model):
         raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
     with tempfile.TemporaryDirectory() as scratch:

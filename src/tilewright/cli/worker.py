@@ -7,8 +7,10 @@ answer one JSON line on standard output.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -74,6 +76,14 @@ class Server:
         return {"outputs": len(values)}
 
 
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end this process, and would leave it stopped for ever."""
+    kill_at_its_end = 1  # PR_SET_PDEATHSIG of prctl(2), on Linux
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(kill_at_its_end, signal.SIGKILL)
+
+
 def main(argument: str) -> int:
     """Serves until standard input closes; a failure is one line {"error": …} and status 1."""
     task = json.loads(argument)
@@ -83,6 +93,7 @@ def main(argument: str) -> int:
         print(json.dumps(fields), file=channel, flush=True)
 
     try:
+        _end_with_parent()
         os.sched_setaffinity(0, set(task["cpus"]))
         server = Server(task)
         answer({"load_seconds": server.load_seconds})
