@@ -91,8 +91,10 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     from tilewright.schedule.sketch.classify import classify, reduction_dims
     from tilewright.schedule.sketch.roles import vector
 
+    if not stage.computations:  # a loop program of its own
+        return Counts.epilogue, Counts.lanes
     face = interface(stage, {o.tensor for o in stage.computations[-1].outputs})
-    kind = classify(face.computations) if face.computations else None
+    kind = classify(face.computations)
     if kind is None or kind.name != "tiled" or not is_contraction(kind.reduction):
         return Counts.epilogue, Counts.lanes
     fixed = {p for value, p in zip(face.values, face.params, strict=True) if value in constants}

@@ -114,6 +114,16 @@ gelu (float[48, 32] x) => (float[48, 34] y) {
 """
 
 
+def test_an_operator_that_is_a_loop_program_has_nothing_to_count(tmp_path: Path) -> None:
+    path = tmp_path / "topk.onnx"
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    one (float[4, 6] x) => (float[4, 2] v, int64[4, 2] i) <int64[1] k = {2}> { v, i = TopK (x, k) }
+    """
+    onnx.save(onnx.parser.parse_model(text), path)
+    assert counts.Counts() in counts.counted(path, "x86-64-v4").values()
+
+
 def test_operations_behind_the_sums_and_idle_lanes_are_counted(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(GELU)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((32, 34), "f4"), "w"))
