@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.base.errors import MemoryLimitError, ModelError
+from tilewright.base.errors import ModelError
 from tilewright.base.memory import memory_limit as memory_limit_of
 from tilewright.frontends import onnx, torch
+from tilewright.frontends.files import checked
 from tilewright.graph.nodes import Graph
 
 _EXPORTED: Final = "torch.export.save(torch.export.export(module, inputs), 'model.pt2')"
@@ -46,8 +47,5 @@ def load(source: Any, *, memory_limit: int | None = None) -> Graph:
     if path is None or path.suffix != torch.SUFFIX:
         return onnx.load(source, memory_limit=memory_limit)
     limit = memory_limit_of(memory_limit)
-    if path.is_file() and (size := path.stat().st_size) > limit:
-        raise MemoryLimitError(
-            f"the file has {size:,} bytes, over the memory limit of {limit:,}", where=str(path)
-        )
+    checked(path, limit)
     return onnx.load(torch.to_onnx(torch.load(path)), memory_limit=limit)

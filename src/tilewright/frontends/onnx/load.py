@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.memory import memory_limit as memory_limit_of
+from tilewright.frontends.files import checked, unreadable
 from tilewright.graph.nodes import Graph
 
 
@@ -83,23 +84,11 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    where = str(path)
+    checked(path, limit)
     try:
-        if path.is_dir():
-            raise ModelError("this is a folder", where=where, hint="Name the .onnx file in it")
-        if path.is_char_device():
-            raise ModelError("this is a device", where=where, hint="Name a file")
-        size = path.stat().st_size
-        if size > limit:
-            raise MemoryLimitError(
-                f"the file has {size:,} bytes, over the memory limit of {limit:,}", where=where
-            )
         return path.read_bytes()
-    except FileNotFoundError:
-        raise ModelError("no such file", where=where, hint="Check the path") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"cannot be read: {reason}", where=where) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def _check_versions(model: Any, where: str) -> None:

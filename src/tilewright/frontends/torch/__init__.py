@@ -70,13 +70,10 @@ def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
 def load(path: Path) -> Any:
     """The program in a file that torch.export.save wrote; nothing in it is run.
 
-    Raises ModelError for a file that is missing or holds something else, UnsupportedError where
+    Raises ModelError for a file that holds something else, UnsupportedError where
     PyTorch is not installed.
     """
     where = str(path)
-    if not path.is_file():
-        found = "this is a folder" if path.is_dir() else "no such file"
-        raise ModelError(found, where=where, hint="Check the path")
     try:
         import torch
     except ImportError as error:
