@@ -67,11 +67,11 @@ def separate(c: Computation) -> tuple[Computation, Computation] | None:
     found = Load(tensor, tuple(places.get(d, d.var) for d in order))
     rest = tuple(d for d in c.dims if d is not axes[0].step)
     after = replace(c, dims=rest, outputs=(replace(out, value=found),))
-    return (before, after) if _combined(before) + _combined(after) < _combined(c) else None
+    return (before, after) if applications(before) + applications(after) < applications(c) else None
 
 
-def _combined(c: Computation) -> int:
-    """How often the operator is applied."""
+def applications(c: Computation) -> int:
+    """How often a reduction applies its operator."""
     places = math.prod(d.extent for d in c.dims if d.combine == CC)
     return places * (math.prod(d.extent for d in c.dims if d.combine != CC) - 1)
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
-from tilewright.graph.stages import HostCall, Stage
+from tilewright.graph.stages import Stage, Step
 from tilewright.targets.base import Target
 
 
-def apart(steps: Iterable[Stage | HostCall], target: Target) -> list[Stage | HostCall]:
+def apart(steps: Iterable[Step], target: Target) -> list[Step]:
     """The steps, where a group of Computations that makes a slow kernel becomes several kernels.
 
     A softmax over strided columns is an example: each of its passes is fast on its own.
     """
-    found: list[Stage | HostCall] = []
+    found: list[Step] = []
     for step in steps:
         groups = _groups(step.computations, target) if isinstance(step, Stage) else []
         if len(groups) < 2 or not isinstance(step, Stage):

@@ -22,7 +22,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, program_of
 from tilewright.graph.passes import layout
-from tilewright.graph.stages import HostCall, Stage
+from tilewright.graph.stages import HostCall, Stage, Step
 from tilewright.loops.nodes import Kernel
 
 # Where a logical tensor is stored, and the order of its axes there.
@@ -38,7 +38,7 @@ class Lowered:
     """
 
     graph: Graph
-    steps: list[Stage | HostCall] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     buffers: dict[Value, Buffer] = field(default_factory=dict)
     data: dict[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
 
@@ -236,7 +236,7 @@ def live_buffers(lowered: Lowered) -> dict[Stage, set[Buffer]]:
     }
 
 
-def _touched(step: Stage | HostCall, lowered: Lowered) -> set[Buffer]:
+def _touched(step: Step, lowered: Lowered) -> set[Buffer]:
     if isinstance(step, Stage):
         return {*step.reads, *step.writes}
     values = (*step.operation.reads, *step.operation.writes)

@@ -6,7 +6,7 @@ Kernel. A tensor is a Buffer; it may be written by several Stages on disjoint pa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.compute.nodes import Computation
@@ -15,6 +15,9 @@ from tilewright.expr.nodes import Buffer, Load, Mul
 from tilewright.graph.nodes import Operation
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
+
+# What a target expects of Computations as one kernel, in cycles; None where another form is better.
+Effort = Callable[[Sequence[Computation]], float | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +65,13 @@ class HostCall:
     operation: Operation
 
 
+Step = Stage | HostCall
+
+
 class Flow:
     """Who writes and who reads each buffer in a list of Stages; host calls are left out."""
 
-    def __init__(self, stages: Iterable[Stage | HostCall]) -> None:
+    def __init__(self, stages: Iterable[Step]) -> None:
         self.writers: dict[Buffer, list[Stage]] = {}
         self.readers: dict[Buffer, list[Stage]] = {}
         for stage in stages:

@@ -23,7 +23,7 @@ from tilewright.compute.laws import follow, identity_dims, inline
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
-from tilewright.graph.stages import Flow, HostCall, Stage, is_contraction, merge
+from tilewright.graph.stages import Flow, Stage, Step, is_contraction, merge
 from tilewright.ir.node import Node, postorder
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
@@ -31,7 +31,6 @@ MAX_LOADS = 16
 MAX_WRITTEN = 2000  # the same with shared parts written out: code of guarded reads is not shared
 
 
-Step = Stage | HostCall
 Rule = Callable[[Stage, Stage, Buffer], Stage | None]
 
 

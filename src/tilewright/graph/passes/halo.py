@@ -27,16 +27,14 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.simplify import simplify
-from tilewright.graph.stages import Flow, HostCall, Stage, is_contraction
+from tilewright.graph.stages import Flow, HostCall, Stage, Step, is_contraction
 from tilewright.ir.node import Node, postorder
 
 Pads = tuple[tuple[int, int], ...]
 GROWTH = 2.0  # a stored tensor may become this much larger
 
 
-def add_halos(
-    steps: Sequence[Stage | HostCall], keep: Collection[Buffer]
-) -> list[Stage | HostCall]:
+def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
     """The Stages with halos where they pay; buffers in `keep` stay as they are."""
     flow = Flow(steps)
     found: dict[Buffer, _Halo] = {}
@@ -53,7 +51,7 @@ def add_halos(
         )
         for t, h in found.items()
     }
-    out: list[Stage | HostCall] = []
+    out: list[Step] = []
     filled: set[Buffer] = set()
     for step in steps:
         if isinstance(step, HostCall) or not ({*step.reads, *step.writes} & found.keys()):

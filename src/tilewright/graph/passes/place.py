@@ -17,9 +17,8 @@ from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.graph.stages import Flow, HostCall, Stage
+from tilewright.graph.stages import Flow, HostCall, Stage, Step
 
-Step = Stage | HostCall
 Readers = dict[Buffer, Callable[[Load], Expr]]
 RUN = 16  # elements side by side in memory that the inner tensor has at least
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.merge import merge_dims
-from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import is_sum
 from tilewright.compute.separate import separate
-from tilewright.graph.stages import HostCall, Stage
-
-Step = Stage | HostCall
-Effort = Callable[[Sequence[Computation]], float | None]
+from tilewright.graph.stages import Effort, HostCall, Stage, Step
 
 
 def separate_windows(steps: Sequence[Step], effort: Effort, exact: bool) -> list[Step]:

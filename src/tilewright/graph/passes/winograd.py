@@ -9,7 +9,7 @@ stored otherwise, a Stage in front and one behind move the data, if the layer is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events
@@ -19,12 +19,10 @@ from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
-from tilewright.graph.stages import HostCall, Stage
+from tilewright.graph.stages import Effort, Stage, Step
 from tilewright.ir.node import postorder
 
-Step = Stage | HostCall
 Group = tuple[Computation, ...]
-Effort = Callable[[Sequence[Computation]], float | None]
 
 MOVED = 32  # multiply-adds per result that pay for an element moved: channels in * out / (in + out)
 

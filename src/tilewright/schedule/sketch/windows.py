@@ -11,6 +11,7 @@ import math
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.compute.separate import applications
 from tilewright.expr.nodes import Select
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
@@ -43,7 +44,7 @@ def combined(kind: Kind) -> float:
     """How often the operator is applied in all."""
     first, last = kind.computations[0], kind.reduction
     assert last is not None
-    return float(sum(_points(c) * (reduction_dims(c)[0].extent - 1) for c in (first, last)))
+    return float(applications(first) + applications(last))
 
 
 def pays(kind: Kind, machine: Machine) -> bool:
