@@ -138,6 +138,15 @@ def test_functions_at_their_edges(name: str, x: float, expected: float) -> None:
     np.testing.assert_array_equal(found, np.float64(expected))
 
 
+@pytest.mark.parametrize("t", [d.float32, d.float64])
+def test_pow_is_that_of_c_where_the_exponent_is_a_constant(t: d.DType) -> None:
+    x = var("x", t)
+    found = evaluate(Call("pow", (x, const(0.5, t))), {x: np.array([-np.inf, -0.0, 4.0], t.numpy)})
+    np.testing.assert_array_equal(found, np.array([np.inf, 0.0, 2.0], t.numpy))
+    assert not np.signbit(found).any()
+    assert evaluate(Call("pow", (const(-math.inf, t), const(0.5, t))), {}) == math.inf
+
+
 def test_min_max_propagate_nan() -> None:
     nan, one = const(math.nan, d.float32), const(1.0, d.float32)
     for node in (n.Min, n.Max):

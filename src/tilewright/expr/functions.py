@@ -70,6 +70,15 @@ def _sigmoid(x: Any) -> Any:
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e)).astype(x.dtype)
 
 
+def _pow(x: Any, y: Any) -> Any:
+    """C's pow. NumPy takes the square root for a repeated 0.5: NaN at -inf, -0 at -0."""
+    import numpy as np
+
+    shape = np.broadcast_shapes(np.shape(x), np.shape(y))
+    powers = np.array(np.broadcast_to(y, shape), ndmin=1)
+    return np.power(x, powers).reshape(shape)
+
+
 def _fma(a: Any, b: Any, c: Any) -> Any:
     import numpy as np
 
@@ -114,7 +123,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("gamma", 1, None, _elementwise(_gamma)),
         Function("lgamma", 1, None, _elementwise(_lgamma)),
         Function("sigmoid", 1, None, _sigmoid),
-        Function("pow", 2, None, _numpy("power")),
+        Function("pow", 2, None, _pow),
         Function("arctan2", 2, None, _numpy("arctan2")),
         Function("copysign", 2, None, _numpy("copysign")),
         Function("fma", 3, None, _fma),
