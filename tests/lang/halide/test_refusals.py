@@ -168,3 +168,16 @@ def test_a_wrapper_of_a_wrapper():
     g[x, 0] = f[x, 5]
     assert repr(g).count("f_in_g_in_g") == 2
     np.testing.assert_array_equal(g.realize([3, 2]), [[50, 51, 52], [20, 22, 24]])
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["a-definition", "a-step"])
+def test_a_func_that_another_reads_is_not_updated(plain: bool) -> None:
+    f, g = hl.Func("f"), hl.Func("g")
+    f[x] = x
+    g[x] = f[x] + 1
+    with pytest.raises(TilewrightError, match="updated after g was defined by it"):
+        if plain:
+            f[x] = f[x] + g[x]
+        else:
+            f[x] += g[x]
+    np.testing.assert_array_equal(g.realize([4]), [1, 2, 3, 4])

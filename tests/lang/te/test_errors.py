@@ -123,6 +123,35 @@ def _state(init: Any, step: Callable[[Any], Any], shape: tuple[int, int] = (5, 6
     return t.scan(init, step(state), state)
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        pytest.param(lambda s: s, id="the-current-step"),
+        pytest.param(lambda s: s + 1, id="a-later-step"),
+        pytest.param(lambda s: 2 - s, id="earlier-from-the-second-step-on"),
+        pytest.param(lambda s: t.max(s - 2, 1), id="the-current-step-at-first"),
+    ],
+)
+def test_a_state_is_read_at_earlier_steps_only(index: Callable[[Any], Any]) -> None:
+    first = t.compute((1, 6), lambda _, i: A[0, i])
+    with pytest.raises(InputError, match="not proven to be of an earlier step"):
+        _state(first, lambda state: t.compute((5, 6), lambda s, i: state[index(s), i]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(lambda p, s, i: p[s // 2, i], id="by-halves"),
+        pytest.param(lambda p, s, i: p[0, i], id="the-first"),
+        pytest.param(lambda p, s, i: t.if_then_else(s > 1, p[s - 2, i], p[s - 1, i]), id="guarded"),
+    ],
+)
+def test_earlier_steps_are_found_exactly(value: Callable[..., Any]) -> None:
+    first = t.compute((1, 6), lambda _, i: A[0, i])
+    found = _state(first, lambda p: t.compute((5, 6), lambda s, i: value(p, s, i)))
+    assert found.shape == (5, 6)
+
+
 def test_recurrences() -> None:
     first = t.compute((1, 6), lambda _, i: A[0, i])
 
@@ -139,9 +168,9 @@ def test_recurrences() -> None:
             return t.compute((5, 6), lambda s, i: half[s - 1, i])
 
         _state(first, skewed)
-    late = _state(first, lambda s: t.compute((5, 6), lambda n, i: s[n + 1, i] + A[n, i]))
+    early = _state(first, lambda s: t.compute((5, 6), lambda n, i: s[n - 2, i] + A[n, i]))
     with pytest.raises(InputError, match=r"leaves 0\.\.4"):
-        str(t.create_schedule(late.op))
+        str(t.create_schedule(early.op))
 
 
 def product() -> tuple[t.Schedule, t.Tensor, list[t.Tensor]]:

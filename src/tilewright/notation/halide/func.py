@@ -161,10 +161,21 @@ class Func:
             several = Tuple(*value)
         values = several.values if several is not None else (as_expr(value),)
         if self.defined():
+            self._check_unread()
             self._update(args, values)
         else:
             self._define(
                 args, tuple(cast_to(0, v.dtype) if isinstance(v, Undef) else v for v in values)
+            )
+
+    def _check_unread(self) -> None:
+        """An update may not change what another Func has read: definitions would go in circles."""
+        readers = [r.name() for s in self.symbols for r in s.readers if r is not self]
+        if readers:
+            raise InputError(
+                f"it is updated after {readers[0]} was defined by it",
+                where=f"Func {self._name}",
+                hint=f"give all updates of {self._name} before the definition of {readers[0]}",
             )
 
     def _define(self, args: tuple[Expr, ...], values: tuple[Expr, ...]) -> None:
@@ -233,6 +244,7 @@ class Func:
             start = cast_to(_START[step.op], step.value.dtype)
             fresh = tuple(a if isinstance(a, Var) else Var() for a in args)
             self._define(fresh, (start,))
+        self._check_unread()
         ref = FuncRef(self, args)[0]
         value = cast_to(step.value, self.dtype)
         if step.op in ("add", "mul"):

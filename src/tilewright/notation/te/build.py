@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import InputError
 from tilewright.base.names import fresh
 from tilewright.base.numbers import whole
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.compute.nodes import CC, PW
 from tilewright.expr.nodes import INDEX, Expr, Load, Var
+from tilewright.expr.reads import reads
 from tilewright.ir.node import postorder
 from tilewright.notation.te.functions import const
 from tilewright.notation.te.naming import assigned
@@ -149,6 +151,8 @@ def scan(
         _check_state(i, u, s, where)
     steps = _steps(updates, states, where)
     first, whole = inits[0].shape[0], states[0].shape[0]
+    for step in steps:
+        _check_earlier(step, states, first, whole, where)
     time = Axis(steps[-1].axis[0].name, INDEX, first, whole - first, CC)
     labels = _labels(names, len(states))
     outputs = tuple(Tensor(n, s.shape, s.dtype) for n, s in zip(labels, states, strict=True))
@@ -211,6 +215,44 @@ def _steps(
                     hint="only a state may be read at earlier steps",
                 )
     return tuple(steps)
+
+
+def _check_earlier(
+    step: Compute, states: Collection[Tensor], first: Extent, whole: Extent, where: str
+) -> None:
+    """Every read of a state is of an earlier step: `index < time` wherever it is performed."""
+    time = step.axis[0]
+    ranges: dict[Var, tuple[int | None, int | None]] = {
+        a: _range(a.low, a.extent) for a in (*step.axis, *step.reduce_axis)
+    }
+    ranges[time] = (_range(first, 0)[0], _range(0, whole)[1])
+    for read in reads(step.values, ranges):
+        source = read.load.buffer
+        if not isinstance(source, TensorBuffer) or source.tensor not in states:
+            continue
+        domain = Domain()
+        names: dict[Var, str] = {a: domain.variable(*span) for a, span in ranges.items()}
+        translate = Translator(domain, names, read.ranges)
+        for condition, holds in read.guards:
+            domain.require(translate.condition(condition, holds))
+        text = translate.expr(read.load.index[0])
+        try:
+            earlier = sample(domain, [f"{text} >= {names[time]}"]) is None
+        except TooHard:
+            earlier = False
+        if not earlier:
+            raise InputError(
+                f"{step.name} reads {read.load!r}, which is not proven to be of an earlier step",
+                where=where,
+                hint=f"a step reads a state at earlier steps only, as at {time.name} - 1",
+            )
+
+
+def _range(low: object, extent: object) -> tuple[int | None, int | None]:
+    """First and last value of an axis; None for what depends on a symbolic size."""
+    if not isinstance(low, int):
+        return None, None
+    return low, low + extent - 1 if isinstance(extent, int) else None
 
 
 def _loads(op: Compute) -> list[Load]:
