@@ -34,6 +34,7 @@ from tilewright.graph.passes.winograd import transform_convolutions
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -49,6 +50,7 @@ def executable(
 ) -> Executable | DynamicExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
+        verify(source)  # whoever made it, by hand or by primitives that were not asked
         machine = _target(options)
         return Executable(build_kernel(source, machine), threads=options.threads)
     graph = import_model(source, example_inputs, options)

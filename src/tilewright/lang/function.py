@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops import interp
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_buffer
+from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.targets import registry
 
@@ -28,8 +29,9 @@ class Function:
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
-    threads: as for `tilewright.compile`. Raises UnsupportedError for an unknown target, or a
-    program that the target has no code for.
+    threads: as for `tilewright.compile`. Raises VerifyError for a kernel that breaks an invariant
+    (an access outside of its buffer, parallel iterations that depend on one another), and
+    UnsupportedError for an unknown target or a program that the target has no code for.
     """
 
     def __init__(self, kernel: Kernel, target: str = "cpu", threads: int | None = None) -> None:
@@ -38,8 +40,10 @@ class Function:
         self._quick: Callable[[tuple[Any, ...]], bool] | None = None
         self._run: Run
         if target == "interp":
+            verify(kernel)
             self._run = _interpreted(kernel)
         elif registry.supplies(target, "simulator"):
+            verify(kernel)
             self._run = registry.simulator(target).load(kernel)
         else:
             executable = compile(kernel, target=target, threads=threads)
