@@ -88,11 +88,19 @@ def measure(
         row = timing.measure(task, engines, how.rounds, how.seconds, expected)
         row.engines += absent
         row.failed |= absent
-        for guest in guests:  # only a required peer's failure makes a row void
-            row.failed.pop(guest, None)
+        _drop_wrong(row, guests)
+        row.facts = harness.provenance(version)
         row.key = key
         store.add(row)
     return row
+
+
+def _drop_wrong(row: Row, guests: Sequence[str]) -> None:
+    """Leave out guests that failed or gave wrong outputs: only a required peer makes a row void."""
+    wrong = [g for g in guests if g in row.failed or not score.agrees(row, g)]
+    for guest in wrong:
+        row.failed.pop(guest, None)
+        row.times.pop(guest, None)
 
 
 def _integers(_context: object, _parameter: object, value: str) -> list[int]:

@@ -8,6 +8,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -69,6 +71,36 @@ def source_hash() -> str:
     for path in sorted((ROOT / "src" / "tilewright").rglob("*.py")):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def provenance(version: str) -> dict[str, str]:
+    """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
+    found = versions()
+    packages = [f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")]
+    processor = str(machine().get("processor", "unknown"))
+    return {
+        "commit": _commit(),
+        "sources": version,
+        "processor": processor,
+        "cpus": str(len(os.sched_getaffinity(0))),
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
+        "packages": ", ".join(packages),
+    }
+
+
+def _commit() -> str:
+    """The short name of the commit that the sources are of; "unknown" outside of a clone."""
+    git = ["git", "-C", str(ROOT)]
+    try:
+        name = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "src"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name.stdout.strip() + ("+" if changed.stdout.strip() else "")
 
 
 PACKAGES = ("onnxruntime", "openvino", "torch", "onnx", "numpy", "llvmlite", "jax", "apache-tvm",

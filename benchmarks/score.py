@@ -49,13 +49,29 @@ def required(name: str, against: Sequence[str] | None) -> tuple[str, ...]:
     return usual if against is None else tuple(against)
 
 
-def fastest(row: Row) -> str | None:
-    """The peer with the least median time; None for a row that is void.
+def void(row: Row) -> list[str]:
+    """Why a row does not count, one reason each; nothing for one that does.
 
-    Void is a row in which an engine failed or is missing: a comparison with fewer peers would
-    flatter us.
+    An engine that failed or is missing: a comparison with fewer peers would flatter us. Outputs of
+    an engine that were not compared with the float64 reference in the same run, or that are beyond
+    the bar: the speed of a wrong program is none.
     """
-    if row.failed:
+    reasons = [f"{engine}: {why}" for engine, why in row.failed.items()]
+    if not row.referenced:
+        return [*reasons, "its outputs were not compared with the float64 reference"]
+    bar = BARS[kind(row.network)].error
+    wrong = [engine for engine in row.times if not agrees(row, engine)]
+    return reasons + [f"{e}: error {row.error.get(e, math.nan):.1e}, bar {bar:.0e}" for e in wrong]
+
+
+def agrees(row: Row, engine: str) -> bool:
+    """Whether an engine's outputs were compared with the reference and are within the bar."""
+    return row.referenced and row.error.get(engine, math.nan) <= BARS[kind(row.network)].error
+
+
+def fastest(row: Row) -> str | None:
+    """The peer with the least median time; None for a row that is void."""
+    if void(row):
         return None
     peers = [engine for engine in row.engines[1:] if row.times.get(engine)]
     return min(peers, key=lambda engine: statistics.median(row.times[engine]), default=None)
@@ -92,10 +108,8 @@ def missed(rows: Sequence[Row]) -> list[str]:
     result = []
     for row in rows:
         name, bars = f"{row.network} x{row.threads}", BARS[kind(row.network)]
-        result += [f"{name}: void: {engine}: {why}" for engine, why in row.failed.items()]
-        error, value = row.error.get(row.engines[0]), lead(row)
-        if error is not None and not error <= bars.error:
-            result.append(f"{name}: error {error:.1e}, bar {bars.error:.0e}")
+        result += [f"{name}: void: {why}" for why in void(row)]
+        value = lead(row)
         if value is not None and value < bars.each:
             result.append(f"{name}: {value:.2f} of {fastest(row)}, bar {bars.each}")
     for group in summary(rows):

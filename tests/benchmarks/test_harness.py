@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -24,7 +25,8 @@ from tilewright.cli.rounds import Row, Task
 
 
 def row(times: dict[str, list[float]], network: str = "n", threads: int = 1, **more) -> Row:
-    return Row(network, threads, list(times), times, **more)
+    checked = {"referenced": True, "error": dict.fromkeys(times, 0.0)}
+    return Row(network, threads, list(times), times, **(checked | more))
 
 
 def test_the_lead_is_over_the_fastest_peer_of_the_row():
@@ -50,15 +52,47 @@ def test_summary_is_per_kind_and_thread_count():
 
 
 def test_missed_names_what_misses_a_bar():
-    slow = row({"o": [4.0], "p": [1.0]}, "lenet", error={"o": 1e-3})
+    slow = row({"o": [4.0], "p": [1.0]}, "lenet")
     said = "\n".join(score.missed([slow]))
     assert "lenet x1: 0.25 of p, bar 0.95" in said
-    assert "lenet x1: error 1.0e-03" in said
     assert "network x1: geometric mean 0.25, bar 1.15" in said
     assert score.missed([row({"o": [1.0], "p": [2.0]}, "lenet")]) == []
-    assert score.missed([row({"o": [1.0], "p": [2.0]}, "lenet", error={"o": math.nan})]) != []
-    assert score.missed([row({"o": [1.0], "p": [1.0]}, "int8_conv1x1_256x56_64",
-                             error={"o": 1e-3})]) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        pytest.param({"error": {"o": 1e-3, "p": 0.0}}, "o: error 1.0e-03, bar 1e-04", id="ours"),
+        pytest.param({"error": {"o": 0.0, "p": 1e-3}}, "p: error 1.0e-03, bar 1e-04", id="a-peer"),
+        pytest.param({"error": {"o": math.nan, "p": 0.0}}, "o: error nan", id="nan"),
+        pytest.param({"error": {"p": 0.0}}, "o: error nan", id="not-compared"),
+        pytest.param({"referenced": False}, "not compared with the float64", id="no-reference"),
+    ],
+)
+def test_the_speed_of_a_wrong_program_is_none(more: dict, why: str):
+    found = row({"o": [1.0], "p": [2.0]}, "lenet", **more)
+    assert score.lead(found) is None and score.summary([found])[0]["void"] == 1
+    assert any(why in said for said in score.missed([found]))
+
+
+def test_low_precision_has_a_bar_of_its_own():
+    times, errors = {"o": [1.0], "p": [1.0]}, {"o": 1e-3, "p": 1e-3}
+    assert score.missed([row(times, "int8_conv1x1_256x56_64", error=errors)]) == []
+
+
+def test_a_guest_with_wrong_outputs_is_left_out_and_the_row_counts():
+    found = row({"o": [1.0], "p": [2.0], "g": [0.1]}, error={"o": 0.0, "p": 0.0, "g": 1.0})
+    bench._drop_wrong(found, ["g"])
+    assert score.fastest(found) == "p"
+
+
+def test_the_larger_of_two_differences_counts():
+    found = Row("n", 1, ["o"], {"o": [1.0]})
+    one, two, nan = (np.array([v]) for v in (1.0, 2.0, math.nan))
+    timing = bench.timing
+    for got, error in ((two, 1.0), (one, 1.0), (nan, math.nan), (one, math.nan)):
+        timing._compare(found, {"o": [got]}, [one])
+        assert found.error["o"] == pytest.approx(error, nan_ok=True)
 
 
 def test_missing_peers_say_why(monkeypatch):

@@ -10,9 +10,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,9 @@ def difference(got: Sequence[Array], expected: Sequence[Array]) -> float:
 class Row:
     """One network at one thread count: per engine, the rounds' medians in milliseconds.
 
-    error: largest difference of the outputs from the last engine's (or from the reference, under
-    the name "reference"), relative to the peak. failed: engine -> why it has no times.
+    error: largest difference of the outputs from the float64 reference where `referenced`, else
+    from the last engine's, relative to the peak. failed: engine -> why it has no times. facts: on
+    what, when and from which sources it was measured.
     """
 
     network: str
@@ -191,6 +193,8 @@ class Row:
     load_seconds: dict[str, float] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    referenced: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
     key: str = ""
 
     def median(self, engine: str) -> float | None:
@@ -227,30 +231,44 @@ def measure(
     out; the others are timed all the same.
     """
     names = labels(engines)
-    row = Row(task.name, task.threads, names)
+    row = Row(task.name, task.threads, names, referenced=reference is not None)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         workers: dict[str, Worker] = {}
-        outputs: dict[str, list[Array]] = {}
-        for name, engine in zip(names, engines):
-            worker = stack.enter_context(working(engine, task))
+        before: dict[str, list[Array]] = {}
+        after: dict[str, list[Array]] = {}
+
+        def attempt(name: str, action: Callable[[], None]) -> None:
             try:
-                row.load_seconds[name] = worker.ready()
-                outputs[name] = _outputs(worker, scratch / f"{len(outputs)}.npz")
-                workers[name] = worker
-                row.times[name] = []
+                action()
             except EngineFailed as failure:
                 row.failed[name] = str(failure)
+                row.times.pop(name, None)
+                workers.pop(name, None)
+
+        def start(name: str, worker: Worker) -> None:
+            row.load_seconds[name] = worker.ready()
+            before[name] = _outputs(worker, scratch / f"{len(before)}.npz")
+            workers[name] = worker
+            row.times[name] = []
+
+        def run(name: str) -> None:
+            row.times[name].append(workers[name].ask(do="round", seconds=seconds)["ms"])
+
+        def finish(name: str) -> None:
+            after[name] = _outputs(workers[name], scratch / "after.npz")
+
+        for name, engine in zip(names, engines):
+            worker = stack.enter_context(working(engine, task))
+            attempt(name, partial(start, name, worker))
         for number in range(rounds):
             events.emit("round", total=rounds)
             for name in sorted(workers, key=names.index, reverse=number % 2 == 1):
-                try:
-                    row.times[name].append(workers[name].ask(do="round", seconds=seconds)["ms"])
-                except EngineFailed as failure:
-                    row.failed[name] = str(failure)
-                    row.times.pop(name)
-                    workers.pop(name)
-    _compare(row, outputs, reference)
+                attempt(name, partial(run, name))
+        for name in list(workers):
+            attempt(name, partial(finish, name))
+    _compare(row, before, reference)
+    _compare(row, after, reference)
     return row
 
 
@@ -261,14 +279,21 @@ def _outputs(worker: Worker, path: Path) -> list[Array]:
 
 
 def _compare(row: Row, outputs: dict[str, list[Array]], reference: Sequence[Array] | None) -> None:
-    """Fills in how far the outputs are from the reference, else from the last engine's."""
+    """Fills in how far the outputs are from the reference, else from the last engine's.
+
+    The larger difference counts where there is one already: outputs are read before the rounds and
+    after them.
+    """
     last = outputs.get(row.engines[-1])
     expected = reference if reference is not None else last
     for name, values in outputs.items():
         if expected is None or values is expected:
             continue
         try:
-            row.error[name] = difference(values, expected)
+            found = difference(values, expected)
         except ValueError as problem:
             row.failed[name] = str(problem)
             row.times.pop(name, None)
+            continue
+        # The larger of both; NaN stays.
+        row.error[name] = float(np.maximum(found, row.error.get(name, 0.0)))
