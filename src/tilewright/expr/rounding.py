@@ -1,0 +1,402 @@
+"""The value of an expression in float64, and how far an implementation may be away from it.
+
+A `Near` is a value and a bound for the difference that roundings explain. Each operation on floats
+adds one unit in the last place of its dtype, twice what IEEE 754 allows it, so that an order of its
+own, a fused multiply-add or a reciprocal fits in; functions add what `FUNCTION` says. Operands'
+bounds are carried through. Where that decides something (a comparison, a conversion to integers, a
+floor), all that it may decide is within the bound. Sums, differences and products of integers that
+the dtype holds are exact: there the bound is 0.
+
+The bound follows N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running
+error analysis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ExecutionError
+from tilewright.expr import nodes
+from tilewright.expr.functions import FUNCTIONS
+from tilewright.expr.interp import operation
+from tilewright.expr.nodes import (
+    Binary,
+    Bitcast,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Var,
+)
+from tilewright.ir.node import postorder
+
+# Units in the last place of a function; `targets/cpu/math` keeps within half of it.
+FUNCTION: Final = 8.0
+_EXACT: Final = frozenset(
+    "floor ceil trunc round_even abs copysign isnan isinf entry popcount".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Values, floats in float64 and others of their dtype, and bounds for their differences."""
+
+    value: Any
+    error: Any = 0.0
+
+    def at(self, mask: Any, shape: tuple[int, ...]) -> Near:
+        """Those where `mask` holds, in one dimension."""
+        return Near(_chosen(self.value, mask, shape), _chosen(self.error, mask, shape))
+
+
+LoadNear = Callable[[Buffer, tuple[Any, ...]], Near]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A float dtype's unit in the last place of 1, least and greatest number, integers held."""
+
+    unit: float
+    least: float
+    most: float
+    whole: float
+
+
+@cache
+def format_of(dtype: DType) -> Format:
+    """The format of a float dtype."""
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype.numpy)
+    unit = float(info.eps)
+    return Format(unit, float(info.smallest_subnormal), float(info.max), 2 / unit)
+
+
+def near(e: Expr, env: Mapping[Var, Near], load: LoadNear | None = None, scale: float = 1.0) -> Near:
+    """The value of `e` with its bound.
+
+    env: a Near per variable; arrays broadcast. load: gives a buffer's elements at int64 indices,
+    asked for only where the arms of the `Select`s around a load are chosen. scale: multiplies the
+    rounding of each operation. Raises ExecutionError as `expr.interp.evaluate` does.
+    """
+    shape = np.broadcast_shapes(*(np.shape(x.value) for x in env.values()))
+    with np.errstate(all="ignore"):
+        return _Evaluation(env.get, shape, load, scale).near(e)
+
+
+class _Evaluation:
+    """One set of points; the arms of a Select that read memory are sets of their own."""
+
+    def __init__(
+        self,
+        lookup: Callable[[Var], Near | None],
+        shape: tuple[int, ...],
+        load: LoadNear | None,
+        scale: float,
+    ) -> None:
+        self.lookup, self.shape, self.load, self.scale = lookup, shape, load, scale
+        self.done: dict[Expr, Near] = {}
+
+    def near(self, e: Expr) -> Near:
+        if e not in self.done:
+            self.done[e] = self._near(e)
+        return self.done[e]
+
+    def _near(self, e: Expr) -> Near:
+        match e:
+            case Var():
+                found = self.lookup(e)
+                if found is None:
+                    raise ExecutionError(f"variable {e.name} has no value", code="TW-UNBOUND")
+                return found
+            case Load():
+                return self._load(e)
+            case Select():
+                return self._select(e)
+            case Const():
+                value = operation(e)()
+                return Near(np.float64(value) if e.dtype.is_float else value)
+            case Cast():
+                return _cast(self.near(e.value), e.value.dtype, e.dtype, self.scale)
+            case Bitcast():
+                return _bitcast(self.near(e.value), e)
+            case Call():
+                return _call(e, [self.near(a) for a in e.args], self.scale)
+        children: Any = e.children()
+        return _operation(e, [self.near(c) for c in children], self.scale)
+
+    def _load(self, e: Load) -> Near:
+        if self.load is None:
+            raise ExecutionError(f"{e.buffer.name} is read where no buffers are given")
+        index = [self.near(i) for i in e.index]
+        found = self.load(e.buffer, tuple(i.value for i in index))
+        unsure = _any_of(*(i.error for i in index))
+        return found if unsure is None else Near(found.value, np.where(unsure, np.inf, found.error))
+
+    def _select(self, e: Select) -> Near:
+        condition = self.near(e.condition)
+        if np.ndim(condition.value) == 0 and np.ndim(condition.error) == 0 and not condition.error:
+            return self.near(e.then if condition.value else e.otherwise)
+        if not (_reads(e.then) or _reads(e.otherwise)):
+            return _either(condition, self.near(e.then), self.near(e.otherwise))
+        chosen = np.broadcast_to(condition.value, self.shape)
+        value = np.empty(self.shape, np.float64 if e.dtype.is_float else e.dtype.numpy)
+        error = np.zeros(self.shape)
+        for arm, mask in ((e.then, chosen), (e.otherwise, ~chosen)):
+            if mask.any():
+                part = self._at(mask).near(arm)
+                value[mask], error[mask] = part.value, part.error
+        # What the other arm reads may not be there: nothing is known.
+        error[np.broadcast_to(np.asarray(condition.error) > 0, self.shape)] = np.inf
+        return Near(value, error if error.any() else 0.0)
+
+    def _at(self, mask: Any) -> _Evaluation:
+        def lookup(var: Var) -> Near | None:
+            return self.near(var).at(mask, self.shape)
+
+        return _Evaluation(lookup, (int(mask.sum()),), self.load, self.scale)
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(n, Load) for n in postorder(e))
+
+
+def _chosen(x: Any, mask: Any, shape: tuple[int, ...]) -> Any:
+    return x if np.ndim(x) == 0 else np.broadcast_to(x, shape)[mask]
+
+
+def _any_of(*errors: Any) -> Any:
+    """Where some bound is not 0; None for nowhere."""
+    found = None
+    for e in errors:
+        if np.any(e):
+            found = np.asarray(e) > 0 if found is None else found | (np.asarray(e) > 0)
+    return found
+
+
+def _either(condition: Near, then: Near, otherwise: Near) -> Near:
+    value = np.where(condition.value, then.value, otherwise.value)
+    error = np.where(condition.value, then.error, otherwise.error)
+    if np.any(condition.error):
+        apart = np.abs(_real(then.value) - _real(otherwise.value))
+        both = apart + np.maximum(then.error, otherwise.error)
+        error = np.where(np.asarray(condition.error) > 0, _known(both, value), error)
+    return Near(value, error if np.any(error) else 0.0)
+
+
+def _real(x: Any) -> Any:
+    return np.asarray(x).astype(np.float64)
+
+
+def _known(error: Any, value: Any) -> Any:
+    """A bound that is no number says nothing, unless the value is certainly infinite or NaN."""
+    return np.where(np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error)
+
+
+def rounded(value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any = False) -> Near:
+    """A result in float64 as an operation of `dtype` gives it, so many units off.
+
+    exact: where the operation is correctly rounded whatever the order: it adds nothing to the
+    integers that the dtype holds.
+    """
+    f = format_of(dtype)
+    size = np.abs(value)
+    added = np.where(np.isfinite(size), size * (f.unit * units) + f.least * units, 0.0)
+    if exact:
+        whole = (np.rint(value) == value) & (size <= f.whole)
+        added = np.where(whole, 0.0, added)
+    error = np.where(np.isfinite(size), error + added, _known(np.asarray(error, float), value))
+    over = np.isfinite(size) & (size + error > f.most)
+    if np.any(over):
+        certain = size - error > f.most * (1 + f.unit)
+        value = np.where(over & certain, np.copysign(np.inf, value), value)
+        error = np.where(over, np.where(certain, 0.0, np.inf), error)
+    return Near(value, error if np.any(error) else 0.0)
+
+
+# -- operations on floats: a bound from operands' values and bounds
+
+
+def _added(x: Near, y: Near, value: Any) -> Any:
+    return np.where(np.isfinite(value), np.asarray(x.error) + y.error, 0.0)
+
+
+def _multiplied(x: Near, y: Near, value: Any) -> Any:
+    a, b = np.abs(x.value), np.abs(y.value)
+    error = a * y.error + b * x.error + np.asarray(x.error) * y.error
+    signs = ((a <= x.error) & (np.asarray(x.error) > 0)) | (
+        (b <= y.error) & (np.asarray(y.error) > 0)
+    )
+    return np.where(np.isfinite(value), error, np.where(signs, np.inf, 0.0))
+
+
+def _divided(x: Near, y: Near, value: Any) -> Any:
+    a, b = np.abs(x.value), np.abs(y.value)
+    error = (np.asarray(x.error) + a / b * y.error) / (b - y.error)
+    error = np.where(np.isfinite(value), error, 0.0)
+    return np.where((b <= y.error) & (np.asarray(y.error) > 0), np.inf, error)
+
+
+def _larger(x: Near, y: Near, value: Any) -> Any:
+    return np.where(np.isfinite(value), np.maximum(x.error, y.error), 0.0)
+
+
+def _floored(x: Near, y: Near, value: Any) -> Any:
+    """Of a quotient rounded down: none, unless another integer is near."""
+    quotient = np.asarray(x.value / y.value)
+    error = _divided(x, y, quotient)
+    jumps = np.floor(quotient - error) != np.floor(quotient + error)
+    return np.where(jumps & (error > 0), np.inf, 0.0)
+
+
+def _remainder(x: Near, y: Near, value: Any) -> Any:
+    moved = np.asarray(x.error) + np.abs(np.floor(x.value / y.value)) * y.error
+    return np.where(_floored(x, y, value) > 0, np.inf, _known(moved, value))
+
+
+_FLOATS: Final[Mapping[type[Expr], tuple[Callable[[Near, Near, Any], Any], float, bool]]] = {
+    nodes.Add: (_added, 1.0, True),
+    nodes.Sub: (_added, 1.0, True),
+    nodes.Mul: (_multiplied, 1.0, True),
+    nodes.Div: (_divided, 2.0, False),
+    nodes.FloorDiv: (_floored, 2.0, True),
+    nodes.Mod: (_remainder, 2.0, True),
+    nodes.Rem: (_remainder, 2.0, True),
+    nodes.Min: (_larger, 0.0, True),
+    nodes.Max: (_larger, 0.0, True),
+}
+# What they do to the bounds of integers; others say nothing about operands that are not certain.
+_INTEGERS: Final[Mapping[type[Expr], Callable[[Near, Near, Any], Any]]] = {
+    nodes.Add: _added,
+    nodes.Sub: _added,
+    nodes.Mul: _multiplied,
+    nodes.Min: _larger,
+    nodes.Max: _larger,
+}
+
+
+def _operation(e: Expr, args: list[Near], scale: float) -> Near:
+    if isinstance(e, Compare):
+        return _compared(e, *args)
+    if isinstance(e, Binary) and e.dtype.is_float:
+        bound, units, exact = _FLOATS[type(e)]
+        value = _in_float64(type(e))(*(a.value for a in args))
+        return rounded(value, bound(args[0], args[1], value), e.dtype, units * scale, exact)
+    if isinstance(e, nodes.Neg) and e.dtype.is_float:
+        return Near(-args[0].value, args[0].error)
+    value = operation(e)(*(a.value for a in args))
+    unsure = _any_of(*(a.error for a in args))
+    if unsure is None:
+        return Near(value)
+    if len(args) == 1:
+        return Near(value, args[0].error)
+    if e.dtype.is_bool:
+        return Near(value, _logical(e, args[0], args[1]))
+    rule = _INTEGERS.get(type(e))
+    if rule is None:
+        return Near(value, np.where(unsure, np.inf, 0.0))
+    return Near(value, rule(*(Near(_real(a.value), a.error) for a in args), _real(value)))
+
+
+def _logical(e: Expr, x: Near, y: Near) -> Any:
+    error = np.maximum(x.error, y.error)
+    if isinstance(e, nodes.Xor):
+        return error
+    decisive = isinstance(e, nodes.Or)
+    settled = ((x.value == decisive) & (np.asarray(x.error) == 0)) | (
+        (y.value == decisive) & (np.asarray(y.error) == 0)
+    )
+    return np.where(settled, 0.0, error)
+
+
+def _compared(e: Compare, x: Near, y: Near) -> Near:
+    kind = type(e)
+    if e.lhs.dtype.is_float:
+        value = _in_float64(kind)(x.value, y.value)
+    else:
+        value = operation(e)(x.value, y.value)
+    if _any_of(x.error, y.error) is None:
+        return Near(value)
+    slack = np.asarray(x.error) + y.error
+    close = (np.abs(_real(x.value) - _real(y.value)) <= slack) & (slack > 0)
+    return Near(value, np.where(close, 1.0, 0.0))
+
+
+@cache
+def _in_float64(kind: type[Expr]) -> Callable[..., Any]:
+    make: Any = kind
+    return operation(make(Var("x", dtypes.float64), Var("y", dtypes.float64)))
+
+
+# -- functions and conversions
+
+
+def _call(e: Call, args: list[Near], scale: float) -> Near:
+    if not e.args[0].dtype.is_float:
+        value = operation(e)(*(a.value for a in args))
+        unsure = _any_of(*(a.error for a in args))
+        return Near(value, 0.0 if unsure is None else np.where(unsure, np.inf, 0.0))
+    f = FUNCTIONS[e.function].reference
+    values = [np.asarray(a.value) for a in args]
+    value = f(*values)
+    error: Any = 0.0
+    for n, a in enumerate(args):
+        if np.any(a.error):
+            error = error + _moved(f, values, n, a.error, value)
+    if not e.dtype.is_float:
+        return Near(value, np.where(np.isinf(error), 1.0, 0.0) if np.any(error) else 0.0)
+    if e.function in _EXACT:
+        return Near(value, error)
+    return rounded(value, error, e.dtype, FUNCTION * scale)
+
+
+def _moved(f: Callable[..., Any], values: list[Any], n: int, error: Any, value: Any) -> Any:
+    """How far `f` goes where its n-th argument goes as far as its bound."""
+    most: Any = 0.0
+    finite = np.where(np.isfinite(error), error, 0.0)
+    for sign in (-1, 1):
+        there = [v + sign * finite if k == n else v for k, v in enumerate(values)]
+        result = _real(f(*there))
+        same = (result == value) | (np.isnan(result) & np.isnan(value))
+        most = np.maximum(most, np.where(same, 0.0, np.abs(result - value)))
+    return np.where(np.isnan(most) | np.isinf(error), np.inf, most)
+
+
+def _cast(x: Near, source: DType, target: DType, scale: float) -> Near:
+    if target.is_float:
+        value = _real(x.value)
+        if source.is_float and format_of(source).unit >= format_of(target).unit:
+            return Near(value, x.error)
+        return rounded(value, x.error, target, scale, exact=True)
+    kind = dtypes.float64 if source.is_float else source
+    convert = operation(Cast(Var("x", kind), target))
+    value = convert(x.value)
+    if not np.any(x.error):
+        return Near(value)
+    if target.is_bool:
+        close = (np.abs(_real(x.value)) <= x.error) & (np.asarray(x.error) > 0)
+        return Near(value, np.where(close, 1.0, 0.0))
+    if not source.is_float:
+        return Near(value, x.error)
+    ends = [_real(convert(x.value + s * np.asarray(x.error))) for s in (-1, 1)]
+    error = np.maximum(*(np.abs(end - _real(value)) for end in ends))
+    return Near(value, np.where(np.isinf(x.error), np.inf, error))
+
+
+def _bitcast(x: Near, e: Bitcast) -> Near:
+    source = e.value.dtype
+    value = operation(e)(np.asarray(x.value).astype(source.numpy)[()])
+    value = np.float64(value) if e.dtype.is_float and np.ndim(value) == 0 else value
+    value = _real(value) if e.dtype.is_float else value
+    return Near(value, np.where(np.asarray(x.error) > 0, np.inf, 0.0) if np.any(x.error) else 0.0)
