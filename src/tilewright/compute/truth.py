@@ -30,6 +30,7 @@ from tilewright.ir.node import postorder
 
 _CHUNK: Final = 1 << 18  # values at once: bounds the memory of temporaries
 _NONE: Final = -1
+_EDGE: Final = 4  # coordinates that count as an edge
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +112,20 @@ class Truth:
         """Which elements the group writes, in one dimension."""
         held = self._held.get(buffer)
         return np.zeros(buffer.size, bool) if held is None else held.maker != _NONE
+
+    def sample(self, buffer: Buffer, count: int, rng: np.random.Generator) -> Array:
+        """Positions of about `count` elements that the group writes, by each Computation that does.
+
+        Half of the coordinates are at the edges of dimensions, where tiles end.
+        """
+        found = [np.zeros(0, np.int64)]
+        for part in self.parts:
+            for o in part.computation.outputs:
+                if o.tensor is buffer and part.points:
+                    env = {d.var: Near(_drawn(d.extent, count, rng)) for d in part.free}
+                    at = self._index(o.index, env, buffer, part.computation)
+                    found.append(at.reshape(-1))
+        return np.unique(np.concatenate(found))
 
     def at(self, buffer: Buffer, places: Array) -> Near:
         """The elements at these positions in the tensor; where nothing is written, what was there.
@@ -220,7 +235,10 @@ class Truth:
         total: tuple[Near, ...] | None = None
         scale = math.sqrt(max(1, part.terms))
         for terms in _pieces(part.terms):
-            env = {**free, **{v: Near(x.value[None]) for v, x in _values(part.bound, terms).items()}}
+            env = {
+                **free,
+                **{v: Near(x.value[None]) for v, x in _values(part.bound, terms).items()},
+            }
             self.work += len(points) * len(terms) * part.nodes
             shape = (len(points), len(terms))
             values = tuple(_spread(near(o.value, env, self._load(c)), shape) for o in c.outputs)
@@ -228,15 +246,20 @@ class Truth:
             found = _combined(reducer, values, scale)
             total = found if total is None else _pair(reducer, total, found, scale)
         if total is None:
-            total = tuple(
-                Near(np.repeat(near(i, {}).value, len(points))) for i in reducer.identity
-            )
+            total = tuple(Near(np.repeat(near(i, {}).value, len(points))) for i in reducer.identity)
         return total
 
 
 def _pieces(count: int) -> Iterator[Array]:
     for first in range(0, count, _CHUNK):
         yield np.arange(first, min(first + _CHUNK, count))
+
+
+def _drawn(extent: int, count: int, rng: np.random.Generator) -> Array:
+    """Coordinates of one dimension: any, or one of the first or last few."""
+    near = rng.integers(0, min(extent, _EDGE), count)
+    edges = np.where(rng.random(count) < 0.5, near, extent - 1 - near)
+    return np.where(rng.random(count) < 0.5, edges, rng.integers(0, extent, count))
 
 
 def _values(dims: Sequence[Dim], points: Array) -> dict[Var, Near]:

@@ -40,7 +40,8 @@ class Interface:
     """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
 
     params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
-    offsets: bytes into each value at which the kernel gets it.
+    offsets: bytes into each value at which the kernel gets it. source: the Stage's Computations,
+    on `values`, as they were before anything was renamed, merged or moved.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Interface:
     params: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     offsets: tuple[int, ...]
+    source: tuple[Computation, ...] = ()
 
     def plain(self) -> Kernel:
         """The kernel before any schedule."""
@@ -78,7 +80,8 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     outs = params[len(stage.reads) :]
     computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
-    return Interface(name, computations, None, values, params, outs, offsets)
+    source = stage.computations
+    return Interface(name, computations, None, values, params, outs, offsets, source)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

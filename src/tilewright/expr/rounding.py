@@ -83,7 +83,9 @@ def format_of(dtype: DType) -> Format:
     return Format(unit, float(info.smallest_subnormal), float(info.max), 2 / unit)
 
 
-def near(e: Expr, env: Mapping[Var, Near], load: LoadNear | None = None, scale: float = 1.0) -> Near:
+def near(
+    e: Expr, env: Mapping[Var, Near], load: LoadNear | None = None, scale: float = 1.0
+) -> Near:
     """The value of `e` with its bound.
 
     env: a Near per variable; arrays broadcast. load: gives a buffer's elements at int64 indices,
@@ -306,7 +308,8 @@ def _operation(e: Expr, args: list[Near], scale: float) -> Near:
     rule = _INTEGERS.get(type(e))
     if rule is None:
         return Near(value, np.where(unsure, np.inf, 0.0))
-    return Near(value, rule(*(Near(_real(a.value), a.error) for a in args), _real(value)))
+    x, y = (Near(_real(a.value), a.error) for a in args)
+    return Near(value, rule(x, y, _real(value)))
 
 
 def _logical(e: Expr, x: Near, y: Near) -> Any:

@@ -1,0 +1,346 @@
+"""Validates one kernel: runs it in a process of its own, and judges what it left in memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import events, signals
+from tilewright.base.errors import TilewrightError, UnsupportedError
+from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.kernels import Interface
+from tilewright.driver.validate.feeds import Feeds, index_limit
+from tilewright.driver.validate.guarded import poison, report_faults
+from tilewright.driver.validate.judges import (
+    STEPS,
+    ComputationJudge,
+    Expected,
+    Judge,
+    KernelJudge,
+    differ,
+    steps,
+)
+from tilewright.driver.validate.native import Bench, Run
+from tilewright.driver.validate.verdict import Fault, Verdict
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.rounding import format_of
+from tilewright.runtime.abi import STATUS_INDEX
+
+Array = np.ndarray[Any, Any]
+EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected results: about a second
+_SECONDS: Final = 120  # after which a kernel counts as one that does not end
+_MOST: Final = 8  # faults told of one kernel
+
+
+def validate(
+    face: Interface,
+    code: CompiledStage,
+    fixed: Sequence[bool],
+    *,
+    kind: str = "",
+    known: Mapping[Buffer, Array] | None = None,
+    effort: int = EFFORT,
+    threads: Sequence[int] = (3,),
+    seed: int = 0,
+) -> Verdict:
+    """Run a compiled kernel alone on random data in guarded memory and judge its results.
+
+    fixed: which of `face.values` are constants, as it was compiled. known: contents of constants;
+    those of integers are used. effort: expression nodes evaluated for what is expected; a kernel
+    with more is judged at some of its results, at its real extents, edges first. threads: counts
+    it is run with besides 1.
+
+    It runs in a forked process, so that a fault ends only that. Every run has a protected page
+    directly behind (or before) each tensor, inputs that cannot be written, and poisoned outputs and
+    workspace. Judged are values, elements that should and should not be written, and whether
+    another memory content, other threads and a result in an input's place give the same bits.
+    Raises UnsupportedError where processes cannot be forked.
+    """
+    if not hasattr(os, "fork") or sys.platform != "linux":
+        raise UnsupportedError(
+            f"kernels are not validated on {sys.platform}: only on Linux", code="TW-CHECK"
+        )
+    job = _Job(face, code, fixed, dict(known or {}), effort, tuple(threads), seed)
+    verdict = Verdict(face.name, kind, ", ".join(map(_type, _outputs(face))))
+    found = _forked(job)
+    events.emit("kernel-validated", kernel=face.name, ok=not found.faults)
+    return replace(found, kernel=verdict.kernel, kind=kind, extents=verdict.extents)
+
+
+def _type(b: Buffer) -> str:
+    return f"{b.dtype}[{', '.join(map(str, b.shape))}]"
+
+
+def _outputs(face: Interface) -> tuple[Buffer, ...]:
+    return face.values[len(face.values) - len(face.outputs) :]
+
+
+@dataclass(eq=False)
+class _Job:
+    """Runs and judges one kernel; in the process that may be ended by it."""
+
+    face: Interface
+    code: CompiledStage
+    fixed: Sequence[bool]
+    known: dict[Buffer, Array]
+    effort: int
+    threads: tuple[int, ...]
+    seed: int
+    run: Run | None = None
+    bench: Bench | None = None
+    verdict: Verdict = field(default_factory=lambda: Verdict("", "", ""))
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return _outputs(self.face)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return self.face.values[: len(self.face.values) - len(self.face.outputs)]
+
+    def do(self) -> Verdict:
+        """All runs on all data."""
+        self.bench = Bench(self.face, self.code, self.fixed)
+        kinds = ("reals", "integers") if any(b.dtype.is_float for b in self.inputs) else ("reals",)
+        for data in kinds:
+            self._on(data)
+        return replace(self.verdict, faults=self.verdict.faults[:_MOST])
+
+    def _on(self, data: str) -> None:
+        arrays = self._arrays(data)
+        judge = self._judge(arrays)
+        first: dict[Buffer, Array] | None = None
+        for run in self._runs(data):
+            got = self._results(run, arrays, judge)
+            if got is None:
+                return
+            if first is None:
+                first = got
+                if judge is not None:
+                    for b in self.outputs:
+                        self._values(run, b, got[b], judge.expected(b))
+            elif judge is not None:
+                for b in self.outputs:
+                    self._same(run, b, first[b], got[b], judge.written(b))
+
+    def _runs(self, data: str) -> Iterator[Run]:
+        yield Run(data)
+        if data == "integers":
+            return
+        yield Run(data, right=False, second=True)
+        for count in self.threads:
+            yield Run(data, threads=count)
+        if not self.face.offsets[-1]:
+            for k in self.code.in_place:
+                yield Run(data, shared=k)
+
+    def _arrays(self, data: str) -> dict[Buffer, Array]:
+        group = self.face.source
+        if group:
+            limit = index_limit(group)
+            read = {b for c in group for b in c.inputs}
+        else:
+            limit = min((n for b in self.inputs for n in b.shape if n > 1), default=1)
+            read = set()
+        feeds = Feeds(self.seed, limit, self.known)
+        given = [*self.inputs, *(b for b in self.outputs if b in read)]
+        return {b: feeds.array(n, b, data) for n, b in enumerate(given)}
+
+    def _judge(self, arrays: Mapping[Buffer, Array]) -> Judge | None:
+        face = self.face
+        if face.source:
+            return ComputationJudge(face.source, arrays, self.outputs, self.effort, self.seed)
+        assert face.kernel is not None
+        if steps(face.kernel.body) > STEPS:
+            note = "values were not compared: the loop interpreter would take too long"
+            self.verdict = replace(self.verdict, note=note)
+            return None
+        return KernelJudge(face.kernel, arrays, self.outputs)
+
+    def _results(
+        self, run: Run, arrays: Mapping[Buffer, Array], judge: Judge | None
+    ) -> dict[Buffer, Array] | None:
+        """What a run leaves in the outputs; None where it refuses the data."""
+        assert self.bench is not None
+        self.run = run
+        status = self.bench.run(run, arrays) & 0xFF
+        refused = judge is not None and judge.refused
+        if status and judge is None:
+            return None
+        if status or refused:
+            if status != STATUS_INDEX or not refused:
+                text = f"the kernel reports failure code {status}, expected "
+                text += f"{STATUS_INDEX}: an index is out of range" if refused else "none"
+                self._fault(Fault("status", str(run), text))
+            return None
+        for held in dict.fromkeys(self.bench.places):
+            spilled = held.spilled()
+            if spilled is not None:
+                self._fault(Fault("fault", str(run), f"written {spilled}", held.name))
+        count = len(self.inputs)
+        got = {}
+        for n, b in enumerate(self.outputs, count):
+            got[b] = self.bench.held[n].bytes.copy().view(b.dtype.numpy)
+            if judge is not None and run.shared is None:
+                self._untouched(run, b, got[b], arrays, ~judge.written(b))
+        return got
+
+    # -- judging
+
+    def _untouched(
+        self, run: Run, b: Buffer, got: Array, arrays: Mapping[Buffer, Array], rest: Array
+    ) -> None:
+        size = b.dtype.itemsize
+        if b in arrays:
+            before = np.ascontiguousarray(arrays[b]).reshape(-1)
+        else:
+            data = poison(size, b.dtype.is_float, len(got) * size, run.second)
+            before = data.view(b.dtype.numpy)
+        wrong = np.flatnonzero(differ(got, before) & rest)
+        if len(wrong):
+            text = f"{len(wrong)} elements of {b.name} are written that the Computations do not"
+            self._element("untouched", text + " write", run, b, wrong, before, got)
+
+    def _values(self, run: Run, b: Buffer, got: Array, want: Expected) -> None:
+        found = got[want.places]
+        wide = found.astype(np.float64)
+        value = np.asarray(want.value).astype(np.float64)
+        if b.dtype.is_float:
+            error = np.abs(wide - value)
+            error = np.where((wide == value) | (np.isnan(wide) & np.isnan(value)), 0.0, error)
+            error = np.where(np.isnan(error), np.inf, error)
+            error = np.where(_overflowed(b, wide, value, want.error), 0.0, error)
+        else:
+            error = np.where(found == want.value, 0.0, np.maximum(np.abs(wide - value), 1.0))
+        wrong = np.flatnonzero(~(error <= want.error))
+        self._count(len(want.places), b, error, want.error)
+        if len(wrong):
+            text = f"{len(wrong)} of {len(want.places)} elements of {b.name} are wrong"
+            bound = float(want.error[wrong[0]])
+            places = want.places[wrong]
+            values = np.zeros(len(got))
+            values[want.places] = value
+            self._element("value", text, run, b, places, values, got, bound)
+
+    def _count(self, compared: int, b: Buffer, error: Array, bound: Array) -> None:
+        v = self.verdict
+        known = np.isfinite(bound)
+        v = replace(v, compared=v.compared + int(known.sum()), total=v.total + b.size)
+        share = np.where(known & (bound > 0), error / np.where(bound > 0, bound, 1.0), 0.0)
+        if share.size:
+            n = int(np.argmax(share))
+            if v.bound == 0 or error[n] / max(bound[n], 1e-300) > v.error / v.bound:
+                v = replace(v, error=float(error[n]), bound=float(bound[n]) if known[n] else 0.0)
+        self.verdict = v
+
+    def _same(self, run: Run, b: Buffer, first: Array, got: Array, written: Array) -> None:
+        moved = differ(got, first)
+        if b.dtype.is_float:
+            with np.errstate(invalid="ignore"):
+                moved &= ~(np.isnan(first.astype(np.float64)) & np.isnan(got.astype(np.float64)))
+        wrong = np.flatnonzero(moved & written)
+        if len(wrong):
+            text = f"{len(wrong)} elements of {b.name} are not what the first run made"
+            self._element("repeat", text, run, b, wrong, first, got)
+
+    def _element(
+        self,
+        what: str,
+        text: str,
+        run: Run,
+        b: Buffer,
+        wrong: Array,
+        expected: Array,
+        got: Array,
+        bound: float = 0.0,
+    ) -> None:
+        place = tuple(int(i) for i in np.unravel_index(int(wrong[0]), b.shape))
+        want, found = expected[wrong[0]], got[wrong[0]]
+        within = f" within {bound:.3g}" if bound else ""
+        said = f"{text}: {b.name}{list(place)} is {found}, expected {want}{within}"
+        self._fault(Fault(what, str(run), said, b.name, place, str(want), str(found)))
+
+    def _fault(self, fault: Fault) -> None:
+        self.verdict = replace(self.verdict, faults=(*self.verdict.faults, fault))
+
+
+def _overflowed(b: Buffer, wide: Array, value: Array, error: Array) -> Array:
+    """Whether an infinite result is right: rounding may have carried it over the greatest one."""
+    most = format_of(b.dtype).most
+    carried = np.isinf(wide) & (np.abs(value) + error >= most)
+    same: Array = carried & (np.sign(wide) == np.sign(value))
+    return same
+
+
+# -- the process of its own
+
+
+def _forked(job: _Job) -> Verdict:
+    read, write = os.pipe()
+    with signals.held():
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            _work(job, write)
+    os.close(write)
+    with open(read, "rb") as stream:
+        data = stream.read()
+    _, status = os.waitpid(pid, 0)
+    if data:
+        found = pickle.loads(data)
+        if isinstance(found, TilewrightError):
+            raise found
+        assert isinstance(found, Verdict)
+        return found
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {status >> 8}"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+        ended = f"no result after {_SECONDS} seconds"
+    return Verdict("", "", "", faults=(Fault("fault", "", f"the process ended with {ended}"),))
+
+
+def _work(job: _Job, write: int) -> None:
+    """The child's part: it never returns."""
+    try:
+        events.silence()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        signal.alarm(_SECONDS)
+        report_faults(lambda: job.bench.places if job.bench else (), _teller(job, write))
+        try:
+            result: Any = job.do()
+        except TilewrightError as error:
+            result = error.at(f"validating kernel {job.face.name}")
+        _send(write, result)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(2)
+    os._exit(0)
+
+
+def _teller(job: _Job, write: int) -> Callable[[str], None]:
+    def tell(text: str) -> None:
+        fault = Fault("fault", str(job.run), text)
+        faults = (*job.verdict.faults, fault)[-_MOST:]
+        _send(write, replace(job.verdict, faults=faults))
+
+    return tell
+
+
+def _send(write: int, result: Any) -> None:
+    with open(write, "wb", closefd=False) as stream:
+        pickle.dump(result, stream)
+
+
+def share_of(verdict: Verdict) -> float:
+    """The largest difference by what rounding explains; 0 where all was exact."""
+    return verdict.error / verdict.bound if verdict.bound and math.isfinite(verdict.bound) else 0.0

@@ -1,0 +1,76 @@
+"""Random data for one kernel: numbers on which its arithmetic is exact, and others.
+
+`integers` are small whole numbers: sums and products of them are exact in any order, so that one
+wrong term of any size shows. `reals` exercise what rounds. Integers that index a tensor lie inside
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.ir.node import postorder
+
+Array = np.ndarray[Any, Any]
+KINDS: Final = ("reals", "integers")
+_BLOCK: Final = 65_521  # elements drawn; a larger tensor repeats them
+_SMALL: Final = 100  # integers of more than a byte go so far
+_FEW: Final = 4
+
+
+class Feeds:
+    """Makes the contents of a kernel's tensors.
+
+    known: contents that are used as they are, such as the integer constants of a model. limit: how
+    many values integers have that may be an index; None where nothing is indexed by data.
+    """
+
+    def __init__(self, seed: int, limit: int | None, known: Mapping[Buffer, Array]) -> None:
+        self.seed, self.limit, self.known = seed, limit, known
+
+    def array(self, number: int, b: Buffer, kind: str) -> Array:
+        """The contents of the kernel's tensor of that number, the same each time."""
+        given = self.known.get(b)
+        if given is not None and not b.dtype.is_float:
+            return np.ascontiguousarray(given).reshape(b.shape)
+        rng = np.random.default_rng([self.seed, number, KINDS.index(kind)])
+        block = self._drawn(rng, min(b.size, _BLOCK), b.dtype, kind)
+        return np.resize(block, b.size).reshape(b.shape)
+
+    def _drawn(self, rng: np.random.Generator, count: int, dtype: DType, kind: str) -> Array:
+        if dtype.is_bool:
+            return rng.random(count) < 0.5
+        if dtype.is_float:
+            least = -_FEW if dtype.is_signed else 1
+            whole = rng.integers(least, _FEW + 1, count)
+            drawn = whole if kind == "integers" else rng.standard_normal(count)
+            return drawn.astype(np.float32).astype(dtype.numpy)
+        if self.limit is not None and dtype.bits >= 16:
+            return rng.integers(0, max(1, self.limit), count).astype(dtype.numpy)
+        low = max(int(dtype.min), -_SMALL if dtype.bits > 8 else -128)
+        high = min(int(dtype.max), _SMALL if dtype.bits > 8 else 255)
+        return rng.integers(low, high + 1, count).astype(dtype.numpy)
+
+
+def index_limit(group: Sequence[Computation]) -> int | None:
+    """The least extent that data indexes; None where none is."""
+    least: int | None = None
+    for c in group:
+        for buffer, index in _places(c):
+            for part, extent in zip(index, buffer.shape, strict=True):
+                if any(isinstance(n, Load) for n in postorder(part)):
+                    least = extent if least is None else min(least, extent)
+    return least
+
+
+def _places(c: Computation) -> Iterable[tuple[Buffer, tuple[Any, ...]]]:
+    for load in c.accesses:
+        yield load.buffer, load.index
+    for o in c.outputs:
+        yield o.tensor, o.index

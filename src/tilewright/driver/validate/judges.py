@@ -1,0 +1,166 @@
+"""What a kernel should have made: Computations in float64, loop programs interpreted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from tilewright.base.errors import ExecutionError
+from tilewright.compute.nodes import Computation
+from tilewright.compute.truth import Truth
+from tilewright.driver.validate.guarded import poison
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.rounding import format_of
+from tilewright.loops import interp
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, While
+
+Array = np.ndarray[Any, Any]
+STEPS: Final = 2_000_000  # statements that the loop interpreter runs in about two seconds
+_FIRST: Final = 256  # results of a Computation that are always judged
+_ROUNDINGS: Final = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Elements of an output: their positions, values and how far they may be off."""
+
+    places: Array
+    value: Array
+    error: Array
+
+
+class Judge(Protocol):
+    """Knows the results of one kernel on one set of data. refused: the data must be refused."""
+
+    refused: bool
+
+    def written(self, b: Buffer) -> Array:
+        """Which elements of an output the kernel writes, in one dimension."""
+        ...
+
+    def expected(self, b: Buffer) -> Expected:
+        """Elements of an output to compare."""
+        ...
+
+
+class ComputationJudge:
+    """Results of Computations: all where `effort` nodes suffice, else as many as they do for."""
+
+    def __init__(
+        self,
+        group: Sequence[Computation],
+        arrays: Mapping[Buffer, Array],
+        outputs: Sequence[Buffer],
+        effort: int,
+        seed: int,
+    ) -> None:
+        self.refused = False
+        self._expected: dict[Buffer, Expected] = {}
+        try:
+            self._truth = Truth(group, arrays)
+            for b in outputs:
+                places = self._places(b, effort // len(outputs), np.random.default_rng(seed))
+                found = self._truth.at(b, places)
+                error = np.broadcast_to(found.error, places.shape)
+                self._expected[b] = Expected(places, found.value, error)
+        except ExecutionError as error:
+            if error.code != "TW-INDEX":
+                raise
+            self.refused = True
+
+    def written(self, b: Buffer) -> Array:
+        """Which elements of an output the Computations write."""
+        return self._truth.written(b)
+
+    def expected(self, b: Buffer) -> Expected:
+        """Elements of an output to compare."""
+        return self._expected[b]
+
+    def _places(self, b: Buffer, effort: int, rng: np.random.Generator) -> Array:
+        truth = self._truth
+        if truth.total <= effort:
+            return np.flatnonzero(truth.written(b))
+        before, count, found = truth.work, _FIRST, truth.sample(b, _FIRST, rng)
+        truth.at(b, found)
+        while truth.work - before < effort / 2 and count < b.size:
+            count *= 2
+            found = np.unique(np.concatenate([found, truth.sample(b, count, rng)]))
+            truth.at(b, found)
+        return found
+
+
+class KernelJudge:
+    """Results of a loop program, run by the interpreter, one element after another."""
+
+    def __init__(
+        self, kernel: Kernel, arrays: Mapping[Buffer, Array], outputs: Sequence[Buffer]
+    ) -> None:
+        self.refused = False
+        self._first = self._run(kernel, arrays, outputs, False)
+        self._second = self._run(kernel, arrays, outputs, True)
+        self._before = {b: _initial(b, arrays) for b in outputs}
+        longest = max((max(b.shape, default=1) for b in kernel.params), default=1)
+        self._growth = _ROUNDINGS * math.sqrt(longest)
+
+    def _run(
+        self, kernel: Kernel, arrays: Mapping[Buffer, Array], outputs: Sequence[Buffer], again: bool
+    ) -> dict[Buffer, Array]:
+        given = {b: np.array(arrays[b]) for b in kernel.params if b in arrays}
+        given |= {b: _initial(b, arrays, again) for b in outputs}
+        try:
+            interp.run(kernel, given)
+        except ExecutionError as error:
+            if error.code != "TW-INDEX":
+                raise
+            self.refused = True
+        return {b: given[b].reshape(-1) for b in outputs}
+
+    def written(self, b: Buffer) -> Array:
+        """Elements that the program changes, whatever they were."""
+        one = differ(self._first[b], self._before[b].reshape(-1))
+        return one | ~differ(self._first[b], self._second[b])
+
+    def expected(self, b: Buffer) -> Expected:
+        """All that is written."""
+        places = np.flatnonzero(self.written(b))
+        found = self._first[b][places]
+        error = np.zeros(len(places))
+        if b.dtype.is_float:
+            found = found.astype(np.float64)
+            peak = np.abs(found[np.isfinite(found)]).max(initial=0.0)
+            error += format_of(b.dtype).unit * self._growth * peak
+        return Expected(places, found, error)
+
+
+def _initial(b: Buffer, arrays: Mapping[Buffer, Array], again: bool = False) -> Array:
+    if b in arrays:
+        return np.array(arrays[b])
+    size, floating = b.dtype.itemsize, b.dtype.is_float
+    data = poison(size, floating, b.size * size, again)
+    return data.view(b.dtype.numpy).reshape(b.shape).copy()
+
+
+def differ(one: Array, other: Array) -> Array:
+    """Where two arrays of one dtype differ in some bit, in one dimension."""
+    kind = np.dtype((np.void, one.dtype.itemsize))
+    found: Array = np.ascontiguousarray(one).view(kind) != np.ascontiguousarray(other).view(kind)
+    return found.reshape(-1)
+
+
+def steps(stmt: Stmt) -> float:
+    """About how many statements one run is; a loop of unknown length counts 64."""
+    match stmt:
+        case For():
+            return (64 if stmt.trips is None else stmt.trips) * steps(stmt.body)
+        case Block():
+            return sum(map(steps, stmt.stmts))
+        case While():
+            return 64 * steps(stmt.body)
+        case If():
+            return steps(stmt.then) + (0 if stmt.otherwise is None else steps(stmt.otherwise))
+    inner = [c for c in stmt.children() if isinstance(c, Stmt)]
+    return sum(map(steps, inner)) if inner else 1.0

@@ -1,0 +1,133 @@
+"""One compiled kernel, called alone, on tensors in guarded memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.kernels import Interface
+from tilewright.driver.validate.guarded import Guarded, poison
+from tilewright.expr.nodes import Buffer
+from tilewright.runtime import abi
+from tilewright.runtime.loader import Image, link
+
+Array = np.ndarray[Any, Any]
+_WORKSPACE_ITEM = 4  # a workspace is poisoned as float32
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a kernel is run: tensors at the end or the start of their pages, and on what.
+
+    second: memory holds the other pattern at first. shared: the input, by its number, in whose
+    memory the last output lies.
+    """
+
+    data: str
+    right: bool = True
+    second: bool = False
+    threads: int = 1
+    shared: int | None = None
+
+    def __str__(self) -> str:
+        side = "behind" if self.right else "before"
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        place = "" if self.shared is None else f", result in the memory of input {self.shared}"
+        return f"{self.data}, guarded {side}, {threads}{place}"
+
+
+@dataclass(eq=False)
+class Bench:
+    """Runs one kernel. After a run, `held` has every tensor by its number in the interface."""
+
+    face: Interface
+    code: CompiledStage
+    fixed: Sequence[bool]
+    held: dict[int, Guarded] = field(default_factory=dict)
+    others: list[Guarded] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        codes = [self.code.code, *dict.fromkeys(self.code.prepare_code)]
+        self._image: Image = link(codes, [self.code.symbol, *(f"{n}" for n in range(len(codes)))])
+
+    @property
+    def places(self) -> list[Guarded]:
+        """All the memory of the present run."""
+        return [*self.held.values(), *self.others]
+
+    def run(self, run: Run, arrays: Mapping[Buffer, Array]) -> int:
+        """Call the kernel; the status word it leaves. arrays: inputs, and outputs it also reads."""
+        self.held, self.others = {}, []
+        outputs = len(self.face.values) - len(self.face.outputs)
+        for n, b in enumerate(self.face.values):
+            if run.shared is not None and n == len(self.face.values) - 1:
+                self.held[n] = self.held[run.shared]
+                continue
+            size = b.dtype.itemsize
+            held = self.held[n] = Guarded(b.name, b.size * size, run.right)
+            if b in arrays:
+                held.bytes[:] = np.ascontiguousarray(arrays[b]).reshape(-1).view(np.uint8)
+            else:
+                held.bytes[:] = poison(size, b.dtype.is_float, held.nbytes, run.second)
+            if n < outputs and n != run.shared:
+                held.close_for_writing()
+        prepared = self._prepare(run)
+        addresses = [
+            prepared[-1 - k].start if k < 0 else self.held[k].start + self.face.offsets[k]
+            for k in self.code.arguments
+        ]
+        scratch = self.code.workspace + run.threads * self.code.thread_workspace
+        workspace = self._memory("the workspace", scratch, run)
+        return self._call(self.code.symbol, [*addresses, workspace.start], run.threads)
+
+    def _prepare(self, run: Run) -> list[Guarded]:
+        """The kernel's constants, made by its preparations."""
+        made: list[Guarded] = []
+        for n, p in enumerate(self.code.preparations):
+            made.append(self._memory(f"prepared constant {n}", p.nbytes, run))
+            given = [made[-1 - k] if k < 0 else self.held[k] for k in p.inputs]
+            workspace = self._memory(f"the workspace of preparation {n}", p.workspace, run)
+            self._call(p.symbol, [g.start for g in (*given, made[-1], workspace)], 1)
+        for constant in made:
+            constant.close_for_writing()
+        return made
+
+    def _memory(self, name: str, nbytes: int, run: Run) -> Guarded:
+        held = Guarded(name, nbytes, run.right)
+        held.bytes[:] = poison(_WORKSPACE_ITEM, True, nbytes, run.second)
+        self.others.append(held)
+        return held
+
+    def _call(self, symbol: str, addresses: Sequence[int], threads: int) -> int:
+        context = (ctypes.c_uint64 * (abi.CTX_SLOTS + abi.ALIGNMENT // 8))()
+        at = ctypes.addressof(context)
+        start = at + -at % abi.ALIGNMENT
+        slots = (ctypes.c_uint64 * abi.CTX_SLOTS).from_address(start)
+        slots[abi.CTX_THREADS] = threads
+        slots[abi.CTX_PARALLEL] = ctypes.cast(_SHARES, ctypes.c_void_p).value or 0
+        pointers = [start, *addresses]
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
+        kind(self._image.address(symbol))(*pointers)
+        return int(slots[abi.CTX_STATUS])
+
+
+_REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def _backwards(context: int, region: int, closure: int) -> None:
+    """A parallel region's shares, one after another, the last one first.
+
+    Threads may run them in any order: one that needs another's results does not get them here.
+    """
+    threads = ctypes.c_uint64.from_address(context + 8 * abi.CTX_THREADS).value
+    function = _REGION(region)
+    for n in reversed(range(threads)):
+        function(closure, n, threads)
+
+
+_SHARES = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(_backwards)
