@@ -7,8 +7,8 @@ order instead.
 
 A reduction of n values adds sqrt(n) units in the last place of its accumulators, of the sum of
 magnitudes: the usual bound n with the square root that independent roundings allow (N. Higham and
-T. Mary, A new approach to probabilistic rounding error analysis, 2019). Sums of integers that the
-accumulator holds are exact in every order: there nothing is allowed.
+T. Mary, A new approach to probabilistic rounding error analysis, 2019). Sums of small numbers of
+few binary places are exact in every order: there nothing is allowed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.compute.reducer import Reducer, is_sum
-from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Var
-from tilewright.expr.rounding import LoadNear, Near, format_of, near, rounded
+from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var
+from tilewright.expr.rounding import STEPS, LoadNear, Near, format_of, near, rounded, steps
 from tilewright.ir.node import postorder
 
 _CHUNK: Final = 1 << 18  # values at once: bounds the memory of temporaries
@@ -48,6 +48,12 @@ class _Held:
     known: Array
     maker: Array
     point: Array
+
+    def anew(self) -> _Held:
+        """The same places, nothing computed yet."""
+        n = len(self.value)
+        value = np.zeros(n, self.value.dtype)
+        return _Held(value, np.zeros(n), np.zeros(n, bool), self.maker, self.point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +96,25 @@ class Truth:
     work: expression nodes evaluated so far.
     """
 
-    def __init__(self, group: Sequence[Computation], arrays: Mapping[Buffer, Any]) -> None:
+    def __init__(
+        self,
+        group: Sequence[Computation],
+        arrays: Mapping[Buffer, Any],
+        other: Truth | None = None,
+    ) -> None:
+        """other: of the same group on other data; what does not depend on data is taken from it."""
         self.parts = [Part.of(c) for c in group]
         self.work = 0
         self._arrays = {b: np.ascontiguousarray(a).reshape(-1) for b, a in arrays.items()}
         self._held: dict[Buffer, _Held] = {}
-        twice = False
-        for n, part in enumerate(self.parts):
-            twice |= self._place(n, part)
-        self._in_order = twice or _reads_ahead([p.computation for p in self.parts])
-        if self._in_order:
+        self._twice = False
+        if other is not None and not any(map(_scatters, group)):
+            self._held = {b: held.anew() for b, held in other._held.items()}
+            self._twice = other._twice
+        else:
+            for n, part in enumerate(self.parts):
+                self._twice |= self._place(n, part)
+        if self._twice or _reads_ahead(group):
             for n, part in enumerate(self.parts):
                 self._compute(part, np.arange(part.points), n)
 
@@ -125,7 +140,7 @@ class Truth:
                     env = {d.var: Near(_drawn(d.extent, count, rng)) for d in part.free}
                     at = self._index(o.index, env, buffer, part.computation)
                     found.append(at.reshape(-1))
-        return np.unique(np.concatenate(found))
+        return _distinct(np.concatenate(found), buffer.size)
 
     def at(self, buffer: Buffer, places: Array) -> Near:
         """The elements at these positions in the tensor; where nothing is written, what was there.
@@ -135,13 +150,14 @@ class Truth:
         held = self._held.get(buffer)
         if held is None:
             return self._given(buffer, places)
-        missing = np.unique(places[~held.known[places]])
-        for maker in np.unique(held.maker[missing]):
+        missing = _distinct(places[~held.known[places]], buffer.size)
+        for maker in _distinct(held.maker[missing] - _NONE, len(self.parts) + 1) + _NONE:
             mine = missing[held.maker[missing] == maker]
             if maker == _NONE:
                 self._copy(buffer, held, mine)
-            else:
-                self._compute(self.parts[maker], np.unique(held.point[mine]), maker)
+            elif len(mine):
+                points = _distinct(held.point[mine], self.parts[maker].points)
+                self._compute(self.parts[maker], points, maker)
         error = held.error[places]
         return Near(held.value[places], error if error.any() else 0.0)
 
@@ -250,6 +266,15 @@ class Truth:
         return total
 
 
+def _distinct(numbers: Array, limit: int) -> Array:
+    """The numbers below a limit, each once, in order."""
+    if len(numbers) < limit // 16:
+        return np.unique(numbers)
+    found = np.zeros(limit, bool)
+    found[numbers] = True
+    return np.flatnonzero(found)
+
+
 def _pieces(count: int) -> Iterator[Array]:
     for first in range(0, count, _CHUNK):
         yield np.arange(first, min(first + _CHUNK, count))
@@ -298,6 +323,11 @@ def _reads_ahead(group: Sequence[Computation]) -> bool:
         if later & set(c.inputs):
             return True
     return False
+
+
+def _scatters(c: Computation) -> bool:
+    """Whether data says where a Computation writes."""
+    return any(isinstance(n, Load) for o in c.outputs for i in o.index for n in postorder(i))
 
 
 def _conversion(source: Any, target: Any) -> tuple[Expr, Var]:
@@ -360,7 +390,7 @@ def _sum(reducer: Reducer, x: Near, scale: float) -> Near:
     with np.errstate(all="ignore"):
         value, size = x.value.sum(1), np.abs(x.value).sum(1)
         error = np.asarray(x.error).sum(1)
-        whole = (np.rint(x.value) == x.value).all(1) & (size <= format_of(dtype).whole)
+        whole = steps(x.value).all(1) & (size <= format_of(dtype).whole / STEPS)
         single = x.value.shape[1] == 1
         added = np.where(whole | single, 0.0, format_of(dtype).unit * scale * size)
         added = np.where(np.isfinite(size), added, 0.0)

@@ -4,8 +4,8 @@ A `Near` is a value and a bound for the difference that roundings explain. Each 
 adds one unit in the last place of its dtype, twice what IEEE 754 allows it, so that an order of its
 own, a fused multiply-add or a reciprocal fits in; functions add what `FUNCTION` says. Operands'
 bounds are carried through. Where that decides something (a comparison, a conversion to integers, a
-floor), all that it may decide is within the bound. Sums, differences and products of integers that
-the dtype holds are exact: there the bound is 0.
+floor), all that it may decide is within the bound. Sums, differences and products of small numbers
+of few binary places are exact: there the bound is 0.
 
 The bound follows N. Higham, Accuracy and Stability of Numerical Algorithms, section 3.3 (running
 error analysis).
@@ -41,6 +41,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.ir.node import postorder
 
+STEPS: Final = 16.0
 # Units in the last place of a function; `targets/cpu/math` keeps within half of it.
 FUNCTION: Final = 8.0
 _EXACT: Final = frozenset(
@@ -206,18 +207,22 @@ def _known(error: Any, value: Any) -> Any:
     return np.where(np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error)
 
 
+def steps(value: Any) -> Any:
+    """Where values are multiples of 1 / STEPS: what small integers and their halves make."""
+    return np.rint(value * STEPS) == value * STEPS
+
+
 def rounded(value: Any, error: Any, dtype: DType, units: float = 1.0, exact: Any = False) -> Near:
     """A result in float64 as an operation of `dtype` gives it, so many units off.
 
-    exact: where the operation is correctly rounded whatever the order: it adds nothing to the
-    integers that the dtype holds.
+    exact: where the operation is correctly rounded whatever the order: it adds nothing to small
+    numbers of few binary places, which the dtype holds.
     """
     f = format_of(dtype)
     size = np.abs(value)
     added = np.where(np.isfinite(size), size * (f.unit * units) + f.least * units, 0.0)
     if exact:
-        whole = (np.rint(value) == value) & (size <= f.whole)
-        added = np.where(whole, 0.0, added)
+        added = np.where(steps(value) & (size <= f.whole / STEPS), 0.0, added)
     error = np.where(np.isfinite(size), error + added, _known(np.asarray(error, float), value))
     over = np.isfinite(size) & (size + error > f.most)
     if np.any(over):

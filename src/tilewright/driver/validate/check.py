@@ -110,18 +110,19 @@ class _Job:
         """All runs on all data."""
         self.bench = Bench(self.face, self.code, self.fixed)
         kinds = ("reals", "integers") if any(b.dtype.is_float for b in self.inputs) else ("reals",)
+        judge: Judge | None = None
         for data in kinds:
-            self._on(data)
+            judge = self._on(data, judge)
         return replace(self.verdict, faults=self.verdict.faults[:_MOST])
 
-    def _on(self, data: str) -> None:
+    def _on(self, data: str, before: Judge | None) -> Judge | None:
         arrays = self._arrays(data)
-        judge = self._judge(arrays)
+        judge = self._judge(arrays, before)
         first: dict[Buffer, Array] | None = None
         for run in self._runs(data):
             got = self._results(run, arrays, judge)
             if got is None:
-                return
+                return judge
             if first is None:
                 first = got
                 if judge is not None:
@@ -130,6 +131,7 @@ class _Job:
             elif judge is not None:
                 for b in self.outputs:
                     self._same(run, b, first[b], got[b], judge.written(b))
+        return judge
 
     def _runs(self, data: str) -> Iterator[Run]:
         yield Run(data)
@@ -154,10 +156,13 @@ class _Job:
         given = [*self.inputs, *(b for b in self.outputs if b in read)]
         return {b: feeds.array(n, b, data) for n, b in enumerate(given)}
 
-    def _judge(self, arrays: Mapping[Buffer, Array]) -> Judge | None:
+    def _judge(self, arrays: Mapping[Buffer, Array], before: Judge | None) -> Judge | None:
         face = self.face
         if face.source:
-            return ComputationJudge(face.source, arrays, self.outputs, self.effort, self.seed)
+            other = before if isinstance(before, ComputationJudge) else None
+            return ComputationJudge(
+                face.source, arrays, self.outputs, self.effort, self.seed, other
+            )
         assert face.kernel is not None
         if steps(face.kernel.body) > STEPS:
             note = "values were not compared: the loop interpreter would take too long"

@@ -21,6 +21,7 @@ from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, While
 Array = np.ndarray[Any, Any]
 STEPS: Final = 2_000_000  # statements that the loop interpreter runs in about two seconds
 _FIRST: Final = 256  # results of a Computation that are always judged
+_SAMPLES: Final = 1 << 16  # results that are judged at most, where not all are
 _ROUNDINGS: Final = 64.0
 
 
@@ -57,11 +58,13 @@ class ComputationJudge:
         outputs: Sequence[Buffer],
         effort: int,
         seed: int,
+        other: ComputationJudge | None = None,
     ) -> None:
         self.refused = False
+        before = None if other is None or other.refused else other._truth
         self._expected: dict[Buffer, Expected] = {}
         try:
-            self._truth = Truth(group, arrays)
+            self._truth = Truth(group, arrays, before)
             for b in outputs:
                 places = self._places(b, effort // len(outputs), np.random.default_rng(seed))
                 found = self._truth.at(b, places)
@@ -84,12 +87,14 @@ class ComputationJudge:
         truth = self._truth
         if truth.total <= effort:
             return np.flatnonzero(truth.written(b))
-        before, count, found = truth.work, _FIRST, truth.sample(b, _FIRST, rng)
+        before = truth.work
+        found = truth.sample(b, _FIRST, rng)
         truth.at(b, found)
-        while truth.work - before < effort / 2 and count < b.size:
-            count *= 2
-            found = np.unique(np.concatenate([found, truth.sample(b, count, rng)]))
-            truth.at(b, found)
+        more = int(len(found) * effort / max(1, truth.work - before))
+        if more > b.size:
+            return np.flatnonzero(truth.written(b))
+        if more > 2 * len(found):
+            found = truth.sample(b, min(more, _SAMPLES), rng)
         return found
 
 
