@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import helper, numpy_helper
 
@@ -157,3 +158,45 @@ def test_what_goes_axis_by_axis(op: str, geometry: str, math: Any, separated: bo
     with record() as events:
         tw.compile(model, math=math, cache=False)
     assert any(e.kind == "separated" for e in events) is separated
+
+
+def stem(op: str, geometry: str, pads: list[int], between: str = "") -> onnx.ModelProto:
+    """A pooling whose result the next convolution reads beyond its edges."""
+    x, options = data((1, 4, 13, 13)), GEOMETRIES[geometry]
+    nodes = [
+        helper.make_node(op, ["x"], ["p"], **options),
+        helper.make_node(between or "Identity", ["p"], ["q"]),
+        helper.make_node("Conv", ["q", "w"], ["y"], pads=pads),
+    ]
+    w = np.random.default_rng(1).standard_normal((4, 4, 3, 3)).astype(np.float32)
+    return _model(nodes, x, [numpy_helper.from_array(w, "w")])
+
+
+@pytest.mark.parametrize("between, pads", [("", [1, 1, 1, 1]), ("Relu", [0, 2, 1, 0])])
+@pytest.mark.parametrize("geometry", ["3s2", "3s2p1", "2s1", "wide"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_into_the_halo_of_a_convolution(
+    op: str, geometry: str, between: str, pads: list[int]
+) -> None:
+    model, x = stem(op, geometry, pads, between), data((1, 4, 13, 13))
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    for mcpu, math in (("native", "strict"), ("native", "exact"), ("x86-64-v2", "strict")):
+        found = tw.compile(model, math=math, mcpu=mcpu)(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pieces_of_a_concatenation_that_a_convolution_pads() -> None:
+    """As in an inception block: every piece is written inside of one halo, at its own place."""
+    x, options = data((1, 4, 13, 13)), GEOMETRIES["3s1p1"]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], **options),
+        helper.make_node("AveragePool", ["x"], ["q"], **options),
+        helper.make_node("Conv", ["x", "w"], ["r"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["p", "r", "q"], ["t"], axis=1),
+        helper.make_node("Conv", ["t", "v"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    r = np.random.default_rng(1)
+    w, v = (r.standard_normal((4, n, 3, 3)).astype(np.float32) for n in (4, 12))
+    model = _model(nodes, x, [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")])
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(tw.compile(model)(x), expected, rtol=1e-4, atol=1e-4)

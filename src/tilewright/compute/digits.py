@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compute.laws import identity_dims, map_loads, split_digits
-from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Mod, Var
 from tilewright.expr.simplify import simplify
@@ -132,22 +132,3 @@ def _followed(
         Output(o.tensor, tuple(one(i) for i in o.index), one(o.value)) for o in c.outputs
     )
     return replace(c, dims=tuple(free), outputs=outputs)
-
-
-def detached(group: Sequence[Computation]) -> tuple[Computation, ...]:
-    """A lone reduction into part of a tensor (a piece, the inside of a halo) as one and a copy.
-
-    The reduction's own result then has one axis per free dimension, which schedules rely on.
-    """
-    if len(group) != 1 or group[0].is_map or len(group[0].outputs) != 1:
-        return tuple(group)
-    c, o = group[0], group[0].outputs[0]
-    free = tuple(d for d in c.dims if d.combine == CC)
-    if identity_dims(c) is not None or len(free) == len(c.dims):
-        return tuple(group)
-    if any(d.combine not in (CC, PW) for d in c.dims):
-        return tuple(group)
-    local = Buffer(f"{o.tensor.name}_part", tuple(d.extent for d in free), o.tensor.dtype)
-    index = tuple(d.var for d in free)
-    copy = Computation(f"{c.name}_copy", free, (Output(o.tensor, o.index, Load(local, index)),))
-    return (replace(c, outputs=(Output(local, index, o.value),)), copy)

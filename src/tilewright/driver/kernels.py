@@ -15,8 +15,9 @@ from tilewright.base import events
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical, canonical_tree
-from tilewright.compute.digits import detached, separate_digits
+from tilewright.compute.digits import separate_digits
 from tilewright.compute.joined import join_digits
+from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.driver.compiled import CompiledStage, Preparation
@@ -73,7 +74,7 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     outputs = [b for b in stage.writes if b in live]
     joined, seen = join_digits(named)
     live = {seen.get(b, b) for b in live}
-    computations, views = merge_dims(detached(separate_digits(joined, live)))
+    computations, views = merge_dims(local_results(separate_digits(joined, live)))
     values = (*stage.reads, *outputs)
     params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
     name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]

@@ -1,0 +1,65 @@
+"""Reductions write tensors of their own, and copies bring these to where they belong.
+
+A schedule keeps the result of a reduction wherever that is fast, in registers, in another order,
+rounded up to whole tiles, and may fill and empty it as a whole. It may do so only with a tensor
+that nobody else writes and that the reduction fills. A group is free to write less: a part of a
+concatenation, the inside of a halo, every other element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.compute.laws import identity_dims
+from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
+from tilewright.expr.nodes import Buffer, Load
+
+
+def local_results(group: Sequence[Computation]) -> tuple[Computation, ...]:
+    """The group, its reductions and scans into parts of tensors as ones of their own and copies.
+
+    Each result of a reduction then has one axis per dimension that is kept, in some order, and is
+    written whole, by the reduction alone. What follows in the group reads the copy.
+    """
+    shared = _written_often(group)
+    return tuple(part for c in group for part in _parts(c, shared))
+
+
+def owns_results(c: Computation, shared: frozenset[Buffer] = frozenset()) -> bool:
+    """Whether each result is one dimension per axis, all of its tensor, and written by `c` alone.
+
+    shared: tensors that others write too. That is, for each output o and d1 .. dn the dimensions
+    of `c` that are not reduced (those of extent 1 may be missing):
+
+        o.index is a permutation of (d1 .. dn), and extent(di) = the extent of its axis
+        no Computation but `c`, and no other output of it, writes o.tensor
+    """
+    kept = {d for d in c.dims if d.combine != PW and d.extent != 1}
+    for o in c.outputs:
+        axes = identity_dims(replace(c, outputs=(o,)))
+        if axes is None or not kept <= set(axes) or o.tensor in shared:
+            return False
+    return len({o.tensor for o in c.outputs}) == len(c.outputs)
+
+
+def _written_often(group: Sequence[Computation]) -> frozenset[Buffer]:
+    """Tensors that several Computations write."""
+    tensors = [t for c in group for t in {o.tensor for o in c.outputs}]
+    return frozenset(t for t in tensors if tensors.count(t) > 1)
+
+
+def _parts(c: Computation, shared: frozenset[Buffer]) -> Iterator[Computation]:
+    if c.is_map or owns_results(c, shared):
+        yield c
+        return
+    kept = tuple(d for d in c.dims if d.combine != PW)
+    point = tuple(d.var for d in kept)
+    local = [
+        Buffer(f"{o.tensor.name}_part", tuple(d.extent for d in kept), o.tensor.dtype)
+        for o in c.outputs
+    ]
+    pairs = list(zip(c.outputs, local, strict=True))
+    yield replace(c, outputs=tuple(Output(b, point, o.value) for o, b in pairs))
+    copied = tuple(Output(o.tensor, o.index, Load(b, point)) for o, b in pairs)
+    yield Computation(f"{c.name}_copy", tuple(Dim(d.var, d.extent, CC) for d in kept), copied)
