@@ -27,7 +27,7 @@ class Counts:
 
 def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     """The kernels of a model, by their names and operators as in a profile."""
-    from tilewright.driver import steps
+    from tilewright.driver import stage_passes, steps
     from tilewright.driver.options import Options
     from tilewright.graph.stages import Stage
     from tilewright.targets.cpu.machine import machine as processor
@@ -36,7 +36,7 @@ def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     options = Options(mcpu=mcpu)
     machine = target(options.target, options.mcpu)
     graph = steps.optimise(steps.import_model(path, (), options), options, machine)
-    lowered = steps.stages(graph, machine)
+    lowered = stage_passes.stages(graph, machine)
     stages = [s for s in lowered.steps if isinstance(s, Stage)]
     return {(s.name, s.sources): _counts(s, lowered.data, processor(mcpu)) for s in stages}
 

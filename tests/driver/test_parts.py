@@ -2,7 +2,7 @@
 
 from onnx import parser
 
-from tilewright.driver.steps import stages
+from tilewright.driver.stage_passes import stages
 from tilewright.frontends.onnx.load import load
 from tilewright.targets.registry import target
 

@@ -12,7 +12,7 @@ from onnx import parser
 import tilewright as tw
 from tilewright.base import events
 from tilewright.driver import text
-from tilewright.driver.steps import stages
+from tilewright.driver.stage_passes import stages
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.pipeline import graph_pipeline

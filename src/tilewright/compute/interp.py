@@ -56,7 +56,7 @@ def _one(c: Computation, arrays: Arrays, written: Arrays) -> None:
     bound = [d for d in c.dims if d.combine == PS] + [
         d for d in c.dims if d.combine not in (CC, PS)
     ]
-    for grid in _grids(free):
+    for grid in grids(free):
         if c.reducer is None:
             values = tuple(evaluate_expr(o.value, grid, load) for o in c.outputs)
             _store(c, grid, values, written)
@@ -121,7 +121,7 @@ def _checked(c: Computation, buffer: Buffer, index: tuple[Any, ...]) -> tuple[An
     return index
 
 
-def _grids(dims: list[Dim]) -> Iterator[Grid]:
+def grids(dims: Sequence[Dim]) -> Iterator[dict[Var, Any]]:
     """The points of the parallel dimensions as broadcasting axes, in pieces of bounded size."""
     if any(d.extent == 0 for d in dims):
         return

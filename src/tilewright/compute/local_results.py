@@ -22,7 +22,7 @@ def local_results(group: Sequence[Computation]) -> tuple[Computation, ...]:
     Each result of a reduction then has one axis per dimension that is kept, in some order, and is
     written whole, by the reduction alone. What follows in the group reads the copy.
     """
-    shared = _written_often(group)
+    shared = written_often(group)
     return tuple(part for c in group for part in _parts(c, shared))
 
 
@@ -43,7 +43,7 @@ def owns_results(c: Computation, shared: frozenset[Buffer] = frozenset()) -> boo
     return len({o.tensor for o in c.outputs}) == len(c.outputs)
 
 
-def _written_often(group: Sequence[Computation]) -> frozenset[Buffer]:
+def written_often(group: Sequence[Computation]) -> frozenset[Buffer]:
     """Tensors that several Computations write."""
     tensors = [t for c in group for t in {o.tensor for o in c.outputs}]
     return frozenset(t for t in tensors if tensors.count(t) > 1)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +20,13 @@ from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
-from tilewright.driver.parts import apart
 from tilewright.driver.show import KINDS, dump, show
 from tilewright.driver.single import build_kernel
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.verify_interface import verify_interface
 from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.lower import Lowered, live_buffers, lower
+from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.halo import add_halos
-from tilewright.graph.passes.place import place_copies
-from tilewright.graph.passes.windows import separate_windows
-from tilewright.graph.passes.winograd import transform_convolutions
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
@@ -40,9 +36,6 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
-
-# Results of a tile per axis that `math` allows: large ones round more.
-WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "strict": (2,), "fast": (2, 4)}
 
 
 def executable(
@@ -132,27 +125,6 @@ def optimise(graph: Graph, options: Options, target: Target) -> Graph:
     return pipeline.run(graph, check=flags.DEBUG.get())
 
 
-def stages(graph: Graph, target: Target, math: str = "strict") -> Lowered:
-    """The graph as fused Stages, each a kernel that suits the target, and host calls."""
-    with events.span("lower"):
-        lowered = lower(graph)
-    with events.span("fuse"):
-        calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
-        kept = [*graph.outputs, *(v for op in calls for v in (*op.reads, *op.writes))]
-        outputs = frozenset(lowered.buffers[v] for v in kept if v in lowered.buffers)
-        fused = place_copies(fuse(lowered.steps, outputs), {*outputs, *lowered.data})
-        lowered.steps = apart(fused, target)
-    with events.span("winograd"):
-        lowered.steps = transform_convolutions(
-            lowered.steps, lowered.data, WINOGRAD[math], target.effort
-        )
-    with events.span("windows"):
-        lowered.steps = separate_windows(lowered.steps, target.effort, math == "exact")
-    with events.span("halo"):
-        lowered.steps = add_halos(lowered.steps, {*outputs, *lowered.data})
-    return lowered
-
-
 def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built | HostCall]:
     """Every Stage with its object code."""
     host = target if target.runs_here else find_target("cpu")
@@ -160,6 +132,9 @@ def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built
     live = live_buffers(lowered)
     staged = [s for s in lowered.steps if isinstance(s, Stage)]
     faces = [interface(s, live[s]) for s in staged]
+    if flags.DEBUG.get():
+        for s, face in zip(staged, faces, strict=True):
+            verify_interface(s, face)
     built: dict[Stage, Built] = {}
     with events.span("kernels", total=len(faces)):
         codes = compiler.compile_all(faces, lowered.data, thread_count())

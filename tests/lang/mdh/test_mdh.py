@@ -13,7 +13,8 @@ from tilewright.base.errors import CompileError, InputError, UnsupportedError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.merge import merge_dims
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, optimise, stages
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.steps import import_model, optimise
 from tilewright.graph.stages import Stage
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw

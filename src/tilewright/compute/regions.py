@@ -1,0 +1,126 @@
+"""Which elements of a tensor a Computation writes and reads, exactly, by going through them.
+
+Slow and obvious, for verifiers. An index is followed through all values of the dimensions in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.compute.interp import grids
+from tilewright.compute.laws import environment
+from tilewright.compute.nodes import PW, Computation, Dim, Output
+from tilewright.expr.interp import evaluate
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
+from tilewright.expr.reads import Guard, Read, reads, reads_memory, variables
+
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def written(c: Computation, tensor: Buffer) -> Counts:
+    """How often `c` writes each element of a tensor, in the tensor's shape.
+
+    Raises IndexError for an index outside of it.
+    """
+    counts = np.zeros(tensor.shape, np.int64)
+    kept = [d for d in c.dims if d.combine != PW]
+    for o in c.outputs:
+        if o.tensor is tensor:
+            counts += _boxed(o, kept) if _is_box(o.index) else _counted(o, kept)
+    return counts
+
+
+def read(c: Computation, tensor: Buffer) -> Mask:
+    """Which elements of a tensor `c` reads, in the tensor's shape.
+
+    Where data decides, it reads all that it could: every element where an index depends on data,
+    both arms of a choice that does. Elsewhere an index outside raises IndexError.
+    """
+    mask = np.zeros(tensor.shape, np.bool_)
+    if any(d.extent == 0 for d in c.dims):
+        return mask
+    roots = [e for o in c.outputs for e in (o.value, *o.index)]
+    for r in reads(tuple(roots), environment(c.dims)):
+        if r.load.buffer is not tensor:
+            continue
+        if any(map(reads_memory, r.load.index)):
+            mask[...] = True
+        else:
+            _mark(mask, r, c.dims)
+        if mask.all():
+            break
+    return mask
+
+
+def _is_box(index: Sequence[Expr]) -> bool:
+    """Whether no variable is on two axes: what is written is a product of sets, one per axis."""
+    found = [v for i in index for v in set(variables(i))]
+    return len(set(found)) == len(found)
+
+
+def _boxed(o: Output, kept: Sequence[Dim]) -> Counts:
+    used = {v for i in o.index for v in variables(i)}
+    total = np.array(prod(d.extent for d in kept if d.var not in used), np.int64)
+    for i, extent in zip(o.index, o.tensor.shape, strict=True):
+        inside = set(variables(i))
+        along = np.zeros(extent, np.int64)
+        for grid in grids([d for d in kept if d.var in inside]):
+            (flat,) = _places((i,), grid)
+            np.add.at(along, _checked(flat, extent), 1)
+        total = np.multiply.outer(total, along)
+    return total
+
+
+def _counted(o: Output, kept: Sequence[Dim]) -> Counts:
+    counts = np.zeros(o.tensor.shape, np.int64)
+    used = {v for i in o.index for v in variables(i)}
+    times = prod(d.extent for d in kept if d.var not in used)
+    for grid in grids([d for d in kept if d.var in used]):
+        places = _places(o.index, grid)
+        at = [_checked(p, n) for p, n in zip(places, o.tensor.shape, strict=True)]
+        np.add.at(counts, tuple(at), times)
+    return counts
+
+
+def _mark(mask: Mask, r: Read, dims: Sequence[Dim]) -> None:
+    guards = [g for g in r.guards if not reads_memory(g[0])]
+    by_data = len(guards) < len(r.guards)
+    used = {v for e in (*r.load.index, *(g for g, _ in guards)) for v in variables(e)}
+    for grid in grids([d for d in dims if d.var in used]):
+        chosen = _holding(guards, grid)
+        if not chosen.any():
+            continue
+        places = [p[chosen] for p in _places(r.load.index, grid)]
+        pairs = list(zip(places, mask.shape, strict=True))
+        if by_data:  # the data's side of the guard may keep the index inside
+            inside = np.logical_and.reduce([(p >= 0) & (p < n) for p, n in pairs])
+            places = [p[inside] for p in places]
+        mask[tuple(_checked(p, n) for p, n in zip(places, mask.shape, strict=True))] = True
+
+
+def _holding(guards: Sequence[Guard], grid: dict[Var, Any]) -> Mask:
+    """The points of a grid, flat, at which every condition is as the guards say."""
+    shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
+    chosen = np.ones(shape, np.bool_)
+    for condition, holds in guards:
+        chosen &= np.broadcast_to(np.asarray(evaluate(condition, grid)) == holds, shape)
+    return chosen.reshape(-1)
+
+
+def _places(index: Sequence[Expr], grid: dict[Var, Any]) -> list[Counts]:
+    """The values of each index at the points of a grid, flat."""
+    shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
+    found = (int(i.value.real) if isinstance(i, Const) else evaluate(i, grid) for i in index)
+    return [np.broadcast_to(np.asarray(p), shape).reshape(-1) for p in found]
+
+
+def _checked(places: Counts, extent: int) -> Counts:
+    wrong = (places < 0) | (places >= extent)
+    if wrong.any():
+        raise IndexError(f"index {places[wrong][0]} is outside 0..{extent - 1}")
+    return places

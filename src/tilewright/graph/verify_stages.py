@@ -1,0 +1,142 @@
+"""The invariants of a list of Stages: who may write and read which elements, and when.
+
+    TW-STAGE-GIVEN      nobody writes an input or a constant of the model
+    TW-STAGE-TWICE      no element is written twice, by one Computation or by two
+    TW-STAGE-UNWRITTEN  an element that is read has been written before, or is given
+    TW-STAGE-RESULT     every element of a result has been written in the end
+
+Each Computation must be well formed besides and stay inside of its tensors (`compute/check.py`).
+A halo's border, a part of a concatenation and a tensor that lives inside of another one are
+elements like all others here: who writes over them, leaves them out, or comes too early breaks a
+rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import VerifyError
+from tilewright.compute.check import check
+from tilewright.compute.laws import identity_dims
+from tilewright.compute.nodes import PW, Computation
+from tilewright.compute.regions import read, written
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.stages import HostCall, Stage, Step
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Ends = tuple[Sequence[Buffer], Sequence[Buffer]]
+
+
+def verify_stages(
+    steps: Sequence[Step],
+    given: Collection[Buffer],
+    results: Iterable[Buffer],
+    hosted: Mapping[HostCall, Ends] | None = None,
+    checked: set[Computation] | None = None,
+) -> None:
+    """Raise VerifyError naming the Stage and the tensor of the first rule that is broken.
+
+    given: inputs and constants of the model. results: what must exist in the end. hosted: what
+    each host call reads and writes, always whole. checked: Computations known to be well formed;
+    those found so are added.
+    """
+    known = set() if checked is None else checked
+    memory = _Memory(frozenset(given))
+    for step in steps:
+        if isinstance(step, Stage) and step.kernel is None:
+            for c in step.computations:
+                where = f"stage {step.name}, computation {c.name}"
+                if c not in known:
+                    _check(c, where)
+                    known.add(c)
+                memory.compute(c, where)
+            continue
+        reads, writes = _ends(step, hosted or {})
+        where = step.name if isinstance(step, Stage) else step.operation.label
+        for b in reads:
+            memory.read(b, None, where)
+        for b in writes:
+            memory.write(b, None, where)
+    for b in results:
+        if memory.missing(b) is not None:
+            _broken("TW-STAGE-RESULT", f"nobody writes {_at(b, memory.missing(b))}", "the end")
+
+
+def _ends(step: Step, hosted: Mapping[HostCall, Ends]) -> Ends:
+    return (step.reads, step.writes) if isinstance(step, Stage) else hosted[step]
+
+
+def _check(c: Computation, where: str) -> None:
+    try:
+        check(c)
+    except VerifyError as error:
+        raise error.at(where) from error.__cause__
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What has been written so far: None for all of a buffer."""
+
+    given: frozenset[Buffer]
+    done: dict[Buffer, Mask | None] = field(default_factory=dict)
+
+    def compute(self, c: Computation, where: str) -> None:
+        """One Computation: all its reads, then all its writes."""
+        for b in c.inputs:
+            if self.missing(b) is not None:
+                self.read(b, read(c, b), where)
+        for b in dict.fromkeys(o.tensor for o in c.outputs):
+            self.write(b, None if _writes_all(c) else written(c, b), where)
+
+    def missing(self, b: Buffer) -> tuple[int, ...] | None:
+        """The first element not written yet."""
+        mask = np.zeros(b.shape, np.bool_) if b not in self.done else self.done[b]
+        return None if b in self.given or mask is None else _first(~mask)
+
+    def read(self, b: Buffer, elements: Mask | None, where: str) -> None:
+        """Note a read of these elements; None: of all."""
+        if self.missing(b) is None:
+            return
+        mask = self.done.get(b)
+        ready = np.zeros(b.shape, np.bool_) if mask is None else mask
+        early = _first(~ready if elements is None else elements & ~ready)
+        if early is not None:
+            _broken("TW-STAGE-UNWRITTEN", f"reads {_at(b, early)}, not written before", where)
+
+    def write(self, b: Buffer, counts: Any, where: str) -> None:
+        """Note a write: how often each element; None: every element once."""
+        if b in self.given:
+            _broken("TW-STAGE-GIVEN", f"writes {b!r}, an input or a constant", where)
+        before = self.done.get(b, np.zeros(b.shape, np.bool_))
+        if counts is None and b not in self.done:
+            self.done[b] = None
+            return
+        now = np.ones(b.shape, np.int64) if counts is None else counts
+        again = _first(now + (1 if before is None else before) > 1)
+        if again is not None:
+            _broken("TW-STAGE-TWICE", f"writes {_at(b, again)}, written before", where)
+        if before is not None:
+            whole = before | (now > 0)
+            self.done[b] = None if whole.all() else whole
+
+
+def _writes_all(c: Computation) -> bool:
+    """Whether the only output is one dimension per axis, all of its tensor."""
+    axes = identity_dims(c)
+    return axes is not None and {d for d in c.dims if d.combine != PW and d.extent > 1} <= set(axes)
+
+
+def _first(mask: Mask) -> tuple[int, ...] | None:
+    return tuple(int(i) for i in np.argwhere(mask)[0]) if mask.any() else None
+
+
+def _at(b: Buffer, place: tuple[int, ...] | None) -> str:
+    return f"{b.name}[{', '.join(map(str, place or ()))}] of {list(b.shape)}"
+
+
+def _broken(code: str, message: str, where: str) -> None:
+    raise VerifyError(message, code=code, where=where)

@@ -1,0 +1,81 @@
+"""Interfaces that would let a schedule do something else than the Stage, one for each rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import VerifyError
+from tilewright.compute.build import map_, reduce_
+from tilewright.compute.laws import map_loads
+from tilewright.compute.nodes import Computation
+from tilewright.driver.kernels import Interface, interface
+from tilewright.driver.verify_interface import verify_interface
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.graph.stages import Stage
+
+X = Buffer("x", (4, 6, 3), float32)
+Y = Buffer("y", (6, 8), float32)
+
+
+def pooled() -> Stage:
+    """Sums written inside of a halo."""
+    index = lambda i, j: (i + 1, j + 1)  # noqa: E731
+    value = lambda i, j, k: X[i, j, k]  # noqa: E731
+    c = reduce_("sums", Y, (3,), "add", value, extents=(4, 6), index=index)
+    return Stage("pooled", (c,))
+
+
+def broken(code: str, text: str, stage: Stage, face: Interface) -> None:
+    with pytest.raises(VerifyError) as error:
+        verify_interface(stage, face)
+    assert error.value.code == code
+    assert text in str(error.value)
+
+
+def test_what_interface_makes_is_right() -> None:
+    stage = pooled()
+    face = interface(stage, {Y})
+    assert face.offsets[-1] == 9 * 4
+    verify_interface(stage, face)
+
+
+def test_a_reduction_straight_into_part_of_a_tensor() -> None:
+    stage = pooled()
+    face = replace(interface(stage, {Y}), computations=stage.computations, params=(X, Y))
+    face = replace(face, offsets=(0, 0))
+    broken("TW-FACE-RESULT", "does not fill it alone", stage, face)
+
+
+def test_another_place() -> None:
+    stage = pooled()
+    face = interface(stage, {Y})
+    text = "the kernel writes 24 elements from 0 to 29 of y: float32[6, 8]"
+    broken("TW-FACE-WRITES", text, stage, replace(face, offsets=(0, 0)))
+
+
+def test_a_larger_part() -> None:
+    stage = pooled()
+    face = interface(stage, {Y})
+    (out,) = face.outputs
+    more = map_("more", out, lambda i: X[0, 0, 0], extents=(6,), index=lambda i: (5, i))
+    face = replace(face, computations=(*face.computations, more))
+    broken("TW-FACE-WRITES", "writes 30 elements", stage, face)
+
+
+def test_other_elements_read() -> None:
+    stage = pooled()
+    face = interface(stage, {Y})
+    x = face.params[0]
+
+    def shifted(load: Load) -> Load:
+        return Load(x, (*load.index[:-1], load.index[-1] * 0))
+
+    def other(c: Computation) -> Computation:
+        outputs = (replace(o, value=map_loads(o.value, {x: shifted})) for o in c.outputs)
+        return replace(c, outputs=tuple(outputs))
+
+    face = replace(face, computations=tuple(map(other, face.computations)))
+    broken("TW-FACE-READS", "the kernel reads 24 elements", stage, face)
