@@ -64,7 +64,7 @@ def test_operators_of_one_name_have_kernels_of_their_own() -> None:
 
     def key(result: Expr) -> str:
         op = Reducer("mine", (a,), (b,), (result,), (const(0, f32),))
-        body = loop(k, 8, Update((y,), (const(0),), (x[k],), op))
+        body = loop(k, 8, Update((y,), ((const(0),),), (x[k],), op))
         face = Interface("s", (), Kernel("s", (x, y), (y,), body), (x, y), (x, y), (y,), (0, 0))
         return compiler._key(face, (False, False))
 

@@ -33,6 +33,10 @@ class Many(Node):
     note: str
 
 
+class Table(Node):
+    rows: tuple[tuple[Node, ...], ...]
+
+
 class Symbol(Node, intern=False):
     name: str
 
@@ -221,3 +225,13 @@ def test_dtype_of_every_family_of_node():
 def test_ill_typed_nodes_are_refused(make, message):
     with pytest.raises(TypeError, match=message):
         make(var("i"), Buffer("A", (2,), dtypes.float32))
+
+
+def test_children_in_rows():
+    a, b, c = Leaf(1), Leaf(2), Leaf(3)
+    table = Table(((a, b), (), (c,)))
+    assert table.children() == (a, b, c)
+    assert table.map(lambda x: x) is table
+    assert table.map(lambda x: Leaf(x.tag + 1)) is Table(((b, c), (), (Leaf(4),)))
+    assert list(postorder(table)) == [a, b, c, table]
+    assert pickle.loads(pickle.dumps(table)) is table

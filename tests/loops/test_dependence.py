@@ -64,7 +64,7 @@ def kernels(draw: st.DrawFn) -> Kernel:
         value = source[source_at]
         stmt: Stmt = Store(target, at, value)
         if draw(st.booleans()):
-            stmt = Update((target,), at, (value,), ADD)
+            stmt = Update((target,), (at,), (value,), ADD)
         if draw(st.integers(0, 3)) == 0:
             stmt = If(Lt(draw(index(loops)), const(draw(st.integers(1, 6)))), stmt, None)
         stmts.append(stmt)
@@ -148,7 +148,7 @@ def test_the_lemma_sees_through_tiling_and_fusion(monkeypatch: pytest.MonkeyPatc
     """One fused parallel loop over tiles of three dimensions needs no isl."""
     x, f, i, j, k = Buffer("x", (4, 40, 30), F), var("f"), var("i"), var("j"), var("k")
     at = (f // 20, f // 5 % 4 * 10 + i, f % 5 * 6 + j)
-    body = block(Store(x, at, ZERO), loop(k, 9, Update((x,), at, (ONE,), ADD)))
+    body = block(Store(x, at, ZERO), loop(k, 9, Update((x,), (at,), (ONE,), ADD)))
     kernel = Kernel("k", (x,), (x,), loop(f, 80, loop(i, 10, loop(j, 6, body)), "parallel"))
 
     def refuse(*_: object) -> None:
@@ -187,11 +187,11 @@ def test_a_refusal_names_two_iterations_and_the_element() -> None:
 
 def test_updates_commute_with_updates_only() -> None:
     x, y, k = Buffer("x", (8,), F), Buffer("y", (1,), F), var("k")
-    step = Update((y,), (const(0),), (x[k],), ADD)
+    step = Update((y,), ((const(0),),), (x[k],), ADD)
     assert can_parallelize(Kernel("s", (x, y), (y,), loop(k, 8, step)), "k")
     reading = block(step, Store(x, (k,), y[0]))
     assert not can_parallelize(Kernel("s", (x, y), (x, y), loop(k, 8, reading)), "k")
-    other = block(step, Update((y,), (const(0),), (x[k],), reducer("max", F)))
+    other = block(step, Update((y,), ((const(0),),), (x[k],), reducer("max", F)))
     assert not can_parallelize(Kernel("s", (x, y), (y,), loop(k, 8, other)), "k")
 
 
@@ -202,7 +202,7 @@ def test_operators_of_one_name_that_do_otherwise_do_not_commute() -> None:
     largest = replace(twin, result=(Max(a, b),))
 
     def both(op: Reducer) -> Kernel:
-        steps = (Update((y,), (const(0),), (x[k],), r) for r in (ADD, op))
+        steps = (Update((y,), ((const(0),),), (x[k],), r) for r in (ADD, op))
         return Kernel("s", (x, y), (y,), loop(k, 8, block(*steps)))
 
     assert can_parallelize(both(twin), "k")
@@ -227,7 +227,7 @@ def test_overlapping_tiles_store_equal_values() -> None:
     at = Min(o * 4, const(6)) + i
     kernel = Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, Store(y, (at,), x[at]))))
     assert can_parallelize(kernel, "o")
-    adding = Update((y,), (at,), (x[at],), reducer("max", F))
+    adding = Update((y,), ((at,),), (x[at],), reducer("max", F))
     body = block(Store(y, (at,), const(0.0, F)), adding)
     assert not can_parallelize(Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, body))), "o")
 

@@ -79,7 +79,9 @@ def test_arg_reduction_updates_both_buffers() -> None:
     x, v, p, k = Buffer("x", (5,), F), Buffer("v", (1,), F), Buffer("p", (1,), d.int64), var("k")
     op = arg_reducer("argmax", F, d.int64)
     start = [Store(b, (const(0),), c) for b, c in zip((v, p), op.identity, strict=True)]
-    kernel = of(block(*start, loop(k, 5, Update((v, p), (const(0),), (x[k], k), op))), x, v, p)
+    kernel = of(
+        block(*start, loop(k, 5, Update((v, p), ((const(0),),) * 2, (x[k], k), op))), x, v, p
+    )
     best, place = np.zeros(1, np.float32), np.zeros(1, np.int64)
     run(kernel, {x: np.array([1, 4, 2, 4, 0], np.float32), v: best, p: place})
     assert (best[0], place[0]) == (4, 1)
@@ -91,7 +93,7 @@ def test_nests_deeper_than_python_allows() -> None:
     total = loops[0]
     for v in loops[1:]:
         total = Add(total, v)
-    body: Stmt = Update((x,), (const(0),), (total,), reducer("add", d.int64))
+    body: Stmt = Update((x,), ((const(0),),), (total,), reducer("add", d.int64))
     for n, v in reversed(list(enumerate(loops))):
         body = loop(v, 2 if n % 10 == 0 else 1, body)
     values = np.zeros(1, np.int64)
@@ -169,7 +171,7 @@ def test_allocated_contents_are_undefined_each_time() -> None:
 
 def test_an_update_in_a_narrow_float_rounds_each_step() -> None:
     y, k = Buffer("y", (1,), d.bfloat16), var("k")
-    step = Update((y,), (const(0),), (const(1.0, d.bfloat16),), reducer("add", d.bfloat16))
+    step = Update((y,), ((const(0),),), (const(1.0, d.bfloat16),), reducer("add", d.bfloat16))
     out = np.zeros(1, ml_dtypes.bfloat16)
     run(of(loop(k, 300, step), y), {y: out})
     assert float(out[0]) == 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -104,12 +105,31 @@ def wrong_loop_variable() -> Kernel:
 
 def wrong_update() -> Kernel:
     a = x()
-    return kernel(Update((a,), (const(0),), (const(1),), reducer("add", d.int64)), a)
+    return kernel(Update((a,), ((const(0),),), (const(1),), reducer("add", d.int64)), a)
 
 
 def components_missing() -> Kernel:
     a = x()
-    return kernel(Update((a,), (const(0),), (ZERO,), arg_reducer("argmax", F, d.int64)), a)
+    return kernel(Update((a,), ((const(0),),), (ZERO,), arg_reducer("argmax", F, d.int64)), a)
+
+
+def index_missing() -> Kernel:
+    return argmax(((const(0),),))
+
+
+def short_index() -> Kernel:
+    return argmax(((const(0),), ()))
+
+
+def second_outside() -> Kernel:
+    i = var("i")
+    return argmax(((i,), (i + 1,)), lambda step: loop(i, 4, step))
+
+
+def argmax(indices: Any, around: Any = lambda step: step) -> Kernel:
+    a, b = Buffer("a", (4,), F), Buffer("b", (4,), d.int64)
+    step = Update((a, b), indices, (ZERO, const(0)), arg_reducer("argmax", F, d.int64))
+    return kernel(around(step), a, b)
 
 
 def narrow_index() -> Kernel:
@@ -174,6 +194,9 @@ BROKEN = [
     (wrong_loop_variable, "TW-TYPE", "loop i is int32"),
     (wrong_update, "TW-TYPE", "add combines int64, not int64 into x: float32"),
     (components_missing, "TW-TYPE", "argmax has 2 components"),
+    (index_missing, "TW-TYPE", "2 buffers, 1 indices"),
+    (short_index, "TW-INDEX-TYPE", "indexed with 0 expressions"),
+    (second_outside, "TW-BOUNDS", r"dimension 0 of b\[i \+ 1\]"),
     (narrow_index, "TW-INDEX-TYPE", "is int32, not int64"),
     (missing_index, "TW-INDEX-TYPE", "indexed with 0 expressions"),
     (beyond, "TW-BOUNDS", r"dimension 0 of x\[i\] leaves 0..7 at i = 8"),
@@ -238,3 +261,9 @@ def test_a_checked_read_is_left_to_run_time() -> None:
 
 def test_dependences_may_be_left_out() -> None:
     verify(vector_carries(), dependences=False)
+
+
+def test_an_update_has_an_index_for_each_buffer() -> None:
+    a = Buffer("a", (4,), F)
+    with pytest.raises(TypeError, match="one index, a tuple, for each of its buffers"):
+        Update((a,), (const(0),), (ZERO,), reducer("add", F))  # type: ignore[arg-type]

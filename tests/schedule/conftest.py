@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
@@ -14,18 +15,21 @@ from tilewright.schedule import Schedule, Trace, replay
 
 
 def _results(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
-    """The outputs of a run on seeded data; outputs start as a value that no kernel computes."""
+    """Every element of the outputs after a run on seeded data.
+
+    Outputs start with random contents too, each element another, so that what a kernel leaves alone
+    counts as much as what it writes.
+    """
     rng = np.random.default_rng(seed)
-    arrays = {}
-    for b in kernel.params:
-        if b in kernel.outputs:
-            arrays[b] = np.full(b.shape, 77, b.dtype.numpy)
-        elif b.dtype.is_float:
-            arrays[b] = rng.standard_normal(b.shape).astype(b.dtype.numpy)
-        else:
-            arrays[b] = rng.integers(-4, 5, b.shape).astype(b.dtype.numpy)
+    arrays = {b: _random(rng, b) for b in kernel.params}
     run(kernel, arrays)
     return [arrays[b] for b in kernel.outputs]
+
+
+def _random(rng: np.random.Generator, b: Buffer) -> np.ndarray:
+    if b.dtype.is_float:
+        return rng.standard_normal(b.shape).astype(b.dtype.numpy)
+    return rng.integers(-4, 5, b.shape).astype(b.dtype.numpy)
 
 
 def _check_same(before: Kernel, schedule: Schedule, exact: bool = False) -> None:

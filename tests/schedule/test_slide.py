@@ -204,7 +204,7 @@ def test_values_that_are_not_final_are_not_read():
     one = const(1, i32)
     made = rows("i", 10, lambda t, y, i: Store(t, (i,), one))
     early = rows("e", 2, lambda t, y, i: Store(y, (i + 8,), t[i]))
-    again = rows("j", 10, lambda t, y, i: Update((t,), (i,), (one,), reducer("add", i32)))
+    again = rows("j", 10, lambda t, y, i: Update((t,), ((i,),), (one,), reducer("add", i32)))
     used = rows("v", 8, lambda t, y, v: Store(y, (v,), t[v] + t[v + 2]))
     with pytest.raises(ScheduleError, match="read before all of its nests have run"):
         Schedule(hand_written(made, early, again, used)).slide("T", "v")

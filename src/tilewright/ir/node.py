@@ -16,7 +16,7 @@ The rules, each tested in tests/ir:
 * The intern key holds every field exactly: `1`, `True` and `1.0` differ, `0.0` and `-0.0` differ,
   and a NaN equals itself (fields annotated with `float` are keyed by type and bits).
 * A field is a child when its annotation names a node class that exists by then (`Expr`,
-  `tuple[Expr, ...]`, `Expr | None`); every other field is data.
+  `tuple[Expr, ...]`, `tuple[tuple[Expr, ...], ...]`, `Expr | None`); every other field is data.
 * `intern=False` (symbols, statements) gives each construction a new identity.
 * A class may define `_derive(self) -> object`; it runs once per new node, checks the fields and
   returns the value of the slot `derived`.
@@ -30,6 +30,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, ClassVar, Self, dataclass_transform
 
 _table: dict[tuple[Any, ...], weakref.ref[Node]] = {}
@@ -116,7 +117,9 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
     kids = {f: t for f, t in fields.items() if _is_child(t)}
     parts = []
     for f, t in kids.items():
-        if t.startswith("tuple"):
+        if t.startswith("tuple[tuple"):
+            parts.append(f"*chain(*self.{f})")
+        elif t.startswith("tuple"):
             parts.append(f"*self.{f}")
         elif "None" in t:
             parts.append(f"*(() if self.{f} is None else (self.{f},))")
@@ -127,7 +130,10 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
     changed = []
     for f, t in kids.items():
         lines.append(f"    old_{f} = self.{f}")
-        if t.startswith("tuple"):
+        if t.startswith("tuple[tuple"):
+            lines.append(f"    new_{f} = tuple([tuple([f(c) for c in row]) for row in old_{f}])")
+            changed.append(f"any([a is not b for a, b in zip(chain(*old_{f}), chain(*new_{f}))])")
+        elif t.startswith("tuple"):
             lines.append(f"    new_{f} = tuple([f(c) for c in old_{f}])")
             changed.append(
                 f"any([a is not b for a, b in zip(old_{f}, new_{f})]) "
@@ -177,6 +183,7 @@ class NodeMeta(type):
             "dead": _dead,
             "remove_dead": _remove_dead,
             "exact": exact,
+            "chain": chain,
             "new": object.__new__,
         }
         for f in fields:

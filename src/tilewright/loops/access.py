@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Stmt, Store, Update
+from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
 
 
 def reads(stmt: Stmt) -> set[Buffer]:
@@ -27,6 +29,26 @@ def writes(stmt: Stmt) -> set[Buffer]:
         elif isinstance(node, Update):
             found.update(node.buffers)
     return found
+
+
+def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
+    """The buffers of an update, if its values make up one: where one meets, all of them do.
+
+    Only then may steps of a commutative reducer with several values change their order: which index
+    argmax leaves depends on the value beside it. Formally: all are changed at one index, and in
+    each iteration of each loop of `above` (what is around the update) either all or none of the
+    buffers are allocated anew. Else empty.
+    """
+    if len(set(update.indices)) > 1:
+        return ()
+    fresh: list[set[Buffer]] = [set()]
+    for s in above:
+        if isinstance(s, For | While):
+            fresh.append(set())
+        elif isinstance(s, Alloc):
+            fresh[-1].add(s.buffer)
+    mine = set(update.buffers)
+    return update.buffers if all(mine & new in (set(), mine) for new in fresh) else ()
 
 
 def conflict(a: Stmt, b: Stmt) -> set[Buffer]:

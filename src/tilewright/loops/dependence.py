@@ -190,11 +190,11 @@ def _meetings(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
 
 
 def commute(a: Access, b: Access) -> bool:
-    """Whether both are updates by one commutative reducer."""
+    """Whether both are updates by one commutative reducer of the same buffers together."""
     p, q = a.reducer, b.reducer
     if p is None or q is None or not p.commutative:
         return False
-    return p.does_as(q)
+    return p.does_as(q) and a.together != () and a.together == b.together
 
 
 # -- the lemma

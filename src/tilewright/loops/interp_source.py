@@ -143,7 +143,7 @@ class Writer:
         self.line(f"{self.known(s.buffer)}[{at}] = {value}")
 
     def update(self, s: Update) -> None:
-        at = [self.position(b, s.index) for b in s.buffers]
+        at = [self.position(b, i) for b, i in s.targets]
         values = [self.value(v) for v in s.values]
         r = s.reducer
         for var, b, place in zip(r.lhs, s.buffers, at, strict=True):

@@ -67,13 +67,13 @@ def _nest(c: Computation, taken: set[str]) -> Stmt:
         inner = _scan(c, c.reducer, (scans, reductions), index, values, (env, taken))
     elif _accumulates_in_place(c):
         start = [Store(t, index[0], i) for t, i in zip(tensors, c.reducer.identity, strict=True)]
-        step = Update(tensors, index[0], values, c.reducer)
+        step = Update(tensors, tuple(index), values, c.reducer)
         inner = block(*start, _around(reductions, step, env))
     else:
         buffers = _accumulators(c, c.reducer, taken)
         inner = block(
             _cleared(buffers, c.reducer),
-            _around(reductions, Update(buffers, (const(0),), values, c.reducer), env),
+            _around(reductions, Update(buffers, _first(buffers), values, c.reducer), env),
             _flushed(tensors, index, buffers),
         )
         inner = _allocated(buffers, inner)
@@ -102,11 +102,11 @@ def _scan(
     flush = _flushed(tensors, index, buffers)
     start = _cleared(buffers, reducer)
     if len(scans) == 1:
-        step = _around(reductions, Update(buffers, (const(0),), values, reducer), env)
+        step = _around(reductions, Update(buffers, _first(buffers), values, reducer), env)
         return _allocated(buffers, block(start, _around(scans, block(step, flush), env)))
     prefix = {env[d.var]: Var(fresh(taken, f"{c.name}.{d.var.name}.upto"), INDEX) for d in scans}
     body: Stmt = Update(
-        buffers, (const(0),), tuple(substitute(v, dict(prefix)) for v in values), reducer
+        buffers, _first(buffers), tuple(substitute(v, dict(prefix)) for v in values), reducer
     )
     body = _around(reductions, body, env)
     for at, upto in reversed(prefix.items()):
@@ -119,6 +119,10 @@ def _accumulators(c: Computation, reducer: Reducer, taken: set[str]) -> tuple[Bu
         Buffer(fresh(taken, f"{o.tensor.name}.acc"), (1,), t, "register")
         for o, t in zip(c.outputs, reducer.dtypes, strict=True)
     )
+
+
+def _first(buffers: Sequence[Buffer]) -> tuple[tuple[Expr, ...], ...]:
+    return ((const(0),),) * len(buffers)
 
 
 def _cleared(buffers: Sequence[Buffer], reducer: Reducer) -> Stmt:

@@ -221,7 +221,7 @@ def _written(intrinsic: TensorIntrinsic, nest: _Nest) -> Load:
                 f"{intrinsic.name} reduces by {reducer.name} of {reducer.dtypes[0]}, found "
                 f"{other}{found.name} of {have}",
             )
-        places.append(Load(nest.step.buffers[0], nest.step.index))
+        places.append(Load(nest.step.buffers[0], nest.step.indices[0]))
     if any(p is not places[0] for p in places):
         raise Mismatch(VALUES, f"it starts {places[0]!r} and then updates {places[1]!r}")
     if places[0].dtype is not tensor.dtype:

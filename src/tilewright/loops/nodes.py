@@ -4,7 +4,7 @@
     Stmt   = For(var, extent, kind, body)        kind: one of KINDS
            | Block(stmts)
            | Store(buffer, index, value)
-           | Update(buffers, index, values, reducer)    buffers[index] (op)= values
+           | Update(buffers, indices, values, reducer)  buffers[indices] (op)= values
            | If(condition, then, otherwise)
            | While(condition, body)
            | Alloc(buffer, body)
@@ -26,7 +26,7 @@ loops and buffers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.compute.reducer import Reducer
@@ -84,16 +84,27 @@ class Store(Stmt):
 
 
 class Update(Stmt):
-    """`buffers[index] = reducer(buffers[index], values)`: one step of a declared reduction.
+    """`buffers[indices] = reducer(buffers[indices], values)`: one step of a declared reduction.
 
-    One buffer and one value per component of the reducer (two for argmax). Because the reducer is
-    associative (and says whether it commutes), iterations that only meet here may be reordered.
+    One buffer, one index into it and one value per component of the reducer (two for argmax).
+    Because the reducer is associative (and says whether it commutes), iterations that only meet
+    here may be reordered.
     """
 
     buffers: tuple[Buffer, ...]
-    index: tuple[Expr, ...]
+    indices: tuple[tuple[Expr, ...], ...]
     values: tuple[Expr, ...]
     reducer: Reducer
+
+    def _derive(self) -> object:
+        if not all(isinstance(i, tuple) for i in self.indices):
+            raise TypeError("an Update has one index, a tuple, for each of its buffers")
+        return None
+
+    @property
+    def targets(self) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+        """Each buffer with the index of the element that is changed."""
+        return zip(self.buffers, self.indices, strict=True)
 
 
 class If(Stmt):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tilewright.compute.reducer import Reducer
@@ -11,6 +12,7 @@ from tilewright.expr.bounds import Interval, bounds, lasting, refine
 from tilewright.expr.nodes import Buffer, Expr, Lt
 from tilewright.expr.reads import Guard, reads
 from tilewright.loops import walk
+from tilewright.loops.access import together
 from tilewright.loops.nodes import For, If, Stmt, Store, Update, While
 
 
@@ -37,6 +39,12 @@ class Access:
     place: Place
     guards: tuple[Guard, ...]
     ranges: dict[Any, Interval]
+
+    @property
+    def together(self) -> tuple[Buffer, ...]:
+        """Of an update, all the buffers of its values, if these are one value (else empty)."""
+        s = self.place.stmt
+        return together(s, self.place.above) if isinstance(s, Update) and self.writes else ()
 
     @property
     def loops(self) -> tuple[For, ...]:
@@ -83,7 +91,7 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
     if isinstance(s, Store):
         return (*s.index, s.value)
     if isinstance(s, Update):
-        return (*s.index, *s.values)
+        return (*chain(*s.indices), *s.values)
     if isinstance(s, If | While):
         return (s.condition,)
     return ()
@@ -97,5 +105,5 @@ def accesses(at: Place) -> Iterator[Access]:
     if isinstance(s, Store):
         yield Access(s.buffer, s.index, None, True, at, at.guards, at.ranges)
     elif isinstance(s, Update):
-        for b in s.buffers:
-            yield Access(b, s.index, s.reducer, True, at, at.guards, at.ranges)
+        for b, index in s.targets:
+            yield Access(b, index, s.reducer, True, at, at.guards, at.ranges)

@@ -91,7 +91,7 @@ def _store(s: Store) -> Iterator[Part]:
 
 
 def _update(s: Update) -> Iterator[Part]:
-    places = ", ".join(show_place(b, s.index) for b in s.buffers)
+    places = ", ".join(show_place(b, i) for b, i in s.targets)
     yield f"{places} {s.reducer.name}= {', '.join(map(show_expr, s.values))}", 0
 
 

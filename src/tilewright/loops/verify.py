@@ -170,10 +170,11 @@ def _types(scope: _Scope, at: Place) -> Iterator[str]:
 
 def _update_types(s: Update, at: Place) -> Iterator[str]:
     expected = s.reducer.dtypes
-    if not len(s.buffers) == len(s.values) == len(expected):
+    if not len(s.buffers) == len(s.indices) == len(s.values) == len(expected):
         yield (
-            f"{s.reducer.name} has {len(expected)} components, {_brief(at)} has "
-            f"{len(s.buffers)} buffers and {len(s.values)} values"
+            f"{s.reducer.name} has {len(expected)} components, an update of "
+            f"{', '.join(b.name for b in s.buffers)} has {len(s.buffers)} buffers, "
+            f"{len(s.indices)} indices and {len(s.values)} values"
         )
         return
     for b, v, t in zip(s.buffers, s.values, expected, strict=True):
@@ -191,8 +192,10 @@ def _index_types(scope: _Scope, at: Place) -> Iterator[str]:
 
 
 def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    for b in _written(at):
-        yield b, at.stmt.index  # type: ignore[attr-defined]
+    if isinstance(at.stmt, Store):
+        yield at.stmt.buffer, at.stmt.index
+    elif isinstance(at.stmt, Update):
+        yield from at.stmt.targets
     for e in expressions(at.stmt):
         yield from ((n.buffer, n.index) for n in postorder(e) if isinstance(n, Load))
 

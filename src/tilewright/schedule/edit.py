@@ -105,13 +105,11 @@ def _moved(old: Node, new: Any, env: Env, moves: Mapping[Buffer, Move]) -> Any:
 
 
 def _moved_update(old: Node, new: Update, env: Env, moves: Mapping[Buffer, Move]) -> Update:
-    buffers, index = list(new.buffers), new.index
-    for n, b in enumerate(new.buffers):
-        if b in moves:
-            buffers[n], index = moves[b](new.index)
-    if new is old and tuple(buffers) == new.buffers:
+    if new is old and not any(b in moves for b in new.buffers):
         return new
-    return Update(tuple(buffers), tuple(tidy(i, env) for i in index), new.values, new.reducer)
+    moved = [moves[b](index) if b in moves else (b, index) for b, index in new.targets]
+    indices = tuple(tuple(tidy(i, env) for i in index) for _, index in moved)
+    return Update(tuple(b for b, _ in moved), indices, new.values, new.reducer)
 
 
 def renamed(stmt: Stmt, taken: set[str], suffix: str) -> tuple[Stmt, dict[str, str]]:

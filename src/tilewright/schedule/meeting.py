@@ -191,7 +191,7 @@ def pairs(found: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
 
 def commute(a: Access, b: Access) -> bool:
     """Whether two accesses are steps of one commutative reduction, in any order."""
-    if a.reducer is None or b.reducer is None:
+    if a.reducer is None or b.reducer is None or not a.together or a.together != b.together:
         return False
     both = a.kind == b.kind == "update" and a.reducer.does_as(b.reducer)
     return both and a.reducer.commutative and b.reducer.commutative

@@ -16,6 +16,7 @@ from tilewright.base.names import fresh as fresh
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
 from tilewright.ir.node import postorder
+from tilewright.loops.access import together
 from tilewright.loops.nodes import (
     Alloc,
     For,
@@ -39,6 +40,7 @@ class Access:
     """One read or write of a buffer, seen from a statement `root` that contains it.
 
     path: the statements between `root` (included) and the one that accesses, outermost first.
+    together: of an update, all the buffers of its values, if these are one value (see `together`).
     """
 
     buffer: Buffer
@@ -46,6 +48,7 @@ class Access:
     kind: Literal["load", "store", "update"]
     reducer: Reducer | None
     path: tuple[Stmt, ...]
+    together: tuple[Buffer, ...] = ()
 
     @property
     def writes(self) -> bool:
@@ -162,7 +165,8 @@ def accesses(root: Stmt) -> list[Access]:
         if isinstance(s, Store):
             found.append(Access(s.buffer, s.index, "store", None, path))
         elif isinstance(s, Update):
-            found += [Access(b, s.index, "update", s.reducer, path) for b in s.buffers]
+            one = together(s, path)
+            found += [Access(b, i, "update", s.reducer, path, one) for b, i in s.targets]
     return found
 
 

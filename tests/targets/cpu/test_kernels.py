@@ -147,8 +147,8 @@ def test_lane_reductions(case: tuple[Reducer, DType], extent: int) -> None:
     i, v = var("i"), var("v")
     some = Lt(Mod(v, const(3)), const(2))
     body = block(
-        Update((b,), (const(0), i), (a[i, v],), op),
-        If(some, Update((b,), (const(1), i), (a[i, v],), op), None),
+        Update((b,), ((const(0), i),), (a[i, v],), op),
+        If(some, Update((b,), ((const(1), i),), (a[i, v],), op), None),
     )
     check([a, b], [b], loop(i, 3, loop(v, extent, body, "vector")))
 
@@ -165,7 +165,7 @@ def test_arg_reductions(name: str, last: bool, extent: int) -> None:
         Store(best, (i,), op.identity[0]),
         Store(where, (i,), op.identity[1]),
     ]
-    step = Update((best, where), (i,), (a[i, v], v), op)
+    step = Update((best, where), ((i,),) * 2, (a[i, v], v), op)
     x = data(a)
     x[1, extent // 2] = np.nan
     check(
@@ -174,6 +174,25 @@ def test_arg_reductions(name: str, last: bool, extent: int) -> None:
         loop(i, 2, block(*first, loop(v, extent, step, "vector"))),
         a=x,
     )
+
+
+@pytest.mark.parametrize("kind", ["serial", "vector"])
+@pytest.mark.parametrize(
+    "places",
+    [
+        lambda i, v: ((i, v), (const(12) - v, i)),
+        lambda i, v: ((i, v), (i * 2, const(0))),
+        lambda i, v: ((i, const(1)), (const(3), i)),
+        lambda i, v: ((i, v), (v * 3 % 13, i)),
+    ],
+    ids=["apart", "one meets", "all meet", "scattered"],
+)
+def test_each_value_of_a_reduction_lies_where_its_own_index_says(kind: str, places: Any) -> None:
+    op = arg_reducer("argmax", float32, int64)
+    a, i, v = Buffer("a", (2, 13), float32), var("i"), var("v")
+    best, where = Buffer("best", (2, 13), float32), Buffer("where", (13, 2), int64)
+    step = Update((best, where), places(i, v), (a[i, v], v), op)
+    check([a, best, where], [best, where], loop(i, 2, loop(v, 13, step, kind)))
 
 
 def test_order_is_kept_for_reducers_that_do_not_commute() -> None:
@@ -193,7 +212,7 @@ def test_order_is_kept_for_reducers_that_do_not_commute() -> None:
     body = block(
         Store(op_p, (const(0),), const(1, int32)),
         Store(op_q, (const(0),), const(0, int32)),
-        loop(v, 13, Update((op_p, op_q), (const(0),), (p[v], q[v]), op), "vector"),
+        loop(v, 13, Update((op_p, op_q), ((const(0),),) * 2, (p[v], q[v]), op), "vector"),
     )
     check([p, q, op_p, op_q], [op_p, op_q], body)
 
@@ -203,7 +222,7 @@ def test_colliding_updates() -> None:
     index, h = Buffer("index", (50,), int64), Buffer("h", (8,), float32)
     v = var("v")
     body = loop(
-        v, 50, Update((h,), (index[v],), (Cast(v, float32),), reducer("add", float32)), "vector"
+        v, 50, Update((h,), ((index[v],),), (Cast(v, float32),), reducer("add", float32)), "vector"
     )
     check([index, h], [h], body)
 
@@ -225,7 +244,10 @@ def matmul(kind: str, threads_kind: str, dtype: DType = float32) -> tuple[list[B
                     i,
                     2,
                     loop(
-                        v, 16, Update((acc,), (i, v), (product,), reducer("add", float32)), "vector"
+                        v,
+                        16,
+                        Update((acc,), ((i, v),), (product,), reducer("add", float32)),
+                        "vector",
                     ),
                     "unroll",
                 ),
@@ -269,10 +291,10 @@ def test_private_buffers_of_lanes() -> None:
             block(
                 Store(t, (const(0),), const(0, float32)),
                 Store(t, (const(1),), a[0, v]),
-                loop(k, 8, Update((t,), (const(0),), (a[k, v],), reducer("add", float32))),
+                loop(k, 8, Update((t,), ((const(0),),), (a[k, v],), reducer("add", float32))),
                 If(
                     Lt(t[0], const(0, float32)),
-                    Update((t,), (const(1),), (const(9, float32),), reducer("add", float32)),
+                    Update((t,), ((const(1),),), (const(9, float32),), reducer("add", float32)),
                     None,
                 ),
                 Store(b, (v,), t[0] * t[Mod(v, const(2))]),
@@ -296,7 +318,7 @@ def test_values_are_not_kept_across_writes() -> None:
         Store(b, (const(0),), a[0]),
         loop(i, 3, block(Store(b, (i + 1,), a[0]), Store(a, (const(0),), a[0] + 1))),
         If(Lt(a[0], const(5, float32)), Store(a, (const(1),), a[0]), Store(a, (const(2),), a[0])),
-        loop(j, 4, Update((b,), (j,), (a[1] + a[2],), reducer("add", float32))),
+        loop(j, 4, Update((b,), ((j,),), (a[1] + a[2],), reducer("add", float32))),
     )
     check([a, b], [a, b], body)
 
@@ -307,7 +329,9 @@ def test_while_and_dynamic_extents() -> None:
     i, j = var("i"), var("j")
     body = block(
         Store(b, (const(2),), const(0, float32)),
-        loop(j, n[0], Update((b,), (const(2),), (a[Min(j, const(7))],), reducer("add", float32))),
+        loop(
+            j, n[0], Update((b,), ((const(2),),), (a[Min(j, const(7))],), reducer("add", float32))
+        ),
         loop(i, n[1], Store(b, (const(1),), a[i])),
         Alloc(
             count,
@@ -316,7 +340,7 @@ def test_while_and_dynamic_extents() -> None:
                 While(
                     Lt(const(0), count[0]),
                     block(
-                        Update((b,), (const(0),), (a[0],), reducer("add", float32)),
+                        Update((b,), ((const(0),),), (a[0],), reducer("add", float32)),
                         Store(count, (const(0),), count[0] - 2),
                     ),
                 ),
@@ -393,7 +417,7 @@ def test_regions_have_own_memory_per_thread() -> None:
         block(
             Alloc(mine, block(
                 loop(j, 40, Store(mine, (j,), a[i, j] + shared[j]), "vector"),
-                loop(k, 40, Update((b,), (i, k), (mine[39 - k] + Cast(outer, float32),), add)),
+                loop(k, 40, Update((b,), ((i, k),), (mine[39 - k] + Cast(outer, float32),), add)),
             )),
             Alloc(also, block(
                 loop(m, 40, Store(also, (m,), a[i, m])),
@@ -471,7 +495,9 @@ def test_register_tile_stays_in_registers() -> None:
         acc,
         block(
             nest("z", lambda i, j: Store(acc, (i, j), const(0, float32))),
-            loop(p, k, nest("u", lambda i, j: Update((acc,), (i, j), (a[i, p] * b[p, j],), add))),
+            loop(
+                p, k, nest("u", lambda i, j: Update((acc,), ((i, j),), (a[i, p] * b[p, j],), add))
+            ),
             nest("s", lambda i, j: Store(c, (i, j), acc[i, j])),
         ),
     )

@@ -141,15 +141,17 @@ class Program:
         form = draw(st.integers(0, 4))
         store: Stmt = Store(self.b, (row, column), value)
         if form == 0:
-            store = Update((self.b,), (row, column), (value,), reducer("add", float32))
+            store = Update((self.b,), ((row, column),), (value,), reducer("add", float32))
         if form == 1:
-            store = Update((self.sums,), (row,), (value,), reducer("max", float32))
+            store = Update((self.sums,), ((row,),), (value,), reducer("max", float32))
         if form == 2:
             t = Buffer(
                 f"t{self.count}", (2,), float32, draw(st.sampled_from(["register", "stack"]))
             )
             k = self.fresh()
-            step = Update((t,), (const(0),), (self.read(loops | {k: 3}),), reducer("add", float32))
+            step = Update(
+                (t,), ((const(0),),), (self.read(loops | {k: 3}),), reducer("add", float32)
+            )
             init = Store(t, (const(0),), const(0, float32))
             store = Alloc(t, block(init, loop(k, 3, step), Store(self.b, (row, column), t[0])))
         if draw(st.integers(0, 3)) == 0:

@@ -136,7 +136,7 @@ def _stage(f: Func, n: int, scope: _Scope, only: int | None = None) -> Stage:
         values, buffers = (values[only],), (buffers[only],)
     body: Stmt
     if definition.reducer is not None:
-        body = Update(buffers, place, values, definition.reducer)
+        body = Update(buffers, (place,) * len(buffers), values, definition.reducer)
     else:
         _check_place(f, n, place, buffers)
         body = _stored(buffers, place, values, prefix)

@@ -115,7 +115,7 @@ class Code:
             self.emit(Store(place.buffer, place.index, value))
         else:
             reducer, operand = step
-            self.emit(Update((place.buffer,), place.index, (operand,), reducer))
+            self.emit(Update((place.buffer,), (place.index,), (operand,), reducer))
 
     def tidy(self, e: Expr) -> Expr:
         """`e` with simple indices, within the bounds of the loops."""

@@ -101,8 +101,7 @@ def _keeps(body: Stmt, acc: set[Buffer]) -> bool:
 
 
 def _loads(s: Store | Update) -> Iterator[Load]:
-    values = (s.value,) if isinstance(s, Store) else s.values
-    for root in (*values, *s.index):
+    for root in s.children():
         yield from (x for x in postorder(root) if isinstance(x, Load))
 
 

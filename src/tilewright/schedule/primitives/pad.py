@@ -139,10 +139,16 @@ class _Padded:
         """Whether an added iteration must not perform this write."""
         buffers = (s.buffer,) if isinstance(s, Store) else s.buffers
         if set(buffers) <= self.private:
-            return self._depends(s.index)
+            return self._moves(s)
         if set(buffers) <= self.roomy:
             return False
-        return isinstance(s, Store) or self._depends(s.index)
+        return isinstance(s, Store) or self._moves(s)
+
+    def _moves(self, s: Store | Update) -> bool:
+        """Whether the loop has a say in where the statement writes."""
+        if isinstance(s, Store):
+            return self._depends(s.index)
+        return any(map(self._depends, s.indices))
 
     def stmt(self, s: Stmt) -> Stmt:
         """`s` in all iterations."""
@@ -152,9 +158,8 @@ class _Padded:
             return If(self.inside, s, None)
         if isinstance(s, Block):
             return block(*map(self.stmt, s.stmts))
-        if isinstance(s, Update) and not self._depends(s.index) and not self._is_private(s):
-            values = self._neutral(s)
-            return Update(s.buffers, s.index, values, s.reducer)
+        if isinstance(s, Update) and not self._moves(s) and not self._is_private(s):
+            return Update(s.buffers, s.indices, self._neutral(s), s.reducer)
         new: Stmt = s.map(lambda c: self.stmt(c) if isinstance(c, Stmt) else self._read(c))
         return new
 

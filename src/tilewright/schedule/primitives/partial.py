@@ -53,14 +53,16 @@ def rfactor(
         raise refuse(
             "rfactor", name, f"{update.reducer} does not commute", "keep the reduction in order"
         )
-    if any(f.var in tree.variables(i) for i in update.index):
+    _check_one_place(f, update)
+    index = update.indices[0]
+    if any(f.var in tree.variables(i) for i in index):
         raise refuse(
             "rfactor",
             name,
-            f"{update.buffers[0].name}{list(update.index)} depends on it: no reduction loop",
+            f"{update.buffers[0].name}{list(index)} depends on it: no reduction loop",
             "name a loop that the result's place does not depend on",
         )
-    top, above = _top(f, place, update)
+    top, above = _top(f, place, index)
     used = [a for a in tree.accesses(top) if a.buffer in update.buffers]
     if len(used) > len(update.buffers):
         raise refuse(
@@ -77,7 +79,8 @@ def rfactor(
         Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
         for b in update.buffers
     )
-    step = Update(parts, (f.var, *box.local(update.index)), update.values, update.reducer)
+    local = (f.var, *box.local(index))
+    step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
     clear = _each(
         f"{name}.clear", f"{parts[0].name}.c", lanes, box, taken, env, (parts, update, True)
@@ -113,12 +116,25 @@ def _the_update(f: For, buffer: str | None) -> Update:
     )
 
 
-def _top(f: For, place: tree.Place, update: Update) -> tuple[For, tuple[Stmt, ...]]:
+def _check_one_place(f: For, update: Update) -> None:
+    """The values of one accumulator lie at one index, so that one partial result holds them."""
+    shapes = {b.shape for b in update.buffers}
+    if len(set(update.indices)) > 1 or len(shapes) > 1:
+        places = (f"{b.name}{list(index)}" for b, index in update.targets)
+        raise refuse(
+            "rfactor",
+            f.var.name,
+            f"the values of {update.reducer.name} lie at different places: {', '.join(places)}",
+            "rfactor before the layout of one of them changes",
+        )
+
+
+def _top(f: For, place: tree.Place, index: tree.Index) -> tuple[For, tuple[Stmt, ...]]:
     """The outermost directly nested loop around `f` over which the result's place is fixed."""
     top, above = f, place.above
     while above and isinstance(above[-1], For):
         outer = above[-1]
-        if outer.kind != "serial" or any(outer.var in tree.variables(i) for i in update.index):
+        if outer.kind != "serial" or any(outer.var in tree.variables(i) for i in index):
             break
         top, above = outer, above[:-1]
     return top, above
@@ -143,7 +159,8 @@ def _each(
             starts = zip(parts, update.reducer.identity, strict=True)
             return block(*(Store(b, index, identity) for b, identity in starts))
         values = tuple(Load(b, index) for b in parts)
-        return Update(update.buffers, box.point(local), values, update.reducer)
+        places = (box.point(local),) * len(parts)
+        return Update(update.buffers, places, values, update.reducer)
 
     return loop(lane, lanes, sweep(prefix, box.shape, taken, env, body))
 

@@ -215,10 +215,12 @@ class Statements(Expressions):
         self.private.pop(buffer, None)
 
     def _target(
-        self, buffer: Buffer, index: tuple[Expr, ...]
+        self, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None
     ) -> tuple[tuple[Expr, ...], Value | None]:
-        """A safe index to write at, and where writing is allowed (None: everywhere)."""
-        mask = None if self.guard is None else self._holds(self.guard)
+        """A safe index to write at, and where writing is allowed (None: everywhere).
+
+        mask: where it would be, were the index safe.
+        """
         parts: list[Expr] = []
         for part, extent in zip(index, buffer.shape, strict=True):
             if self.is_unproven(part, extent):
@@ -230,9 +232,13 @@ class Statements(Expressions):
             parts.append(part)
         return tuple(parts), mask
 
+    def _guarded(self) -> Value | None:
+        """Where the guard around the statement holds (None: everywhere)."""
+        return None if self.guard is None else self._holds(self.guard)
+
     def _store(self, s: Store) -> None:
         v = self.value(s.value)
-        index, mask = self._target(s.buffer, s.index)
+        index, mask = self._target(s.buffer, s.index, self._guarded())
         if s.buffer.size == 0:
             return
         place = self.access(s.buffer, index)
@@ -264,28 +270,32 @@ class Statements(Expressions):
     # -- reductions
 
     def _update(self, s: Update) -> None:
-        index, mask = self._target(s.buffers[0], s.index)
-        if s.buffers[0].size == 0:
+        mask = self._guarded()
+        safe: list[tuple[Expr, ...]] = []
+        for b, index in s.targets:
+            index, mask = self._target(b, index, mask)
+            safe.append(index)
+        if any(b.size == 0 for b in s.buffers):
             return
-        places = [self.access(b, index) for b in s.buffers]
-        if places[0].offsets is not None:
+        s = Update(s.buffers, tuple(safe), s.values, s.reducer)
+        places = [self.access(b, index) for b, index in s.targets]
+        meets = {place.is_uniform for place in places}
+        if any(place.offsets is not None for place in places) or len(meets) > 1:
             self.by_lane(s)
             return
         values = [self.value(v) for v in s.values]
-        if self.lanes > 1 and places[0].is_uniform:
-            self._reduce_lanes(s, index, values, mask)
+        if self.lanes > 1 and meets == {True}:
+            self._reduce_lanes(s, values, mask)
         elif mask is not None and mask.lanes == 1:
-            self.when(mask, lambda: self._combine_at(s, index, values, None))
+            self.when(mask, lambda: self._combine_at(s, values, None))
         else:
-            self._combine_at(s, index, values, mask)
+            self._combine_at(s, values, mask)
         self.changed(s.buffers)
 
-    def _combine_at(
-        self, s: Update, index: tuple[Expr, ...], values: Sequence[Value], mask: Value | None
-    ) -> None:
-        """`buffers[index] = reducer(buffers[index], values)`, lane by lane."""
-        old = [self.value(Load(b, index)) for b in s.buffers]
-        for buffer, new in zip(s.buffers, self.combine(s, old, values), strict=True):
+    def _combine_at(self, s: Update, values: Sequence[Value], mask: Value | None) -> None:
+        """`buffers[indices] = reducer(buffers[indices], values)`, lane by lane."""
+        old = [self.value(Load(b, index)) for b, index in s.targets]
+        for (buffer, index), new in zip(s.targets, self.combine(s, old, values), strict=True):
             self.store(buffer, index, new, mask)
 
     def combine(self, s: Update, lhs: Sequence[Value], rhs: Sequence[Value]) -> list[Value]:
@@ -299,9 +309,7 @@ class Statements(Expressions):
         self.scopes.pop()
         return result
 
-    def _reduce_lanes(
-        self, s: Update, index: tuple[Expr, ...], values: list[Value], mask: Value | None
-    ) -> None:
+    def _reduce_lanes(self, s: Update, values: list[Value], mask: Value | None) -> None:
         """All lanes meet at one element: a tree over the lanes, then one step in memory."""
         lanes = 1 << (self.lanes - 1).bit_length()
         held = [self.splat(v, self.lanes) for v in values]
@@ -321,11 +329,11 @@ class Statements(Expressions):
             low, high = ([self.shuffle(v, part) for v in held] for part in halves)
             held = self.combine(s, low, high)
         anywhere = integer(1, "i1") if mask is None else self.any(mask)
-        self.when(anywhere, lambda: self._combine_scalar(s, index, held))
+        self.when(anywhere, lambda: self._combine_scalar(s, held))
 
-    def _combine_scalar(self, s: Update, index: tuple[Expr, ...], values: list[Value]) -> None:
+    def _combine_scalar(self, s: Update, values: list[Value]) -> None:
         outer, self.guard = self.guard, None
-        self._combine_at(s, index, values, None)
+        self._combine_at(s, values, None)
         self.guard = outer
 
 

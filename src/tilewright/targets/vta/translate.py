@@ -208,7 +208,7 @@ class _Walk:
 
     def update(self, p: _Piece, s: Update) -> None:
         result = s.reducer.result[0]
-        target = Load(s.buffers[0], s.index)
+        target = Load(s.buffers[0], s.indices[0])
         if len(s.buffers) > 1 or target.buffer.scope != ACC or not isinstance(result, n.Binary):
             raise self.refused(s)
         self.lanes(p, update(type(result), target, s.values[0], self.where), target, once=False)
