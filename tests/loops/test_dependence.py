@@ -15,7 +15,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute import isl
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Buffer, Expr, Lt, Max, Min, Var, const, var
+from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Max, Min, Overlap, Select, Var, const, var
 from tilewright.loops import dependence
 from tilewright.loops.dependence import (
     Verdict,
@@ -209,6 +209,24 @@ def test_operators_of_one_name_that_do_otherwise_do_not_commute() -> None:
     assert not can_parallelize(both(largest), "k")
 
 
+def test_operators_that_do_not_commute_keep_their_order() -> None:
+    """The last value that is not zero: associative, and the order of its operands matters."""
+    x, y, i, k = Buffer("x", (3, 8), F), Buffer("y", (1,), F), var("i"), var("k")
+    a, b = var("a", F), var("b", F)
+    last = Reducer("last", (a,), (b,), (Select(b.ne(0.0), b, a),), (ZERO,), commutative=False)
+    free = replace(last, commutative=True)
+
+    def kernel(*steps: Reducer) -> Kernel:
+        body = block(*(Update((y,), ((const(0),),), (x[i, k],), op) for op in steps))
+        return Kernel("s", (x, y), (y,), loop(i, 3, loop(k, 8, body)))
+
+    assert can_parallelize(kernel(free), "k") and can_reorder(kernel(free), ["i", "k"])
+    for steps in ([last], [last, free]):
+        assert not can_parallelize(kernel(*steps), "k")
+        assert not can_reorder(kernel(*steps), ["i", "k"])
+    assert not can_parallelize(kernel(free, last), "k")
+
+
 def test_a_buffer_of_each_iteration_is_private() -> None:
     x, t, i = Buffer("x", (8,), F), Buffer("t", (1,), F), var("i")
     inner = block(Store(t, (const(0),), x[i]), Store(x, (i,), t[0]))
@@ -222,14 +240,65 @@ def test_data_dependent_writes_are_unknown() -> None:
     assert can_parallelize(kernel, "i").kind == "unknown"
 
 
+TILE, LANE = var("o"), var("i")
+X, Y = Buffer("x", (10,), F), Buffer("y", (10,), F)
+PROMISED, WRITTEN = Overlap(TILE * 4, const(6)) + LANE, Min(TILE * 4, const(6)) + LANE
+
+
+def tiles(*body: Stmt) -> Kernel:
+    """Statements at elements 0..9 of x and y, in tiles of 4."""
+    return Kernel("t", (X, Y), (Y,), loop(TILE, 3, loop(LANE, 4, block(*body))))
+
+
 def test_overlapping_tiles_store_equal_values() -> None:
-    x, y, o, i = Buffer("x", (10,), F), Buffer("y", (10,), F), var("o"), var("i")
-    at = Min(o * 4, const(6)) + i
-    kernel = Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, Store(y, (at,), x[at]))))
-    assert can_parallelize(kernel, "o")
-    adding = Update((y,), ((at,),), (x[at],), reducer("max", F))
-    body = block(Store(y, (at,), const(0.0, F)), adding)
-    assert not can_parallelize(Kernel("t", (x, y), (y,), loop(o, 3, loop(i, 4, body))), "o")
+    kernel = tiles(Store(Y, (PROMISED,), X[PROMISED]))
+    assert can_parallelize(kernel, "o") and can_reorder(kernel, ["o", "i"])
+
+
+def test_a_minimum_of_the_user_promises_nothing() -> None:
+    """y[min(o*4, 6) + i] = o stores other values where tiles overlap."""
+    kernel = tiles(Store(Y, (WRITTEN,), TILE.astype(F)))
+    assert can_parallelize(kernel, "o").kind == can_reorder(kernel, ["o", "i"]).kind == "illegal"
+
+
+def test_the_promise_is_about_plain_stores_of_one_statement() -> None:
+    adding = Update((Y,), ((PROMISED,),), (X[PROMISED],), reducer("max", F))
+    start = Store(Y, (PROMISED,), const(0.0, F))
+    assert not can_parallelize(tiles(start, adding), "o")
+    again = Store(Y, (PROMISED,), X[PROMISED])
+    assert not can_parallelize(tiles(start, again), "o")
+    reading = Store(Y, (PROMISED,), Y[PROMISED] + ONE)
+    assert not can_parallelize(tiles(reading), "o", lambda b: False)
+
+
+def test_the_promise_is_about_the_tiles_asked_for() -> None:
+    """Other tiles of another size do not meet those where theirs do."""
+    other = Overlap(TILE * 4, const(5)) + LANE
+    body = Store(Y, (PROMISED,), X[PROMISED]), Store(X, (other,), Y[other])
+    kernel = replace(tiles(*body), outputs=(X, Y))
+    assert not can_reorder(kernel, ["o", "i"])
+
+
+def test_fission_of_overlapping_tiles() -> None:
+    """What is stored again may be read later; what is written later may not be stored again."""
+    z = Buffer("z", (10,), F)
+    first = Store(Y, (PROMISED,), X[PROMISED])
+
+    j = var("j")
+    at = Overlap(TILE * 4, const(6)) + j
+    parts = loop(LANE, 4, first), loop(j, 4, Store(z, (at,), Y[at]))
+    assert can_fission(Kernel("f", (X, Y, z), (Y, z), loop(TILE, 3, block(*parts))), "o", 1)
+    parts = loop(LANE, 4, first), loop(j, 4, Store(Y, (at,), Y[at] + ONE))
+    assert not can_fission(Kernel("f", (X, Y), (Y,), loop(TILE, 3, block(*parts))), "o", 1)
+
+
+def test_the_form_of_a_promise_is_verified() -> None:
+    for odd in (Overlap(TILE * 4, LANE), Overlap(Buffer("n", (3,), d.int64)[TILE], const(6))):
+        kernel = tiles(Store(Y, (odd,), ZERO))
+        if isinstance(odd.lhs, Load):
+            kernel = replace(kernel, params=(X, odd.lhs.buffer, Y))
+        with pytest.raises(VerifyError, match="is no start of a tile, which is a sum of"):
+            verify(kernel)
 
 
 def test_fission() -> None:

@@ -152,6 +152,7 @@ _INTEGERS: Mapping[type[Expr], Callable[[Translator, Any], str | None]] = {
     n.Add: _infix("+"),
     n.Sub: _infix("-"),
     n.Min: _prefix("min"),
+    n.Overlap: _prefix("min"),
     n.Max: _prefix("max"),
     n.Neg: lambda t, e: f"(-{t.expr(e.value)})",
     n.Mul: _mul,

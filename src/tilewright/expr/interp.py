@@ -185,6 +185,7 @@ _PLAIN: Mapping[type[Expr], Operation] = {
     nodes.Mod: np.mod,
     nodes.Rem: np.fmod,
     nodes.Min: np.minimum,
+    nodes.Overlap: np.minimum,
     nodes.Max: np.maximum,
     nodes.And: np.bitwise_and,
     nodes.Or: np.bitwise_or,

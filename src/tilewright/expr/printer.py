@@ -34,6 +34,7 @@ from tilewright.expr.nodes import (
     Neg,
     Not,
     Or,
+    Overlap,
     Rem,
     Select,
     Shl,
@@ -63,7 +64,7 @@ INFIX: dict[type[Expr], tuple[str, int]] = {
     Mod: ("%", 7),
 }
 PREFIX: dict[type[Expr], str] = {Neg: "-", Not: "~"}
-CALLED: dict[type[Expr], str] = {Min: "min", Max: "max", Rem: "rem"}
+CALLED: dict[type[Expr], str] = {Min: "min", Overlap: "overlap", Max: "max", Rem: "rem"}
 _UNARY = 8
 _COMPARE = 1
 

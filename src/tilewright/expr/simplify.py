@@ -19,6 +19,7 @@ from tilewright.expr.nodes import (
     Min,
     Mod,
     Mul,
+    Overlap,
     Rem,
     Select,
     Sub,
@@ -168,6 +169,7 @@ def _truncating(e: Any, env: interval.Env) -> Expr | None:
 
 _DECISIONS = {
     Min: _extreme,
+    Overlap: _extreme,
     Max: _extreme,
     FloorDiv: _division,
     Mod: _division,

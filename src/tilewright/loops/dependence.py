@@ -4,9 +4,9 @@ Two accesses of one buffer conflict if one of them writes, except that two `Upda
 commutative reducer do not. A syntactic lemma settles the usual cases (an index in which the loop
 is a digit of its own); isl settles the rest, within an operation limit.
 
-An index `min(o*f, n-f)` says that overlapping tiles store equal values (the loop IR's promise, see
-schedule `split`). Between plain stores and loads that clamp alike it is read as `o*f` where that is
-enough: an element is stored again with the value that it has, by whoever reads it before he does.
+An `Overlap` in an index says that tiles which overlap store equal values (`loops/overlap.py`).
+Between plain stores and loads with the same ones, tiles are read as if they did not overlap where
+that is enough: an element is stored again with its value, by whoever reads it before he does.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Interval, bounds
-from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Min, Mod, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.reads import reads_memory, variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel
+from tilewright.loops.overlap import clamps
+from tilewright.loops.overlap import ideal as unclamped
 from tilewright.loops.places import Access, accesses, places
 from tilewright.loops.printer import show_place
 
@@ -113,8 +115,9 @@ def can_fission(kernel: Kernel, loop: For | str, at: int) -> Verdict:
         return _is_below(b, early) and _is_below(a, late)
 
     def again(late: Access, early: Access) -> bool:
-        # What an early statement stores again is what the late one found there.
-        return early.writes
+        # What an early statement stores again is what the late one found there, unless that
+        # writes there itself.
+        return early.writes and not late.writes
 
     return _judge(kernel, [found], lambda p, q: f"{p[0]} < {q[0]}", crossing, again)
 
@@ -192,9 +195,10 @@ def _meetings(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
 def commute(a: Access, b: Access) -> bool:
     """Whether both are updates by one commutative reducer of the same buffers together."""
     p, q = a.reducer, b.reducer
-    if p is None or q is None or not p.commutative:
+    if p is None or q is None:
         return False
-    return p.does_as(q) and a.together != () and a.together == b.together
+    together = a.together != () and a.together == b.together
+    return together and p.commutative and q.commutative and p.does_as(q)
 
 
 # -- the lemma
@@ -244,30 +248,10 @@ def _forms(a: Access, b: Access, vary: set[Var], ideal: bool) -> tuple[list[Affi
     both = [affine(i) for i in a.index], [affine(j) for j in b.index]
     if not ideal or a.reducer is not None or b.reducer is not None:
         return both
-    one, two = ([_clamps(form, vary) for form in forms] for forms in both)
+    one, two = ([clamps(form, vary) for form in forms] for forms in both)
     if one != two:
         return both
-    return [_unclamped(i, vary) for i in both[0]], [_unclamped(j, vary) for j in both[1]]
-
-
-def _clamps(form: Affine, vary: set[Var]) -> dict[Min, int]:
-    """The clamps of overlapping tiles, where the tiles are those of the loops asked for."""
-    return {
-        atom: c
-        for atom, c in form.terms
-        if isinstance(atom, Min)
-        and isinstance(atom.rhs, Const)
-        and not reads_memory(atom)
-        and any(v in vary for v in variables(atom))
-    }
-
-
-def _unclamped(form: Affine, vary: set[Var]) -> Affine:
-    clamps = _clamps(form, vary)
-    total = Affine(tuple((atom, c) for atom, c in form.terms if atom not in clamps), form.const)
-    for atom, c in clamps.items():
-        total = total + affine(atom.lhs).scaled(c)
-    return total
+    return [unclamped(i, vary) for i in both[0]], [unclamped(j, vary) for j in both[1]]
 
 
 def _digit(

@@ -248,8 +248,8 @@ def _inline(w: Writer, e: Expr, args: list[str]) -> str | None:
         if kind in _LOGIC:
             return f"{args[0]} {_LOGIC[kind]} {args[1]}"
         return f"not {args[0]}" if kind is n.Not else None
-    if kind in (n.Min, n.Max) and (operand is INDEX or operand in _NATIVE):
-        first = "<" if kind is n.Min else ">"
+    if kind in (n.Min, n.Overlap, n.Max) and (operand is INDEX or operand in _NATIVE):
+        first = ">" if kind is n.Max else "<"
         nan = f" or {args[0]} != {args[0]}" if operand.is_float else ""
         return f"{args[0]} if {args[0]} {first} {args[1]}{nan} else {args[1]}"
     if operand is INDEX:

@@ -9,7 +9,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Overlap, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
 from tilewright.loops.match import match
@@ -200,6 +200,17 @@ def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
         yield from ((n.buffer, n.index) for n in postorder(e) if isinstance(n, Load))
 
 
+def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
+    """The form in which a promise about overlapping tiles is made (loops/overlap.py)."""
+    for e in expressions(at.stmt):
+        for n in postorder(e):
+            if not isinstance(n, Overlap):
+                continue
+            if not isinstance(n.rhs, Const) or n.dtype is not INDEX or reads_memory(n):
+                wanted = "a sum of loop variables and the number of the last start"
+                yield f"{n!r} is no start of a tile, which is {wanted}, in {_brief(at)}"
+
+
 # -- bounds
 
 
@@ -294,6 +305,7 @@ _OF_PLACE: Mapping[str, Check] = {
     "TW-INPUT-WRITTEN": _writes,
     "TW-TYPE": _types,
     "TW-INDEX-TYPE": _index_types,
+    "TW-OVERLAP": _overlaps,
     "TW-BOUNDS": _inside,
     "TW-UNIT": _units,
     "TW-LOOP-DEPENDENCE": _together,

@@ -5,9 +5,9 @@ distances between the two iterations, and the digit lemma solves it: a term whos
 larger than all the others can sum up to must have distance 0. What it cannot decide counts as a
 meeting, so that a refusal may be too careful but a permission never is.
 
-Overlapping tiles: `split(..., tail="overlap")` proves that a repeated iteration stores the same
-values again, and leaves `min(o*f, n-f)` in the index. That clamp is a promise of the loop IR: where
-such tiles overlap they store equal values. `ideal=True` uses it, by reading the clamp as `o*f`.
+Overlapping tiles store equal values where they overlap: the promise that `loops/overlap.py` states
+and that only an `Overlap` in the index makes, which `split(..., tail="overlap")` alone writes after
+it has proved it. `ideal=True` uses it, by reading the start of a tile as if tiles did not overlap.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import NamedTuple
 
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Min, Mod, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.loops.nodes import Stmt
+from tilewright.loops.overlap import clamps
+from tilewright.loops.overlap import ideal as unclamped
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import Access, Env, accesses, allocated, variables
 
@@ -59,48 +61,38 @@ def meeting(
 
 
 def _plain(e: Expr, loops: Collection[Var], ideal: bool) -> Affine:
-    form = affine(e)
-    if not ideal:
-        return form
-    total = Affine((), form.const)
-    for atom, c in form.terms:
-        if isinstance(atom, Min) and isinstance(atom.rhs, Const) and _moves(atom, loops):
-            total = total + affine(atom.lhs).scaled(c)
-        else:
-            total = total + Affine(((atom, c),), 0)
-    return total
+    return unclamped(affine(e), loops) if ideal else affine(e)
 
 
 def _alike(a: Access, b: Access, loops: Collection[Var]) -> bool:
     """Whether overlapping tiles of the loops are the same ones in both."""
     return all(
-        _clamps(i, loops) == _clamps(j, loops) for i, j in zip(a.index, b.index, strict=True)
+        clamps(affine(i), loops) == clamps(affine(j), loops)
+        for i, j in zip(a.index, b.index, strict=True)
     )
 
 
-def _clamps(e: Expr, loops: Collection[Var]) -> set[tuple[Expr, int]]:
-    return {
-        (atom, c)
-        for atom, c in affine(e).terms
-        if isinstance(atom, Min) and isinstance(atom.rhs, Const) and _moves(atom, loops)
-    }
+def _once(a: Access, env: Env) -> bool:
+    """Whether no two iterations of the loops around an access meet there."""
+    loops = {f.var for f in a.loops}
+    agree = meeting(a, a, loops, env)
+    return agree is None or agree == loops
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Callable[[Buffer], bool]:
     """Whether a run of `body` stores whatever it reads of a buffer, first.
 
-    once: and that nothing else in it writes the buffer, so that no other run sees a value between.
+    once: and that it writes each element of the buffer once, so that no other run of `body` that
+    stores the same values again lets a value be seen in between.
     """
 
     def covered(buffer: Buffer) -> bool:
-        several = once and sum(a.writes and a.buffer is buffer for a in accesses(body)) > 1
-        return not several and uncovered(body, buffer, env) is None
+        found = [a for a in accesses(body) if a.buffer is buffer and a.writes]
+        if once and (len(found) != 1 or not _once(found[0], env)):
+            return False
+        return uncovered(body, buffer, env) is None
 
     return covered
-
-
-def _moves(atom: Expr, loops: Collection[Var]) -> bool:
-    return any(v in loops for v in variables(atom))
 
 
 def _over(atom: Expr, loops: Collection[Var]) -> bool:

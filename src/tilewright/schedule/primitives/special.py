@@ -10,7 +10,7 @@ from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, If, Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
-from tilewright.schedule.legality import refuse
+from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.staging import within
 from tilewright.schedule.table import primitive
@@ -26,7 +26,9 @@ def specialize(
         "mm.i.o < 3 and flag[0] == 1"; the loop whose body to copy (None: the innermost loop of
         the condition; the whole program if it has none).
     requires: all that the condition names is bound around that body, elements of buffers are
-        inside of them (bounds), and the bounds of the variables do not decide it.
+        inside of them (bounds), and the bounds of the variables do not decide it; the loops around
+        that are not serial may still run together (overlapping tiles store equal values by one
+        Store, not by two).
     Both arms compute the same, each without the guards that bounds decide under the condition or
     its opposite. The names in the copy carry the suffix `.s`, and it can be scheduled differently.
     before: for i: B(i)                                                specialize('i < 8')
@@ -54,8 +56,11 @@ def specialize(
     if changed:
         inside, outside = lasting(inside), lasting(outside)
     new = If(test, narrowed(copy, inside), narrowed(body, outside))
+    result = edit.put(kernel, place, new)
+    around = [f.var.name for f in place.loops]
+    check_kinds(result, around, "specialize", "specialize before the loops get their kinds")
     made = {f.var.name for f in tree.loops_of(new.then)}
-    return edit.put(kernel, place, new), tuple(n for n in table.values() if n in made)
+    return result, tuple(n for n in table.values() if n in made)
 
 
 def _names(kernel: Kernel) -> dict[str, Var | Buffer]:

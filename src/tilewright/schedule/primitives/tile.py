@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from tilewright.expr.nodes import INDEX, Expr, Min, Var, const
+from tilewright.expr.nodes import INDEX, Expr, Overlap, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_repeatable, part_of, refuse
@@ -36,7 +36,8 @@ def split(
     before: for v in n: B(v)
     after, exact:   for o in n/f: for i in f: B(o*f + i)
     after, guard:   for o in ceil(n/f): for i in f: if o*f + i < n: B(o*f + i)
-    after, overlap: for o in ceil(n/f): for i in f: B(min(o*f, n-f) + i)
+    after, overlap: for o in ceil(n/f): for i in f: B(overlap(o*f, n-f) + i)
+                    whose value is min(o*f, n-f)
     after, cut:     for o in n//f: for i in f: B(o*f + i); for t in n%f: B'(n - n%f + t)
         where B' is a copy whose loops and buffers carry the suffix `.t`; `<loop>.t` is returned
         as the third name.
@@ -52,7 +53,7 @@ def split(
     env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
     start: Expr = outer * factor
     if tail == "overlap" and n % factor:
-        start = Min(start, const(n - factor))
+        start = Overlap(start, const(n - factor))
     count = n // factor if tail == "cut" else -(-n // factor)
     body: Stmt = edit.rewrite(f.body, env, {f.var: start + inner})
     if tail == "guard" and n % factor:

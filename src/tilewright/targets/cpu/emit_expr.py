@@ -235,6 +235,7 @@ _BINARY: tuple[type[Expr], ...] = (
 _RULES: Mapping[type[Expr], Callable[[Any, Any], Value]] = {
     **dict.fromkeys(_BINARY, Expressions._binary),
     nodes.Sub: Expressions._subtract,
+    nodes.Overlap: lambda x, e: x.value(nodes.Min(e.lhs, e.rhs)),
     nodes.Lt: Expressions._compare,
     nodes.Le: Expressions._compare,
     Neg: lambda x, e: x.ops.negate(x.value(e.value), e.dtype),

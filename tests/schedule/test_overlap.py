@@ -1,0 +1,106 @@
+"""The promise of overlapping tiles: who makes it, who relies on it, and what would break it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
+from tilewright.schedule import Schedule
+
+i32 = dtypes.int32
+X, Y, Z = (Buffer(n, (10,), i32) for n in "XYZ")
+V, R, K = var("v"), var("r"), var("k")
+
+
+def written(value: Expr) -> Kernel:
+    """Y[min(v*4, 6) + r] = value: a clamp of the user's own, which promises nothing."""
+    at = Min(V * 4, const(6)) + R
+    return Kernel("k", (X, Y), (Y,), loop(V, 3, loop(R, 4, Store(Y, (at,), value))))
+
+
+def maps(*body: Stmt) -> Schedule:
+    """A loop over ten elements in overlapping tiles of four."""
+    s = Schedule(Kernel("k", (X, Y, Z), (Y, Z), loop(V, 10, block(*body))))
+    s.split("v", 4, "overlap")
+    return s
+
+
+COPY = Store(Y, (V,), X[V])
+
+
+@pytest.mark.parametrize(
+    "step", [("reorder", "r", "v"), ("vectorize", "v"), ("parallel", "v"), ("unroll", "v")]
+)
+def test_a_minimum_of_the_user_promises_nothing(step):
+    s = Schedule(written(V.astype(i32)))
+    with pytest.raises(ScheduleError, match=r"meet at Y\[6\]|may meet"):
+        getattr(s, step[0])(*step[1:])
+
+
+def test_the_same_clamp_made_by_split_is_a_promise(check_same):
+    s = maps(COPY)
+    starts = {n for n in postorder(s.kernel.body) if isinstance(n, Min)}
+    assert {type(n) for n in starts} == {Overlap}
+    assert "overlap(v.o * 4, 6)" in repr(s.kernel)
+    s.reorder("v.i", "v.o")
+    s.unroll("v.o")
+    check_same(maps(COPY).original, s, exact=True)
+
+
+def test_a_read_between_is_safe_where_the_element_is_stored_once(check_same):
+    s = maps(COPY, Store(Z, (V,), Y[V] * 2))
+    s.parallel("v.o")
+    check_same(s.original, s, exact=True)
+
+
+def test_other_tiles_do_not_see_a_value_that_is_not_final():
+    """Each tile stores Y[x] for k = 0 and again for k = 1: another may read in between."""
+    x, z = Buffer("X", (2, 10), i32), Buffer("Z", (2, 10), i32)
+    body = block(Store(Y, (V,), x[K, V]), Store(z, (K, V), Y[V]))
+    s = Schedule(Kernel("k", (x, Y, z), (Y, z), loop(K, 2, loop(V, 10, body))))
+    outer, inner = s.split("v", 4, "overlap")
+    s.reorder(outer, "k", inner)
+    with pytest.raises(ScheduleError, match=r"parallel: .* writes Y.* and reads Y"):
+        s.parallel(outer)
+
+
+def test_two_stores_of_an_element_are_not_one(check_same):
+    s = maps(Store(Y, (V,), const(0, i32)), COPY)
+    with pytest.raises(ScheduleError, match="parallel: different iterations of this parallel loop"):
+        s.parallel("v.o")
+    s = maps(COPY)
+    s.parallel("v.o")
+    with pytest.raises(ScheduleError, match="specialize: different iterations of this parallel"):
+        s.specialize("v.i < 1")
+    check_same(s.original, s, exact=True)
+
+
+def test_fission_keeps_apart_what_is_not_the_same_twice(check_same):
+    """Y[v] *= 2 on its own doubles twice where tiles overlap; Z[v] = Y[v] does not."""
+    s = maps(COPY, Store(Z, (V,), Y[V] * 2))
+    s.fission("v.i", 1)
+    s.fission("v.o", 1)
+    check_same(s.original, s, exact=True)
+    s = maps(COPY, Store(Y, (V,), Y[V] * 2))
+    s.fission("v.i", 1)
+    with pytest.raises(ScheduleError, match=r"fission: the parts meet in different iterations"):
+        s.fission("v.o", 1)
+
+
+IN_PLACE = Store(Y, (V,), Y[V] + 1)
+CASES = [
+    ((IN_PLACE,), r"reads Y\[v\] as its first run left it"),
+    ((Store(Y, (V,), X[V]), Store(Y, (9 - V,), X[V])), "different ones may meet"),
+    ((Store(Y, (V,), Z[9 - V]), Store(Z, (V,), X[V])), r"reads Z\[9 - v\]|reads Z"),
+    ((Store(Z, (V,), Y[V]), Store(Y, (V,), X[V])), r"reads Y\[v\] as its first run left it"),
+]
+
+
+@pytest.mark.parametrize("body, message", CASES)
+def test_the_promise_is_made_only_where_it_holds(body, message):
+    with pytest.raises(ScheduleError, match=message):
+        maps(*body)
