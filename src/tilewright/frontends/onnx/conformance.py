@@ -28,7 +28,9 @@ class Case:
     @property
     def random(self) -> bool:
         """Whether the model draws random numbers."""
-        kinds = {node.op_type for node in self.model.graph.node}
+        from tilewright.frontends.onnx.protos import qualified
+
+        kinds = {qualified(node) for node in self.model.graph.node}
         return bool(kinds & {"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"}) or (
             bool(kinds & {"RandomNormalLike", "RandomUniformLike"})
         )

@@ -13,7 +13,7 @@ from tilewright.base.memory import memory_limit
 from tilewright.frontends.onnx.attributes import attribute_value
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.load import load
-from tilewright.frontends.onnx.protos import value_from_onnx
+from tilewright.frontends.onnx.protos import qualified, value_from_onnx
 from tilewright.frontends.onnx.reference import (
     CONTROL,
     PROVIDER,
@@ -34,7 +34,7 @@ def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
         node = model.graph.node[0]
     except Exception as error:
         raise ExecutionError(f"its description is broken: {error}", where=op_type) from None
-    if node.op_type in CONTROL and not node.domain:
+    if qualified(node) in CONTROL:
         return _control_kernel(model)
     return kernel_of(model, _operation(node, model, int(attributes["version"])))
 

@@ -20,7 +20,7 @@ from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.order import check_text, ordered
-from tilewright.frontends.onnx.protos import value_from_onnx
+from tilewright.frontends.onnx.protos import domain_of, qualified, value_from_onnx
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.frontends.onnx.signature import check_signature
 from tilewright.frontends.onnx.unsupported import Unsupported
@@ -31,6 +31,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import lookup
 from tilewright.graph.renaming import name_outputs
 
+FunctionKey = tuple[str, str, str]  # domain, name, overload
 MAX_DEPTH = 64  # of functions and subgraphs within one another
 
 
@@ -42,7 +43,7 @@ class Context:
     """
 
     opsets: Mapping[str, int]
-    local: Mapping[tuple[str, str, str], Any]
+    local: Mapping[FunctionKey, Any]
     external: ExternalData
     limit: int
     unsupported: Unsupported = field(default_factory=Unsupported)
@@ -88,8 +89,8 @@ class Scope:
     """The names visible at one place: of a graph, a subgraph, or the inside of a function.
 
     prefix: goes before the names of values and nodes made here. opsets: of this function or model.
-    attributes: those of the call that a function body stands for. subgraph: reads fall through
-    to `outer`.
+    attributes: those of the call that a function body stands for. inlined: the functions that this
+    is inside of. subgraph: reads fall through to `outer`.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Scope:
         attributes: Mapping[str, Any] | None = None,
         outer: Scope | None = None,
         depth: int = 0,
+        inlined: frozenset[FunctionKey] = frozenset(),
     ) -> None:
         self.context = context
         self.typer = typer
@@ -110,6 +112,7 @@ class Scope:
         self.attributes = attributes
         self.outer = outer
         self.depth = depth
+        self.inlined = inlined
         self.values: dict[str, Value | None] = {}
         if depth > MAX_DEPTH:
             raise ModelError(
@@ -233,21 +236,23 @@ def _label(node: Any, scope: Scope) -> str:
 def _node(node: Any, scope: Scope) -> None:
     """Add one node: as a constant, an operation, or the body of the function it calls."""
     where = f"{_label(node, scope)} ({node.op_type})"
-    domain = "" if node.domain == "ai.onnx" else node.domain
+    domain, kind = domain_of(node), qualified(node)
     attributes = {a.name: a for a in resolved(node.attribute, scope.attributes)}
-    if node.op_type == "Constant" and not domain:
+    key = (domain, node.op_type, getattr(node, "overload", ""))
+    body = _own_function(key, scope)
+    if body is not None:
+        inputs = tuple(scope.get(name, where) for name in node.input)
+        _inline(node, body, inputs, attributes, scope, scope.inlined | {key})
+        return
+    if kind == "Constant":
         value = scope.typer.constant(
             scope.fresh(node.output[0]), constant_of(attributes, scope, where)
         )
         scope.define(node.output[0], value, where)
         return
     inputs = tuple(scope.get(name, where) for name in node.input)
-    if node.op_type == "Gradient" and domain == functions.TRAINING:
+    if kind == f"{functions.TRAINING}::Gradient":
         _gradient(node, inputs, attributes, scope)
-        return
-    body = scope.context.local.get((domain, node.op_type, getattr(node, "overload", "")))
-    if body is not None:
-        _inline(node, body, inputs, attributes, scope)
         return
     schema = functions.schema_of(node.op_type, domain, scope.opsets.get(domain))
     version = schema.since_version if schema is not None else scope.opsets.get(domain, 1)
@@ -256,9 +261,24 @@ def _node(node: Any, scope: Scope) -> None:
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:
-            _inline(node, body, inputs, attributes, scope)
+            standard = scope.inlined | scope.context.local.keys()  # none of the model's functions
+            _inline(node, body, inputs, attributes, scope, standard)
             return
     _operation(node, domain, version, inputs, attributes, scope)
+
+
+def _own_function(key: FunctionKey, scope: Scope) -> Any:
+    """The model's function that a node calls; None where it means the standard's operator.
+
+    A function of the model goes before an operator of the same name. ONNX knows no recursion: a
+    body that calls its own name means the standard's operator, if there is one.
+    """
+    body = scope.context.local.get(key)
+    domain, op_type, _ = key
+    if key not in scope.inlined or body is None:
+        return body
+    standard = functions.schema_of(op_type, domain, scope.opsets.get(domain))
+    return body if standard is None else None
 
 
 def _operation(
@@ -272,7 +292,7 @@ def _operation(
     where = f"{_label(node, scope)} ({node.op_type})"
     context = scope.context
     outputs = tuple(Value(scope.fresh(name)) if name else None for name in node.output)
-    hints = _hints(node.op_type, inputs, attributes) if not domain else ()
+    hints = _hints(qualified(node), inputs, attributes)
     op = Operation(
         node.op_type,
         inputs,
@@ -298,8 +318,9 @@ def _inline(
     inputs: Sequence[Value | None],
     attributes: Mapping[str, Any],
     scope: Scope,
+    inlined: frozenset[FunctionKey],
 ) -> None:
-    """The nodes of a function in place of a call."""
+    """The nodes of a function in place of a call; inlined: the functions that they are inside."""
     where = f"{_label(node, scope)} ({node.op_type})"
     defaults = {a.name: a for a in body.attribute_proto}
     opsets = {o.domain: o.version for o in body.opset_import} or scope.opsets
@@ -311,6 +332,7 @@ def _inline(
         opsets=opsets,
         attributes={**defaults, **attributes},
         depth=scope.depth + 1,
+        inlined=inlined,
     )
     if len(inputs) > len(body.input):
         raise ModelError(f"has {len(inputs)} inputs, the function {len(body.input)}", where=where)
@@ -347,12 +369,12 @@ def _gradient(
 
 
 def _hints(
-    op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+    kind: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
 ) -> Sequence[Value | None]:
     """What the types of a body's inputs must be: those of the values that enter it."""
-    if op_type == "Loop":
+    if kind == "Loop":
         return (None, None, *(v and replace(v, shape=None) for v in inputs[2:]))
-    if op_type != "Scan" or "num_scan_inputs" not in attributes or None in inputs:
+    if kind != "Scan" or "num_scan_inputs" not in attributes or None in inputs:
         return ()
     count = attributes["num_scan_inputs"].i
     axes = [0] * count
@@ -391,6 +413,7 @@ def _subgraph(proto: Any, outer: Scope, where: str, hints: Sequence[Value | None
         attributes=outer.attributes,
         outer=outer,
         depth=outer.depth + 1,
+        inlined=outer.inlined,
     )
     inputs = _inputs(proto, inner, hints)
     _initializers(proto, inner)

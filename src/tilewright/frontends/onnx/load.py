@@ -31,15 +31,16 @@ def load(
     """
     from tilewright.frontends.onnx.external import ExternalData
     from tilewright.frontends.onnx.importer import Context, import_graph
+    from tilewright.frontends.onnx.protos import domain_of
 
     limit = memory_limit_of(memory_limit)
     path = Path(source) if isinstance(source, str | Path) else None
     where = str(path) if path is not None else "the model"
     model = _parse(source, path, limit, where)
     _check_versions(model, where)
-    local = {(_domain(f.domain), f.name, getattr(f, "overload", "")): f for f in model.functions}
+    local = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions}
     context = Context(
-        {_domain(o.domain): int(o.version) for o in model.opset_import},
+        {domain_of(o): int(o.version) for o in model.opset_import},
         local,
         ExternalData.of(path, external_data_roots),
         limit,
@@ -51,10 +52,6 @@ def load(
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
         raise error.at(where) from None
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
@@ -96,6 +93,7 @@ def _check_versions(model: Any, where: str) -> None:
     import onnx
 
     from tilewright.frontends.onnx.functions import newest_opset
+    from tilewright.frontends.onnx.protos import domain_of
 
     if not model.opset_import:
         raise ModelError("no ONNX model: it imports no operator set", where=where)
@@ -105,7 +103,7 @@ def _check_versions(model: Any, where: str) -> None:
             f"({onnx.IR_VERSION}); trying it"
         )
     for o in model.opset_import:
-        known = newest_opset(_domain(o.domain))
+        known = newest_opset(domain_of(o))
         if known and o.version > known:
             _warn(
                 f"{where}: opset {o.version} of domain {o.domain or 'ai.onnx'} is newer than the "

@@ -29,6 +29,17 @@ _NAMES = {
 }
 
 
+def domain_of(proto: Any) -> str:
+    """The domain of a node, a function or an opset import; ONNX's own as an empty text."""
+    return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+def qualified(node: Any) -> str:
+    """The operator of a node with its domain, as `Operation.qualified`."""
+    domain = domain_of(node)
+    return f"{domain}::{node.op_type}" if domain else str(node.op_type)
+
+
 @cache
 def _tables() -> tuple[dict[int, DType], dict[DType, int]]:
     known = {d.name: d for d in dtypes.ALL}

@@ -70,7 +70,7 @@ class OnnxFallback:
 
     def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
         """The results on arrays, one per entry of `op.inputs` and then per captured value."""
-        if op.op_type in CONTROL and not op.domain:
+        if op.qualified in CONTROL:
             return interp.run_on(op, arrays, self)
         if not self.knows(op):
             return None
@@ -118,7 +118,7 @@ def serialise(op: Operation) -> dict[str, Any]:
 
 def kernel_of(model: Any, op: Operation) -> Kernel:
     """A callable from a list of inputs (None where left out) to the list of outputs."""
-    if op.op_type == "Optional" and not op.domain:
+    if op.qualified == "Optional":
         # onnx.reference wraps the value into a list, which OptionalGetElement does not undo.
         return lambda arrays: list(arrays) or [None]
     definition = lookup(op.op_type, op.domain, op.version)
