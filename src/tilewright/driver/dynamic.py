@@ -45,7 +45,7 @@ def shape_inputs(graph: Graph) -> tuple[Value, ...]:
     for op in graph.operations:
         definition = definition_of(op)
         by_type = definition is not None and definition.static_value is not None
-        typed = definition is not None or op.op_type in CONTROL
+        typed = definition is not None or op.qualified in CONTROL
         found: frozenset[Value] | None = frozenset() if typed else None
         for v in () if by_type else op.reads:
             more = sources.get(v, frozenset())
@@ -59,10 +59,10 @@ def _decides(op: Operation, n: int) -> bool:
     """Whether the value of input `n` decides the shapes of results, or the code."""
     definition = definition_of(op)
     if definition is None:
-        return n in CONTROL.get(op.op_type, ()) and not op.domain
+        return n in CONTROL.get(op.qualified, ())
     if n in definition.by_value:
         return True
-    after_data = n > 0 or len(op.inputs) == 1 or op.op_type == "Range"
+    after_data = n > 0 or len(op.inputs) == 1 or op.qualified == "Range"
     return after_data and not all(o.static for o in op.writes)
 
 

@@ -16,7 +16,7 @@ Evaluate = Callable[[Graph, Sequence[Any], Mapping[Value, Any]], list[Any]]
 
 def is_control(op: Operation) -> bool:
     """Whether `run_control` runs it."""
-    return not op.domain and op.op_type in _RUN
+    return op.qualified in _RUN
 
 
 def run_control(op: Operation, operands: Sequence[Any], evaluate: Evaluate) -> list[Any]:
@@ -26,7 +26,7 @@ def run_control(op: Operation, operands: Sequence[Any], evaluate: Evaluate) -> l
     count = len(op.inputs)
     values = {v: a for v, a in zip(op.inputs, operands, strict=False) if v is not None}
     values |= dict(zip(captured, operands[count:], strict=True))
-    return _RUN[op.op_type](op, operands[:count], values, evaluate)
+    return _RUN[op.qualified](op, operands[:count], values, evaluate)
 
 
 def _if(

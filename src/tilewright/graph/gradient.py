@@ -78,7 +78,7 @@ def _again(f: Fragment, op: Operation, env: Mapping[Value, Value]) -> dict[Value
 
 
 def _rule(op: Operation) -> Rule:
-    rule = None if op.domain else _RULES.get(op.op_type)
+    rule = _RULES.get(op.qualified)
     if rule is None:
         raise UnsupportedError(
             f"there is no rule for the derivative of {op.qualified}",

@@ -184,7 +184,7 @@ class Typer:
             found = definition.static_value(call)
             if found is not None:
                 return list(found)
-        if op.op_type in UNFOLDED or op.subgraphs or not op.reads:
+        if op.qualified in UNFOLDED or op.subgraphs or not op.reads:
             return None
         if not all(v in self.known for v in op.reads):
             return None
@@ -320,7 +320,7 @@ def known_branch(
     op: Operation, env: Mapping[Value, Value], known: Mapping[Value, Array]
 ) -> Graph | None:
     """The branch that an `If` takes, when its condition is known."""
-    if op.op_type != "If" or op.domain or op.inputs[0] is None:
+    if op.qualified != "If" or op.inputs[0] is None:
         return None
     condition = known.get(env.get(op.inputs[0], op.inputs[0]))
     if condition is None:

@@ -88,9 +88,17 @@ class Operation:
     version: int = 1
     name: str = ""
 
+    def __post_init__(self) -> None:
+        if self.domain == "ai.onnx":  # its other name
+            object.__setattr__(self, "domain", "")
+
     @property
     def qualified(self) -> str:
-        """The operator with its domain, `com.acme::Foo`; ONNX's own without one."""
+        """The operator with its domain, `com.acme::Foo`; ONNX's own without one.
+
+        What asks which operator this is asks here: of `op_type` alone, another domain's `Identity`
+        would be taken for ONNX's.
+        """
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property

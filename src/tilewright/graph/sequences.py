@@ -31,7 +31,7 @@ class Sink(Protocol):
 
 def note(op: Operation, sink: Sink) -> None:
     """Keep in `sink.sequences` what the sequence that `op` makes holds, if that is known."""
-    maker = None if op.domain else _MAKERS.get(op.op_type)
+    maker = _MAKERS.get(op.qualified)
     out = op.outputs[0] if op.outputs else None
     if maker is None or out is None or out.kind != "sequence":
         return
@@ -42,7 +42,7 @@ def note(op: Operation, sink: Sink) -> None:
 
 def read(op: Operation, sink: Sink) -> Value | None:
     """The result of an operator that reads from a known sequence; None for any other."""
-    reader = None if op.domain else _READERS.get(op.op_type)
+    reader = _READERS.get(op.qualified)
     items = None if reader is None else _held(op, sink)
     return None if reader is None or items is None else reader(op, items, sink)
 

@@ -36,8 +36,8 @@ def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
 
     inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
     """
-    unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.op_type)
-    if unroller is None or op.domain:
+    unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.qualified)
+    if unroller is None:
         return False
     body: Graph = op.attributes["body"]
     flowing = (*op.reads, *op.writes, *body.inputs, *body.outputs)

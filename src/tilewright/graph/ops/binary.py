@@ -103,7 +103,7 @@ def _start(op: OpCall) -> int | None:
     """Before version 7: the first axis of operand 0 that operand 1 lies along, where one is set."""
     if op.version >= 7:
         return None
-    return 1 if op.operation.op_type == "PRelu" else op.attr("axis")
+    return 1 if op.operation.qualified == "PRelu" else op.attr("axis")
 
 
 def _axes(start: int, rank: int, count: int) -> slice:

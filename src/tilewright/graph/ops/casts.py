@@ -50,7 +50,7 @@ def dtype_attribute(call: OpCall, name: str, default: DType | None = None) -> DT
 
 
 def _target(call: OpCall) -> DType:
-    if call.operation.op_type == "CastLike":
+    if call.operation.qualified == "CastLike":
         return call.dtype(1)
     return dtype_attribute(call, "to")
 
@@ -102,7 +102,7 @@ def _exotic(dtype: DType) -> bool:
 
 
 def _cast_arrays(call: OpCall, x: Array, *rest: Array) -> list[Array] | None:
-    like = call.operation.op_type == "CastLike"
+    like = call.operation.qualified == "CastLike"
     source = dtype_of(x.dtype)
     target = dtype_of(rest[0].dtype) if like else _target(call)
     if any(_exotic(t) for t in (source, target)):

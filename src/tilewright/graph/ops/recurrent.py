@@ -43,7 +43,7 @@ def _sizes(call: OpCall) -> Sizes:
         raise call.error(f"input {list(x)}, weights {list(r)}, direction {direction!r}")
     steps, batch = (x[1], x[0]) if call.attr("layout", 0) else (x[0], x[1])
     found = Sizes(steps, batch, x[2], r[2], DIRECTIONS[direction])
-    gates = GATES[call.operation.op_type]
+    gates = GATES[call.operation.qualified]
     expected = (len(found.backwards), gates * found.units, x[2])
     if call.shape(1) != expected or r != (*expected[:2], found.units):
         raise call.error(
@@ -59,7 +59,7 @@ def _types(call: OpCall) -> Sequence[Type]:
         every, last = (s.batch, s.steps, n, s.units), (s.batch, n, s.units)
     else:
         every, last = (s.steps, n, s.batch, s.units), (n, s.batch, s.units)
-    states = 2 if call.operation.op_type == "LSTM" else 1
+    states = 2 if call.operation.qualified == "LSTM" else 1
     return [(dtype, every), *[(dtype, last)] * states]
 
 
@@ -69,7 +69,7 @@ class _Layer:
     def __init__(self, call: OpCall, g: Fragment) -> None:
         self.call = call
         self.g = g
-        self.kind = call.operation.op_type
+        self.kind = call.operation.qualified
         self.sizes = _sizes(call)
         self.dtype: DType = wide_dtype(call.dtype(0))
         self.gates = GATES[self.kind]
@@ -183,7 +183,7 @@ def _decompose(call: OpCall, g: Fragment) -> list[Value] | None:
 
 def _flops(call: OpCall) -> int:
     s = _sizes(call)
-    rows = GATES[call.operation.op_type] * s.units * len(s.backwards)
+    rows = GATES[call.operation.qualified] * s.units * len(s.backwards)
     return 2 * s.steps * s.batch * rows * (s.units + s.width)
 
 

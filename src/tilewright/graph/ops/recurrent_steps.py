@@ -69,7 +69,7 @@ def activations(op: OpCall, directions: int) -> list[list[tuple[str, float, floa
 
     activation_alpha and activation_beta hold values only for those that take one, in order.
     """
-    default = _DEFAULT[op.operation.op_type]
+    default = _DEFAULT[op.operation.qualified]
     names = [n.lower() for n in op.attr("activations") or default * directions]
     if len(names) != len(default) * directions or not all(n in _ACTIVATIONS for n in names):
         raise op.error(f"activations {names} are not {len(default) * directions} known ones")
@@ -307,7 +307,7 @@ def _types(op: OpCall) -> Sequence[Type]:
     batch = op.shape(2)[0]
     steps = op.shape(0)[0] // batch
     last: tuple[Any, ...] = (1, *op.shape(2))
-    states = 2 if op.operation.op_type == "LSTMSteps" else 1
+    states = 2 if op.operation.qualified == f"{DOMAIN}::LSTMSteps" else 1
     return [(op.dtype(0), (steps, 1, batch, last[-1])), *[(op.dtype(0), last)] * states]
 
 

@@ -147,7 +147,7 @@ def _axes(call: OpCall) -> list[Axis]:
 
 
 def _scales(call: OpCall) -> list[float]:
-    if call.operation.op_type == "Upsample" and call.version < 9:
+    if call.operation.qualified == "Upsample" and call.version < 9:
         given = call.attr("scales")
     else:
         given = call.need(2 if call.version >= 11 else 1).reshape(-1)
@@ -172,7 +172,7 @@ def _type(call: OpCall) -> Sequence[Type]:
 
 def _transformation(call: OpCall) -> str:
     """Before version 11 there was but one, and nearest rounded down."""
-    if call.operation.op_type == "Upsample" or call.version < 11:
+    if call.operation.qualified == "Upsample" or call.version < 11:
         return "asymmetric"
     name = str(call.attr("coordinate_transformation_mode", "half_pixel"))
     if name == "tf_half_pixel_for_nn":
@@ -183,7 +183,7 @@ def _transformation(call: OpCall) -> str:
 
 
 def _filter(call: OpCall) -> Filter:
-    old = call.operation.op_type == "Upsample" or call.version < 11
+    old = call.operation.qualified == "Upsample" or call.version < 11
     mode = str(call.attr("mode", "nearest"))
     rounding = "floor" if old else str(call.attr("nearest_mode", "round_prefer_floor"))
     if mode not in ("nearest", "linear", "bilinear", "cubic") or rounding not in ROUNDINGS:

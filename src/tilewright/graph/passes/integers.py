@@ -54,13 +54,13 @@ def _rewritten(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         f = Fragment(op.label, constants)
-        rule = rules.get(op.op_type)
+        rule = rules.get(op.qualified)
         result = None if rule is None or op.outputs[0] is None else rule(graph, op, f)
         if result is None:
             operations.append(op)
             continue
-        name = f.operations[-1].op_type if f.operations else "Identity"
-        events.emit("idiom", name=f"{op.op_type} on bytes: {name}", node=op.label)
+        name = f.operations[-1].qualified if f.operations else "Identity"
+        events.emit("idiom", name=f"{op.qualified} on bytes: {name}", node=op.label)
         constants |= f.constants
         last = Operation("Identity", (result,), (op.outputs[0],), {}, "", 21, f"{op.label}/out")
         operations += [*f.operations, last]
@@ -85,19 +85,19 @@ def _product(graph: Graph, op: Operation) -> _Product | None:
     if left is None or right is None or left.axis is not None:
         return None
     b, bias = right.whole.extents, op.inputs[2] if len(op.inputs) > 2 else None
-    terms = math.prod(b[1:]) if op.op_type == "Conv" else left.whole.extents[-1]
+    terms = math.prod(b[1:]) if op.qualified == "Conv" else left.whole.extents[-1]
     if terms > MOST_TERMS or right.axis not in (None, _columns(op, len(b))):
         return None
-    if op.op_type == "MatMul" and min(len(left.whole.extents), len(b)) < 2:
+    if op.qualified == "MatMul" and min(len(left.whole.extents), len(b)) < 2:
         return None
-    if op.op_type == "Gemm" and not _is_plain_gemm(op, bias):
+    if op.qualified == "Gemm" and not _is_plain_gemm(op, bias):
         return None
     return _Product(op, left, right, bias)
 
 
 def _columns(op: Operation, rank: int) -> int:
     """The axis of the second operand along which the results have columns or channels."""
-    if op.op_type == "Conv" or (op.op_type == "Gemm" and op.attributes.get("transB", 0)):
+    if op.qualified == "Conv" or (op.qualified == "Gemm" and op.attributes.get("transB", 0)):
         return 0
     return rank - 1
 
@@ -110,10 +110,10 @@ def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
 def _total(p: _Product, f: Fragment) -> Value:
     """The sum in int32."""
     right = p.right.whole
-    if p.op.op_type == "Conv":
+    if p.op.qualified == "Conv":
         operands = p.left.whole, right, p.left.zero, p.right.zero
         return f.op("ConvInteger", *operands, **p.op.attributes)
-    if p.op.op_type == "Gemm" and p.op.attributes.get("transB", 0):
+    if p.op.qualified == "Gemm" and p.op.attributes.get("transB", 0):
         right = f.op("Transpose", right, perm=[1, 0])
     return f.op("MatMulInteger", p.left.whole, right, p.left.zero, p.right.zero)
 
@@ -131,7 +131,7 @@ def _real_product(graph: Graph, op: Operation, f: Fragment) -> Value | None:
 
 def _along(p: _Product) -> tuple[int, ...]:
     """How a parameter per column or channel broadcasts against the results."""
-    return (-1, *[1] * (len(p.right.whole.extents) - 2)) if p.op.op_type == "Conv" else (-1,)
+    return (-1, *[1] * (len(p.right.whole.extents) - 2)) if p.op.qualified == "Conv" else (-1,)
 
 
 def _shaped(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
@@ -145,10 +145,10 @@ def _requantised_product(graph: Graph, p: _Product, q: _Real, f: Fragment) -> Va
         return None
     sides = [(s.whole, s.scale, _zero(f, s, s.whole.dtype)) for s in (p.left, p.right)]
     result = q.scale, _zero(f, q, q.whole.dtype)
-    if p.op.op_type == "Conv":
+    if p.op.qualified == "Conv":
         operands = (*sides[0], *sides[1], *result, bias)
         return f.op("QLinearConv", *operands, **p.op.attributes)
-    if p.op.op_type == "MatMul":
+    if p.op.qualified == "MatMul":
         return f.op("QLinearMatMul", *sides[0], *sides[1], *result)
     total = _total(p, f) if bias is None else f.op("Add", _total(p, f), bias)
     return requantised(f, total, p.left.scale, p.right.scale, *result)
@@ -187,7 +187,7 @@ def _quantised(graph: Graph, op: Operation, f: Fragment) -> Value | None:
     source = _unclipped(graph, source, q)
     made = graph.producer(source)
     result = None
-    if made is not None and made.op_type in PRODUCTS and _only_use(graph, source):
+    if made is not None and made.qualified in PRODUCTS and _only_use(graph, source):
         p = _product(graph, made)
         result = None if p is None else _requantised_product(graph, p, q, f)
     elif made is not None:
@@ -212,7 +212,7 @@ def _quantiser(op: Operation) -> _Real | None:
 def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
     """`x` before a Relu or a Clip to bounds that the quantiser clips to anyway."""
     made = graph.producer(x)
-    if made is None or made.op_type not in ("Relu", "Clip") or not _only_use(graph, x):
+    if made is None or made.qualified not in ("Relu", "Clip") or not _only_use(graph, x):
         return x
     scale, zero = graph.constants.get(q.scale), _known_zero(graph, q)
     low, high = _clip_bounds(graph, made)
@@ -227,7 +227,7 @@ def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
 
 def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | None]:
     """The bounds of a Relu or Clip that are known; (None, None) where one is not."""
-    if op.op_type == "Relu":
+    if op.qualified == "Relu":
         return 0.0, math.inf
     bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
     for n, v in enumerate(op.inputs[1:3]):
@@ -241,10 +241,10 @@ def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | Non
 
 def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | None:
     """A selection of dequantised elements that are quantised as they were before."""
-    if op.op_type == "DequantizeLinear":
+    if op.qualified == "DequantizeLinear":
         x = _real(graph, op.outputs[0], (uint8, int8))
         return x.whole if x is not None and _same(graph, x, q) else None
-    if op.op_type not in SELECTING or len(op.writes) != 1 or op.domain:
+    if op.qualified not in SELECTING or len(op.writes) != 1:
         return None
     x = _real(graph, op.inputs[0], (uint8, int8))
     if x is None or not _same(graph, x, q):
@@ -270,7 +270,7 @@ def _same(graph: Graph, x: _Real, q: _Real) -> bool:
 def _real(graph: Graph, value: Value | None, dtypes: tuple[DType, ...]) -> _Real | None:
     """What is dequantised to `value`: integers with one scale, or one along an axis."""
     op = None if value is None else graph.producer(value)
-    if op is None or op.op_type != "DequantizeLinear" or op.attributes.get("block_size"):
+    if op is None or op.qualified != "DequantizeLinear" or op.attributes.get("block_size"):
         return None
     x, scale, zero = (*op.inputs, None)[:3]
     if x is None or scale is None or not (x.static and scale.static):

@@ -36,12 +36,12 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
     maps: set[Value] = set()
     pending: list[Operation] = []
     for op in graph.operations:
-        if op.op_type in SPATIAL:
+        if op.qualified in SPATIAL:
             found = [op.inputs[0], op.outputs[0]]
             _extend(maps, (v for v in found if v is not None and _is_map(v)), pending, graph)
     while pending:
         op = pending.pop()
-        if op.op_type in _REARRANGE:
+        if op.qualified in _REARRANGE:
             continue
         ranks = {len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None}
         values = (v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks)

@@ -26,7 +26,7 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         arrays = None
-        if not op.subgraphs and op.op_type not in IMPURE and _foldable(op, constants):
+        if not op.subgraphs and op.qualified not in IMPURE and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             arrays = run_operation(op, given, fallback)
         if arrays is None or not all(isinstance(a, np.ndarray) for a in arrays):
@@ -92,15 +92,15 @@ def remove_no_ops(graph: Graph) -> Graph:
 def _is_no_op(op: Operation, source: Value, target: Value) -> bool:
     if any(v is not None for v in op.outputs[1:]):
         return False
-    if op.op_type == "Identity":
+    if op.qualified == "Identity":
         return source.kind == target.kind
-    if op.op_type == "Dropout":
+    if op.qualified == "Dropout":
         training = op.inputs[2] if len(op.inputs) > 2 else None
         return training is None and op.version >= 7
     same = source.static and target.static and source.shape == target.shape
-    if op.op_type in ("Cast", "Reshape", "Expand", "Flatten", "Squeeze", "Unsqueeze"):
+    if op.qualified in ("Cast", "Reshape", "Expand", "Flatten", "Squeeze", "Unsqueeze"):
         return same and source.dtype is target.dtype
-    if op.op_type == "Transpose":
+    if op.qualified == "Transpose":
         perm = op.attributes.get("perm")
         return perm is not None and list(perm) == list(range(len(perm)))
     return False
@@ -121,10 +121,10 @@ def merge_repeated(graph: Graph) -> Graph:
     captured = {v for op in graph.operations for g in op.subgraphs for v in g.captured}
     for op in graph.operations:
         op = renamed(op, swap)
-        if op.subgraphs or op.op_type in IMPURE or any(v in graph.outputs for v in op.writes):
+        if op.subgraphs or op.qualified in IMPURE or any(v in graph.outputs for v in op.writes):
             kept.append(op)
             continue
-        key = (op.domain, op.op_type, op.version, op.inputs, _attributes(op), len(op.outputs))
+        key = (op.qualified, op.version, op.inputs, _attributes(op), len(op.outputs))
         twin = seen.get(key)
         pairs = [] if twin is None else list(zip(op.outputs, twin.outputs, strict=True))
         same = all(a is None or (b is not None and a.kind == b.kind) for a, b in pairs)
@@ -161,11 +161,11 @@ def fold_batchnorm(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     swap: dict[Operation, Operation | None] = {}
     for op in graph.operations:
-        if op.op_type != "BatchNormalization" or len(op.writes) != 1:
+        if op.qualified != "BatchNormalization" or len(op.writes) != 1:
             continue
         x = op.inputs[0]
         conv = graph.producer(x) if x is not None else None
-        if conv is None or conv.op_type != "Conv" or conv in swap or x in graph.outputs:
+        if conv is None or conv.qualified != "Conv" or conv in swap or x in graph.outputs:
             continue
         if x is None or len(graph.users(x)) != 1 or not _known(conv.inputs[1:], constants):
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.graph.ops.recurrent_steps import DOMAIN
 from tilewright.notation.lift.patterns import SCOPE, At, Map, Split, Take, let
 from tilewright.targets.npu import layers
 from tilewright.targets.npu.layers import Join, Term, plus, product, sigmoid, tanh, times
@@ -132,4 +133,7 @@ def gru(layer: Layer, then: Then) -> Term:
     return _over_time(layer, states, step, then)
 
 
-CELLS: Mapping[str, Callable[[Layer, Then], Term]] = {"LSTMSteps": lstm, "GRUSteps": gru}
+CELLS: Mapping[str, Callable[[Layer, Then], Term]] = {
+    f"{DOMAIN}::LSTMSteps": lstm,
+    f"{DOMAIN}::GRUSteps": gru,
+}

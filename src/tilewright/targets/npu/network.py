@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.recurrent_steps import DOMAIN
 from tilewright.graph.ops.registry import OpCall
 from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remove_unused
 from tilewright.notation.lift.nodes import Lambda, Param
@@ -50,7 +51,7 @@ class Network:
     @property
     def report(self) -> str:
         """What operations became of the model, and what they take."""
-        kinds = Counter(op.op_type.removesuffix("Steps") for op in self.graph.operations)
+        kinds = Counter(_layer(op.qualified) for op in self.graph.operations)
         names = ", ".join(f"{count} {name}" for name, count in kinds.items())
         return f"npu  {names} -> {self.mapped.summary}\n{self.mapped.timing}"
 
@@ -68,7 +69,7 @@ def operands(graph: Graph) -> list[Value]:
     """The inputs of the program: those of the model, and its constants but for single numbers."""
     read: dict[Value, None] = {}
     for op in graph.operations:
-        numbers = op.op_type in BROADCAST
+        numbers = op.qualified in BROADCAST
         for v in op.reads:
             known = graph.constants.get(v)
             if known is not None and v.dtype is float32 and not (numbers and known.size == 1):
@@ -89,15 +90,15 @@ def program(graph: Graph) -> Lambda:
         op = graph.operations[n]
         layer = Layer(OpCall(op, graph.constants), terms)
         try:
-            if op.op_type in CELLS:
-                return CELLS[op.op_type](
+            if op.qualified in CELLS:
+                return CELLS[op.qualified](
                     layer, lambda made: after(n + 1, {**terms, **dict(_pairs(op, made))})
                 )
-            made = OPERATORS[op.op_type](layer)
+            made = OPERATORS[op.qualified](layer)
         except Refused as why:
             raise UnsupportedError(
                 f"the npu cannot do it: {why}",
-                where=f"node {op.label!r} ({op.op_type})",
+                where=f"node {op.label!r} ({op.qualified})",
                 hint="run the model on the cpu",
             ) from None
         (v,) = op.writes
@@ -113,14 +114,19 @@ def _pairs(op: Operation, made: Any) -> list[tuple[Value, Term]]:
     return [(v, t) for v, t in zip(op.outputs, made, strict=False) if v is not None]
 
 
+def _layer(qualified: str) -> str:
+    """The operator as the model's author knows it: of a recurrence's steps, the layer."""
+    return qualified.removeprefix(f"{DOMAIN}::").removesuffix("Steps")
+
+
 def _check(graph: Graph) -> None:
     """Every operator is one that the machine has terms for, on float32."""
-    kinds = dict.fromkeys(op.op_type for op in graph.operations)
+    kinds = dict.fromkeys(op.qualified for op in graph.operations)
     unknown = [name for name in kinds if name not in OPERATORS and name not in CELLS]
     if unknown:
-        known = sorted(name.removesuffix("Steps") for name in (*OPERATORS, *CELLS))
+        known = sorted(_layer(name) for name in (*OPERATORS, *CELLS))
         raise UnsupportedError(
-            f"the npu does not do {', '.join(name.removesuffix('Steps') for name in unknown)}",
+            f"the npu does not do {', '.join(map(_layer, unknown))}",
             where=f"graph {graph.name!r}",
             hint=f"it does {', '.join(known)}",
         )

@@ -109,13 +109,13 @@ class Network:
         if part.main is None:
             (op,) = part.operations
             source = op.inputs[0] if op.inputs else None
-            if op.op_type in SELECTING and source in self.units:
+            if op.qualified in SELECTING and source in self.units:
                 self.units[part.result] = self.units[source]  # the same bytes
             return Step(part, None, part.why)
         data = part.main.inputs[0]
         assert data is not None
         shape = data.extents
-        rows = part.main.op_type in MATRIX
+        rows = part.main.qualified in MATRIX
         points = (shape[-1], prod(shape[:-1]), 1) if rows else shape[1:]
         found = product(self.graph, part, points, self.units, self.by)
         if isinstance(found, str):
@@ -163,7 +163,7 @@ class Network:
         op, more = step.part.main, step.part.residual
         assert op is not None
         assert op.inputs[0] is not None
-        x, rows = tensors.whole(op.inputs[0]), op.op_type in MATRIX
+        x, rows = tensors.whole(op.inputs[0]), op.qualified in MATRIX
         images = _images(x, rows)
         residuals = _images(tensors.whole(more), rows) if more is not None else [None] * len(images)
         step.counters = []

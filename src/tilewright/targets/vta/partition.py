@@ -50,7 +50,7 @@ class Part:
     @property
     def name(self) -> str:
         """The operators, in order."""
-        return "+".join(op.op_type for op in self.operations)
+        return "+".join(op.qualified for op in self.operations)
 
 
 def partition(graph: Graph) -> list[Part]:
@@ -79,7 +79,7 @@ def _part(
     why = refused(graph, op)
     if why:
         return Part((op,), result, why=why)
-    if op.op_type == POOLING:
+    if op.qualified == POOLING:
         return Part((op,), result, op)
     taken = [op]
     added: dict[bool, Value] = {}  # by whether it is a bias
@@ -124,7 +124,7 @@ def _per_channel(graph: Graph, op: Operation, v: Value, result: Value) -> bool:
     if v not in graph.constants:
         return False
     shape, full = graph.constants[v].shape, result.extents
-    axis = len(full) - 1 if op.op_type in MATRIX else 1
+    axis = len(full) - 1 if op.qualified in MATRIX else 1
     last = len(full) - len(shape)
     return last >= 0 and all(
         n == 1 or (last + at == axis and n == full[axis]) for at, n in enumerate(shape)
@@ -145,22 +145,22 @@ def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) ->
 
 def refused(graph: Graph, op: Operation) -> str:
     """Why the machine does not do an operation; empty if it does."""
-    if op.domain or op.op_type not in (*PRODUCTS, POOLING):
+    if op.qualified not in (*PRODUCTS, POOLING):
         return _OTHERS.get(op.qualified, f"{op.qualified} is no product and no pooling")
     data = _value(op.inputs[0])
     if data.dtype is not float32 or data in graph.constants:
         return f"its data is {'constant' if data in graph.constants else data.type_text}"
     if not data.static:
         return f"its data's shape is not known: {data.type_text}"
-    if op.op_type == POOLING:
+    if op.qualified == POOLING:
         return _window_refused(op, op.attributes["kernel_shape"])
     if any(v is not None and v not in graph.constants for v in op.inputs[1:]):
         return "its weights are not constant"
     a = op.attributes
-    if op.op_type == "Gemm":
+    if op.qualified == "Gemm":
         return _gemm_refused(graph, op)
     weights = graph.constants[_value(op.inputs[1])]
-    if op.op_type == "MatMul":
+    if op.qualified == "MatMul":
         return "" if weights.ndim == 2 else "its weights are no matrix"
     groups = a.get("group", 1)
     if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:

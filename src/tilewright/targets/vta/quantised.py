@@ -76,7 +76,7 @@ def product(
     assert op is not None
     data = op.inputs[0]
     assert data is not None
-    if op.op_type == POOLING:
+    if op.qualified == POOLING:
         units[part.result] = units[data]
         window = _window(op, op.attributes["kernel_shape"], (shape[0], *shape))
         return Product(pooling(window, outside=_outside(graph, data)), window, (), shape[0])
@@ -123,7 +123,7 @@ def _sums(
 def _outside(graph: Graph, data: Value) -> int:
     """What may stand around the image for its largest values: zero, where none is negative."""
     source = next((op for op in graph.operations if data in op.writes), None)
-    return 0 if source is not None and source.op_type == "Relu" else -_BYTE
+    return 0 if source is not None and source.qualified == "Relu" else -_BYTE
 
 
 def _weights_of(graph: Graph, op: Operation) -> Array:
@@ -131,7 +131,7 @@ def _weights_of(graph: Graph, op: Operation) -> Array:
     v = op.inputs[1]
     assert v is not None
     w = np.asarray(graph.constants[v], np.float64)
-    if op.op_type in MATRIX:
+    if op.qualified in MATRIX:
         w = (w if op.attributes.get("transB", 0) else w.T)[:, :, None, None]
     return w
 
@@ -150,7 +150,7 @@ def _window(op: Operation, kernel: Sequence[int], shape: Sequence[int]) -> Convo
     """The shape of a convolution or pooling of [O, C, H, W] outputs and inputs."""
     outputs, inputs = (-(-n // BLOCK) * BLOCK for n in shape[:2])
     rows, columns = shape[2:]
-    if op.op_type in MATRIX:
+    if op.qualified in MATRIX:
         return Convolution(inputs, outputs, (rows, columns))
     found = windows(OpCall(op), (rows, columns), kernel)
     kernel, stride, pads, dilation = (

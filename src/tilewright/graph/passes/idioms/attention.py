@@ -45,7 +45,7 @@ def recognise_attention(graph: Graph) -> Graph:
 
 def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     """All operations of the attention around a softmax, in the graph's order; None if none."""
-    if softmax.op_type != "Softmax" or softmax.domain or not _along_rows(softmax):
+    if softmax.qualified != "Softmax" or not _along_rows(softmax):
         return None
     scores, found = softmax.inputs[0], softmax.outputs[0]
     assert scores is not None and found is not None
@@ -80,11 +80,11 @@ def _along_rows(softmax: Operation) -> bool:
 def _paths(graph: Graph, value: Value, scores: Value, steps: int = 0) -> Iterator[list[Operation]]:
     """Chains of pointwise operations from `value` back to a product, which comes last."""
     op = graph.producer(value)
-    if op is None or op.domain or steps > MAX_STEPS:
+    if op is None or steps > MAX_STEPS:
         return
-    if op.op_type == "MatMul":
+    if op.qualified == "MatMul":
         yield [op]
-    elif op.op_type in POINTWISE:
+    elif op.qualified in POINTWISE:
         for v in op.inputs:
             if v is not None and v.shape == scores.shape:
                 for rest in _paths(graph, v, scores, steps + 1):
@@ -101,9 +101,9 @@ def _forward(graph: Graph, found: Value) -> list[Operation] | None:
         for op in graph.users(queue.pop()):
             if op is product or op in steps:
                 continue
-            if op.op_type == "MatMul" and not op.domain and product is None:
+            if op.qualified == "MatMul" and product is None:
                 product = op
-            elif op.op_type in POINTWISE and not op.domain and len(steps) < MAX_STEPS:
+            elif op.qualified in POINTWISE and len(steps) < MAX_STEPS:
                 steps.append(op)
                 reached.update(op.writes)
                 queue += op.writes
@@ -141,16 +141,16 @@ def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph)
 def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
     """What `value` is a constant multiple of, and the factor."""
     op = graph.producer(value)
-    if op is None or op.domain or op.op_type not in ("Mul", "Div"):
+    if op is None or op.qualified not in ("Mul", "Div"):
         return value, 1.0
-    pairs = [op.inputs] if op.op_type == "Div" else [op.inputs, op.inputs[::-1]]
+    pairs = [op.inputs] if op.qualified == "Div" else [op.inputs, op.inputs[::-1]]
     for source, other in pairs:
         array = None if other is None else graph.constants.get(other)
         if source is None or array is None or array.size != 1 or source.shape != value.shape:
             continue
         scalar = float(array.reshape(()))
         if scalar != 0.0:
-            return source, 1.0 / scalar if op.op_type == "Div" else scalar
+            return source, 1.0 / scalar if op.qualified == "Div" else scalar
     return value, 1.0
 
 

@@ -52,16 +52,16 @@ def recognise_layer_norm(graph: Graph) -> Graph:
 
 def _normalised(graph: Graph, op: Operation) -> _Norm | None:
     """`op` as the division of a centred input by its standard deviation."""
-    if op.op_type != "Div":
+    if op.qualified != "Div":
         return None
     centred, deviation = (_made_by(graph, v) for v in op.inputs)
-    if centred is None or centred.op_type != "Sub" or deviation is None:
+    if centred is None or centred.qualified != "Sub" or deviation is None:
         return None
     x, mean = centred.inputs
-    if x is None or not x.static or deviation.op_type != "Sqrt":
+    if x is None or not x.static or deviation.qualified != "Sqrt":
         return None
     shifted = _made_by(graph, deviation.inputs[0])
-    if shifted is None or shifted.op_type != "Add":
+    if shifted is None or shifted.qualified != "Add":
         return None
     variance, epsilon = _with_scalar(graph, shifted)
     square = _mean_of(graph, variance)
@@ -76,17 +76,17 @@ def _normalised(graph: Graph, op: Operation) -> _Norm | None:
 def _is_square(graph: Graph, op: Operation, x: Value, mean: Value | None) -> bool:
     """Whether `op` squares `x - mean`."""
     base = _made_by(graph, op.inputs[0])
-    if base is None or base.op_type != "Sub" or base.inputs != (x, mean):
+    if base is None or base.qualified != "Sub" or base.inputs != (x, mean):
         return False
-    if op.op_type == "Mul":
+    if op.qualified == "Mul":
         return op.inputs[0] is op.inputs[1]
-    return op.op_type == "Pow" and _scalar(graph, op.inputs[1]) == 2.0
+    return op.qualified == "Pow" and _scalar(graph, op.inputs[1]) == 2.0
 
 
 def _mean_of(graph: Graph, value: Value | None) -> Value | None:
     """The tensor whose mean over the last axis, which is kept, `value` is."""
     op = _made_by(graph, value)
-    if op is None or op.op_type != "ReduceMean" or op.attributes.get("keepdims", 1) != 1:
+    if op is None or op.qualified != "ReduceMean" or op.attributes.get("keepdims", 1) != 1:
         return None
     source = op.inputs[0]
     axes: Any = op.attributes.get("axes")
@@ -103,7 +103,7 @@ def _affine(graph: Graph, op: Operation, kind: str, x: Value) -> tuple[Value | N
     out = op.outputs[0]
     assert out is not None
     users = graph.users(out)
-    if len(users) != 1 or out in graph.outputs or users[0].op_type != kind:
+    if len(users) != 1 or out in graph.outputs or users[0].qualified != kind:
         return None, op
     other = next((v for v in users[0].inputs if v is not out), None)
     if other not in graph.constants or other is None or other.shape != x.extents[-1:]:
