@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
 from tilewright.cli import inputs, rounds
 from tilewright.cli.engines import ENGINES, TORCH, missing
@@ -72,8 +73,8 @@ def command(
     if is_artifact(model):
         raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
     with tempfile.TemporaryDirectory() as scratch:
-        file = _for_all(model, Path(scratch))
-        graph = load_graph(file, options.memory_limit)
+        file = _for_all(model, Path(scratch), options)
+        graph = load_graph(file, options.memory_limit, options.trust)
         feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
@@ -84,7 +85,8 @@ def command(
             thread_count(options.threads),
             extents(graph, feeds),
             models=dict.fromkeys(TORCH, model),
-            options={"tilewright": _how(options)},
+            options={"tilewright": _how(options)}
+            | {engine: {"trust": options.trust} for engine in TORCH},
         )
         disturbed = rounds.disturbance()
         if disturbed:
@@ -98,13 +100,15 @@ def command(
     return 1 if row.failed else 0
 
 
-def _for_all(model: Path, folder: Path) -> Path:
+def _for_all(model: Path, folder: Path, options: CompileOptions) -> Path:
     """The file for the engines that read ONNX: the model, or one in `folder` made from it."""
     if model.suffix != torch.SUFFIX:
         return model
     made = folder / "model.onnx"
     with progress(f"exporting {model.name}"):
-        made.write_bytes(torch.to_onnx(torch.load(model)))
+        limit = memory_limit(options.memory_limit)
+        program = torch.load(model, memory_limit=limit, trust=options.trust)
+        made.write_bytes(torch.to_onnx(program))
     return made
 
 

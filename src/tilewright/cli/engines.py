@@ -77,29 +77,34 @@ def openvino(
     return run
 
 
-def torch_eager(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def torch_eager(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None, trust: bool = False
+) -> Runner:
     """PyTorch as it is, operator by operator, on a program that torch.export.save wrote."""
-    return torch_runner(_program(path, threads))
+    return torch_runner(_program(path, threads, trust))
 
 
-def torch_compile(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
+def torch_compile(
+    path: Path, threads: int, dims: Mapping[str, int] | None = None, trust: bool = False
+) -> Runner:
     """`torch.compile` with frozen weights, which lets Inductor fold and pack them.
 
     It compiles at the first call.
     """
-    module = _program(path, threads)
+    module = _program(path, threads, trust)
     return torch_runner(inductor(module))
 
 
-def _program(path: Path, threads: int) -> Callable[..., Any]:
+def _program(path: Path, threads: int, trust: bool) -> Callable[..., Any]:
     """The module in the file as a function of its arrays, in the order of the ONNX inputs."""
     import torch
     from torch.utils import _pytree as pytree
 
+    from tilewright.base.memory import memory_limit
     from tilewright.frontends.torch import load
 
     torch.set_num_threads(threads)
-    program = load(path)
+    program = load(path, memory_limit=memory_limit(), trust=trust)
     module, structure = program.module(), program.call_spec.in_spec
 
     def call(*tensors: Any) -> Any:

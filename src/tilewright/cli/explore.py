@@ -12,7 +12,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.cli.model import load_graph, specialised
 from tilewright.cli.one_operator import is_operator, operator_graph
-from tilewright.cli.options import AMOUNT, EXTENT, OUT, SIZE, json_option
+from tilewright.cli.options import AMOUNT, EXTENT, OUT, SIZE, json_option, trust_option
 from tilewright.cli.output import dump, note, progress, say, table
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option("--graph", type=OUT, help="The best task graph on most elements (.svg, .dot, .json).")
 @click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
 @click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's.")
+@trust_option
 @click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
 @json_option
 def command(
@@ -121,6 +122,7 @@ def command(
     graph: Path | None,
     dim: Sequence[tuple[str, int]],
     memory_limit: int | None,
+    trust: bool,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -140,7 +142,7 @@ def command(
     from tilewright.dataflow.results import Store
 
     _check_forms(graph, report)
-    read = _graph(model, dict(dim), memory_limit)
+    read = _graph(model, dict(dim), memory_limit, trust)
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
@@ -215,10 +217,10 @@ def _drawn(found: Exploration, form: str) -> str:
     return text if form == ".json" else picture(json.loads(text))
 
 
-def _graph(model: str, dims: Mapping[str, int], memory_limit: int | None) -> Graph:
+def _graph(model: str, dims: Mapping[str, int], memory_limit: int | None, trust: bool) -> Graph:
     if is_operator(model) and not Path(model).exists():
         return operator_graph(model)
-    return specialised(load_graph(Path(model), memory_limit), dims)
+    return specialised(load_graph(Path(model), memory_limit, trust), dims)
 
 
 def _show(found: Exploration) -> None:

@@ -27,8 +27,11 @@ def is_artifact(path: Path) -> bool:
     return path.suffix == ARTIFACT_SUFFIX
 
 
-def load_graph(path: Path, memory_limit: int | None) -> Graph:
-    """The graph of a model file. Raises ModelError, UnsupportedError, InputError for artifacts."""
+def load_graph(path: Path, memory_limit: int | None, trust: bool) -> Graph:
+    """The graph of a model file; `trust` is as for `frontends.load`.
+
+    Raises ModelError, UnsupportedError, InputError for artifacts.
+    """
     from tilewright.frontends.load import load
 
     if is_artifact(path):
@@ -38,7 +41,7 @@ def load_graph(path: Path, memory_limit: int | None) -> Graph:
             hint="Give the .onnx or .pt2 file that it was compiled from",
         )
     with progress(f"reading {path.name}"):
-        return load(path, memory_limit=memory_limit)
+        return load(path, memory_limit=memory_limit, trust=trust)
 
 
 def specialised(graph: Graph, dims: Mapping[str, int]) -> Graph:
@@ -114,7 +117,7 @@ def prepare(
         seconds = time.perf_counter() - start
         feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
         return Prepared(exe, feeds, seconds, True)
-    graph = load_graph(path, options.memory_limit)
+    graph = load_graph(path, options.memory_limit, options.trust)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()

@@ -97,6 +97,7 @@ class CompileOptions:
     math: str
     use_cache: bool
     memory_limit: int | None
+    trust: bool
     dim: tuple[tuple[str, int], ...]
     scales: Path | None = None
     description: str | None = None
@@ -116,9 +117,14 @@ class CompileOptions:
             "math": self.math,
             "cache": None if self.use_cache else False,
             "memory_limit": self.memory_limit,
+            "trust": self.trust,
             "dims": self.dims or None,
         }
 
+
+trust_option: Final = click.option(
+    "--trust", is_flag=True, help="Read a .pt2 even if that can run code which it brings."
+)
 
 _COMPILE: Final = (
     click.option("--target", default="cpu", show_default=True, help="Kind of machine."),
@@ -132,6 +138,7 @@ _COMPILE: Final = (
     click.option("--math", type=click.Choice(MATH), default="strict", show_default=True),
     click.option("--cache/--no-cache", "use_cache", default=True, help="The kernel cache on disk."),
     click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's."),
+    trust_option,
     click.option(
         "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
     ),

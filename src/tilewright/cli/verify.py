@@ -53,7 +53,7 @@ def command(
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
 
-    graph = load_graph(model, options.memory_limit)
+    graph = load_graph(model, options.memory_limit, options.trust)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
 

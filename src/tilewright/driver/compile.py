@@ -29,7 +29,8 @@ def compile(
     file, an onnx.ModelProto, a torch.nn.Module (with example_inputs), an ExportedProgram, a Graph,
     or a Kernel, which runs as its schedule says. dims: values of symbolic dimensions. options:
     target, mcpu, threads, strict (a reference kernel is an error), math ("strict", "exact",
-    "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes).
+    "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes),
+    trust (read a .pt2 as PyTorch does, which runs code that the file brings).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """

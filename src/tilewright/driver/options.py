@@ -27,6 +27,7 @@ class Options:
     math: str = "strict"
     cache: bool | None = None
     memory_limit: int | None = None
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.mcpu == "native":
@@ -56,7 +57,9 @@ class Options:
     def decisive(self) -> dict[str, str]:
         """The options that the compiled model depends on."""
         threads = str(thread_count(self.threads))
-        return {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
+        chosen = {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
+        # What somebody trusted once is not found by who does not.
+        return chosen | ({"trust": "on"} if self.trust else {})
 
     @property
     def limit(self) -> int:

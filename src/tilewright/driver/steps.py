@@ -99,7 +99,7 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
                 f"cannot compile a {type(source).__name__}",
                 hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
             )
-        return load(source, memory_limit=options.limit)
+        return load(source, memory_limit=options.limit, trust=options.trust)
 
 
 def build(graph: Graph, options: Options) -> CompiledModel:

@@ -27,12 +27,12 @@ _OTHERS: Final = {
 }
 
 
-def load(source: Any, *, memory_limit: int | None = None) -> Graph:
+def load(source: Any, *, memory_limit: int | None = None, trust: bool = False) -> Graph:
     """The Graph of a model.
 
     source: a path to an ONNX file or to a program that torch.export.save wrote (.pt2); the bytes of
     an ONNX file; an `onnx.ModelProto`. memory_limit: bytes (default: TILEWRIGHT_MEMORY_LIMIT, else
-    what the machine has).
+    what the machine has). trust: read a .pt2 as PyTorch does, which runs code that the file brings.
 
     Raises ModelError for a file that is broken, MemoryLimitError for one that asks for too much,
     UnsupportedError with all operators that nothing can run.
@@ -48,4 +48,6 @@ def load(source: Any, *, memory_limit: int | None = None) -> Graph:
         return onnx.load(source, memory_limit=memory_limit)
     limit = memory_limit_of(memory_limit)
     checked(path, limit)
-    return onnx.load(torch.to_onnx(torch.load(path)), memory_limit=limit)
+    return onnx.load(
+        torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust)), memory_limit=limit
+    )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.base.errors import InputError, ModelError, UnsupportedError
+from tilewright.base.errors import InputError, ModelError, TilewrightError, UnsupportedError
 
 # Of the files that torch.export.save writes.
 SUFFIX: Final = ".pt2"
@@ -67,11 +67,14 @@ def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
     return buffer.getvalue()
 
 
-def load(path: Path) -> Any:
-    """The program in a file that torch.export.save wrote; nothing in it is run.
+def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
+    """The program in a file that torch.export.save wrote.
 
-    Raises ModelError for a file that holds something else, UnsupportedError where
-    PyTorch is not installed.
+    Nothing of the file is run, and what cannot be read without that is refused: see `program` and
+    `archive`. trust: let PyTorch itself read the file, which runs what is pickled in it.
+
+    Raises ModelError for a file that holds something else, MemoryLimitError for one whose tensors
+    take more than `memory_limit` bytes, UnsupportedError where PyTorch is not installed.
     """
     where = str(path)
     try:
@@ -82,16 +85,28 @@ def load(path: Path) -> Any:
             where=where,
             hint=f"Run: pip install {' '.join(PACKAGES)}",
         ) from None
-    with warnings.catch_warnings(), _quiet("torch.export"):
+    with warnings.catch_warnings(), _quiet("torch.export", "torch._export.serde.serialize"):
         warnings.simplefilter("ignore")
         try:
-            return torch.export.load(path)
+            return torch.export.load(path) if trust else _read(path, memory_limit)
+        except TilewrightError as error:
+            raise error.at(where) from None
         except Exception as error:
             raise ModelError(
                 f"no exported program, or a damaged one: {_reason(error)}",
                 where=where,
                 hint="Write it by torch.export.save(torch.export.export(module, inputs), path)",
             ) from None
+
+
+def _read(path: Path, limit: int) -> Any:
+    import zipfile
+
+    from tilewright.frontends.torch import program
+    from tilewright.frontends.torch.archive import Archive
+
+    with zipfile.ZipFile(path) as file:
+        return program.read(Archive(file, limit))
 
 
 def _reason(error: Exception) -> str:
@@ -104,12 +119,13 @@ _EXPORTER: Final = "torch.onnx._internal.exporter._registration"
 
 
 @contextmanager
-def _quiet(name: str) -> Iterator[None]:
+def _quiet(*names: str) -> Iterator[None]:
     """Nothing but errors that nobody catches is worth a line of PyTorch's own."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)

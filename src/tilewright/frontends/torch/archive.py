@@ -1,0 +1,122 @@
+"""The zip file that torch.export.save writes, and the tensors in it, read without unpickling.
+
+Version 0 of the format, which PyTorch writes since 2.9: all members lie in one folder; the program
+is `models/model.json`, weights and constants are raw bytes with a JSON list beside them. Members
+that only an unpickler could read are refused; sample inputs, compiled libraries and extra files
+are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base.errors import MemoryLimitError, ModelError
+
+FORMAT: Final = "0"
+PROGRAM: Final = "models/model.json"
+WEIGHTS: Final = "data/weights/"
+CONSTANTS: Final = "data/constants/"
+
+_MEMBER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
+# Weights as earlier versions wrote them: a pickle of all of them.
+_PICKLED: Final = ("data/weights/model.pt", "data/constants/model.pt", "serialized_state_dict.pt")
+
+
+class Archive:
+    """An open archive. `limit`: bytes that its tensors may take together once laid out.
+
+    Raises ModelError for a zip file that is no such archive.
+    """
+
+    def __init__(self, file: zipfile.ZipFile, limit: int) -> None:
+        self._file = file
+        self._left = limit
+        self._members = _members(file)
+        if any(name in self._members for name in _PICKLED):
+            raise untrusted("its weights are a pickle, as earlier versions of PyTorch wrote them")
+        version = self.read("archive_version").decode("ascii", "replace")
+        if version != FORMAT:
+            raise ModelError(f"the archive has version {version[:20]!r}, expected {FORMAT}")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a member. Raises ModelError if there is none."""
+        if name not in self._members:
+            raise ModelError(f"the archive has no member {name!r}")
+        return self._file.read(self._members[name])
+
+    def json(self, name: str) -> Any:
+        """A member that is JSON. Raises ModelError, ValueError."""
+        return json.loads(self.read(name))
+
+    def tensors(self, folder: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of a folder by name; those that share their bytes in the file share them.
+
+        config: name -> `schema.PayloadMeta`. Raises ModelError, MemoryLimitError.
+        """
+        stored: dict[tuple[str, Any], Any] = {}
+        return {name: self._tensor(folder, name, meta, stored) for name, meta in config.items()}
+
+    def _tensor(
+        self, folder: str, name: str, payload: Any, stored: dict[tuple[str, Any], Any]
+    ) -> Any:
+        import torch
+        from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE as DTYPES
+
+        meta = payload.tensor_meta
+        if payload.use_pickle is not False or meta is None:
+            raise untrusted(f"{name!r} is an object of Python or a tensor of another class")
+        if not _MEMBER.fullmatch(payload.path_name):
+            raise ModelError(f"{name!r} lies in a member {payload.path_name[:80]!r}")
+        dtype = DTYPES[meta.dtype]
+        place = payload.path_name, dtype
+        if place not in stored:
+            raw = bytearray(self.read(folder + payload.path_name))
+            stored[place] = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0).to(dtype)
+        sizes, strides = _extents(name, meta.sizes), _extents(name, meta.strides)
+        (offset,) = _extents(name, [meta.storage_offset])
+        # A stride of 0 makes a tensor of any size out of four bytes.
+        self._left -= math.prod(sizes) * dtype.itemsize
+        if self._left < 0:
+            raise MemoryLimitError(f"tensor {name!r} of {sizes} is over the memory limit")
+        tensor = torch.as_strided(stored[place], sizes, strides, offset)
+        if payload.is_param:
+            return torch.nn.Parameter(tensor, requires_grad=meta.requires_grad is True)
+        return tensor
+
+
+def untrusted(what: str) -> ModelError:
+    """The error for what cannot be read without running code that the file brings."""
+    return ModelError(
+        f"{what}: reading that can run code which the file brings",
+        code="TW-TRUST",
+        hint="Save it again from its source by PyTorch 2.9 or later; "
+        "if you trust who made the file: --trust, or trust=True",
+    )
+
+
+def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The members by their names below the one folder: stored as they are, each of them once."""
+    infos = [info for info in file.infolist() if not info.is_dir()]
+    size = Path(file.filename or "").stat().st_size
+    for info in infos:
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            raise ModelError(f"the archive has a compressed or encrypted member {info.filename!r}")
+        if info.file_size != info.compress_size or info.file_size > size:
+            raise ModelError(f"the archive has a member {info.filename!r} larger than the file")
+    found = {info.filename.partition("/")[2]: info for info in infos}
+    if len({info.filename.partition("/")[0] for info in infos}) != 1 or len(found) != len(infos):
+        raise ModelError("the archive has members outside its folder, or one of them twice")
+    return found
+
+
+def _extents(name: str, values: Any) -> list[int]:
+    found = [value.value for value in values]
+    if any(type(n) is not int or not 0 <= n < 1 << 62 for n in found):
+        raise ModelError(f"tensor {name!r} has the extents or strides {found}")
+    return found
