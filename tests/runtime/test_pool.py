@@ -76,6 +76,7 @@ def context(shares):
     ctx[abi.CTX_PARALLEL] = the_pool.parallel
     ctx[abi.CTX_POOL] = the_pool.state
     ctx[abi.CTX_THREADS] = shares
+    ctx.pool = the_pool  # lives as long as its addresses are in use
     return the_pool, ctx
 
 
@@ -299,6 +300,65 @@ def test_without_more_threads_it_warns_once_and_runs(monkeypatch):
     fresh.ensure(3)
 
 
+TRAPS = """
+define i64 @tilewright_ticks() { call void @llvm.trap() ret i64 0 }
+define ptr @tilewright_worker(ptr %w) { call void @llvm.trap() ret ptr null }
+define void @tilewright_parallel(ptr %c, ptr %r, ptr %d) { call void @llvm.trap() ret void }
+declare void @llvm.trap()
+"""
+
+
+def test_the_code_of_an_artifact_s_pool_does_not_run_when_it_is_loaded(tmp_path):
+    run_python(
+        f"""
+        import dataclasses
+        from tilewright.runtime import bundle
+        from tilewright.runtime.executable import load
+        evil = dataclasses.replace(native.model(), support=(native.assemble({TRAPS!r}),))
+        path = {str(tmp_path / "evil.tw")!r}
+        bundle.save(evil, path)
+        loaded = load(path, threads=2)
+        assert loaded.threads == 2
+        assert (load(path, threads=1)(x) == y).all()
+        assert loaded._pool is not exe._pool
+        child = os.fork()
+        if child == 0:
+            import resource
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            loaded(x)  # here it does, and nowhere before
+            os._exit(0)
+        assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        """
+    )
+
+
+def test_the_pool_of_an_artifact_serves_no_other_model():
+    """Whoever comes first: models share a pool only where its code is the same, byte by byte."""
+    run_python(
+        f"""
+        import dataclasses
+        evil = dataclasses.replace(native.model(), support=(native.assemble({TRAPS!r}),))
+        first = Executable(evil, threads=2)
+        one, two = (Executable(native.model(n), threads=2) for n in (100, 200))
+        assert one._pool is two._pool is exe._pool and one._pool is not first._pool
+        assert (one(x) == y).all()
+        """
+    )
+
+
+def test_a_pool_without_workers_goes_away_and_one_with_workers_stays():
+    import weakref
+
+    other = native.assemble(TRAPS)
+    gone = weakref.ref(pool.shared(other))
+    assert gone() is None
+    kept = Executable(native.model(), threads=2)
+    kept(np.zeros(100, np.float32))
+    stays = weakref.ref(kept._pool)
+    del kept
+    assert stays() is pool.shared(pool_object())
+
+
 def test_the_pool_is_written_for_two_architectures():
     assert "cntvct" in ir("aarch64") and "syscall" in ir("x86_64")
     with pytest.raises(UnsupportedError, match="no thread pool for the architecture riscv64"):
@@ -314,7 +374,7 @@ def test_fork():
             child = os.fork()
             if child == 0:
                 assert (exe(x) == y).all()
-                assert pool.shared(b"").workers == 1
+                assert exe._pool.workers == 1
                 grandchild = os.fork()
                 if grandchild == 0:
                     assert (exe(x) == y).all()

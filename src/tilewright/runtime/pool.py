@@ -1,4 +1,8 @@
-"""The process-wide pool of worker threads, running native code that the first artifact brought.
+"""The pool of worker threads, running native code that artifacts bring: one pool per such code.
+
+All artifacts of one version bring the same code and share one pool; code that differs in a byte
+serves none but the models that brought it. Making a pool maps its code; none of it runs before the
+first call that needs a worker.
 
 Workers are plain POSIX threads without a Python thread state: they never touch the interpreter or
 its lock. Their code and memory are never unmapped, so they may be asleep, or even running, at any
@@ -8,13 +12,16 @@ moment of the interpreter's end; the system ends them with the process.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import mmap
 import os
 import sys
 import threading
 import time
 import warnings
+from functools import cached_property
 from typing import Final
+from weakref import WeakValueDictionary
 
 from tilewright.base import signals
 from tilewright.base.errors import ArtifactError, TilewrightWarning
@@ -35,15 +42,18 @@ class Pool:
     def __init__(self, image: Image) -> None:
         self.parallel: Final = image.address(abi.POOL_PARALLEL_SYMBOL)
         self._worker = image.address(abi.POOL_WORKER_SYMBOL)
-        ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(image.address(abi.POOL_TICKS_SYMBOL))
-        self.ticks_per_second: Final = _calibrate(ticks)
+        self._ticks = image.address(abi.POOL_TICKS_SYMBOL)
+        self._image = image
         self._memory = mmap.mmap(-1, _BLOCK_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.state: Final = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        _never_free(self._memory)
-        _never_free(image)
         self._lock = threading.Lock()
         self._failed = False
         self.workers = 0
+
+    @cached_property
+    def ticks_per_second(self) -> float:
+        """How fast the clock goes that native code reads. Raises ArtifactError if it does not."""
+        return _calibrate(ctypes.CFUNCTYPE(ctypes.c_uint64)(self._ticks))
 
     def ensure(self, threads: int) -> None:
         """Have workers for `threads` participants. With fewer, shares just run one after another.
@@ -53,6 +63,8 @@ class Pool:
         if self.workers >= threads - 1 or self._failed:
             return
         with self._lock:
+            if not self.workers:
+                _never_free(self)
             self._set_spin(threads)
             while self.workers < threads - 1 and not self._failed:
                 self._start(self.workers)
@@ -91,28 +103,32 @@ class Pool:
         self._lock = threading.Lock()
 
 
-_pool: Pool | None = None
+# By the digest of their code. A pool without workers goes away with its last executable.
+_pools: Final[WeakValueDictionary[str, Pool]] = WeakValueDictionary()
 _starting = threading.Lock()
 
 
 def shared(code: bytes | memoryview) -> Pool:
-    """The pool of the process, made from the pool object `code` if this is the first call.
+    """The pool of the process that runs the pool object `code`; nothing of it runs yet.
 
     Raises ArtifactError if the object is damaged or defines no pool.
     """
-    global _pool
+    key = hashlib.sha256(code).hexdigest()
     with _starting:
-        if _pool is None:
-            _pool = Pool(link([code], ["the thread pool"]))
-            os.register_at_fork(after_in_child=_after_fork)
-        return _pool
+        found = _pools.get(key)
+        if found is None:
+            found = _pools[key] = Pool(link([code], ["the thread pool"]))
+        return found
 
 
 def _after_fork() -> None:
     global _starting
     _starting = threading.Lock()
-    if _pool is not None:
-        _pool.forget_workers()
+    for pool in _pools.values():
+        pool.forget_workers()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _never_free(thing: object) -> None:
