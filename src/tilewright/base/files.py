@@ -20,9 +20,10 @@ def write_whole(
 
     Nothing is left if it fails, or is interrupted at whatever moment; readers see the old file or
     the new one. A device or a pipe is not replaced but written to. durable: it is on the disk on
-    return. private: only the owner may read it. Raises OSError, and what ``write`` raises.
+    return. private: only the owner may read it, and a device in its place is replaced too. Raises
+    OSError, and what ``write`` raises.
     """
-    if path.exists() and not path.is_file():
+    if not private and path.exists() and not path.is_file():
         with open(path, "wb") as device:
             # Formats such as zip go back to fill in what they know at the end: no device does.
             whole = BytesIO()

@@ -4,10 +4,14 @@ An entry is one file, ``root/ab/abcdef...``: a magic line, a checksum over key a
 Writers rename a finished file into place, so a reader or a crash never sees half an entry, and any
 number of processes may share a store. The time of last use is the file's time of last access: that
 of its last change stays what it was, so that it tells whether somebody wrote to the file.
+
+What is read here is run, so the folder has to be private (base/private.py), and an entry is a plain
+file of the user's own. Checksums show damage; they are no protection against somebody who writes.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -20,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from tilewright.base import events, flags
+from tilewright.base import events, flags, private
 from tilewright.base.errors import TilewrightWarning
 from tilewright.base.files import UNFINISHED, write_whole
 from tilewright.base.text import human_bytes
@@ -30,6 +34,8 @@ _DIGEST_SIZE: Final = 32
 _HEADER: Final = len(_MAGIC) + _DIGEST_SIZE
 _KEY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{2,199}")
 _ABANDONED_SECONDS: Final = 3600.0
+# Seconds by which the clocks of a disk and of its users may differ.
+_CLOCKS_DIFFER: Final = 86400.0
 # Evicting to below the cap leaves room, so that not every later put evicts again.
 _EVICT_TO: Final = 0.9
 # What this process may write before it looks again at what the others wrote.
@@ -72,6 +78,8 @@ class Store:
         self.root = root
         self.max_bytes = max_bytes
         self._writable = True
+        self._private: tuple[int, int] | None = None  # device and inode of the folder found so
+        self._refused = False
         self._warned: set[str] = set()
         self._hits = self._misses = self._corrupted = self._evicted = 0
         self._size: int | None = None
@@ -80,15 +88,18 @@ class Store:
     def get(self, key: str) -> bytes | None:
         """The data put under ``key``, or None. Counts as a use. Raises ValueError for a bad key."""
         path = self._path(key)
+        if not self._trusted():
+            self._misses += 1
+            return None
         try:
-            with path.open("rb") as file:
-                header, data = file.read(_HEADER), file.read()
+            whole = self._read(path)
         except OSError as error:
             # No such folder, or a file where it should be: empty, until put() says what is wrong.
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 self._warn("read", f"{self.root}: what is kept there cannot be read: {error}")
             self._misses += 1
             return None
+        header, data = whole[:_HEADER], whole[_HEADER:]
         if header != _header(key, data):
             self._discard(key, path)
             return None
@@ -107,23 +118,24 @@ class Store:
         size = _HEADER + len(data)
         if not self._writable or size > self.max_bytes:
             return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            parts = (_header(key, data), data)
+        parts = (_header(key, data), data)
+
+        def write(path: Path) -> None:
             write_whole(path, lambda file: file.writelines(parts), private=True)
-            self._account(size)
-        except OSError as error:
-            self._unwritable(error)
+
+        self._keep(path, size, write)
 
     def find(self, key: str) -> Path | None:
         """The file that `adopt` made under ``key``, or None. Counts as a use."""
         path = self._path(key)
-        try:
+        if not self._trusted() or (found := _lstat(path)) is None:
+            self._misses += 1
+            return None
+        if private.objection_to(found, "file"):
+            self._discard(key, path)
+            return None
+        with suppress(OSError):
             _use(path)
-        except OSError:
-            if not path.is_file():
-                self._misses += 1
-                return None
         self._hits += 1
         return path
 
@@ -136,16 +148,8 @@ class Store:
         path = self._path(key)
         if not self._writable or size > self.max_bytes // 2:
             return None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path)
-            if not path.exists():  # another process evicted it at this very moment
-                return None
-            self._account(size)
-        except OSError as error:
-            self._unwritable(error)
-            return None
-        return path
+        # Another process may evict it at the very moment that it is there.
+        return path if self._keep(path, size, write) and path.exists() else None
 
     def discard(self, key: str) -> None:
         """Delete a damaged entry, and say so once; one that was evicted meanwhile is absent."""
@@ -168,7 +172,7 @@ class Store:
             entries=len(sizes),
             size=sum(sizes),
             max_bytes=self.max_bytes,
-            writable=self._writable and _can_write(self.root),
+            writable=self._writable and self._trusted() and _can_write(self.root),
             hits=self._hits,
             misses=self._misses,
             corrupted=self._corrupted,
@@ -185,12 +189,80 @@ class Store:
         self._size = None
         return count
 
+    def _trusted(self) -> bool:
+        """The folder is private, or not there yet; otherwise the store is off, and says so once."""
+        if self._refused:
+            return False
+        try:
+            found = self.root.stat()
+        except OSError:  # what is wrong with it is said by who writes there
+            return True
+        if self._private == (found.st_dev, found.st_ino):
+            return True
+        try:
+            why = private.objection(self.root)
+        except OSError as error:
+            why = str(error)
+        if why:
+            self._refused = True
+            self._warn(
+                "private",
+                f"{self.root}: the cache is off, because others could have put code there: {why}. "
+                f"Delete it, or set {flags.CACHE_DIR.name} to a folder of your own",
+            )
+            return False
+        with suppress(OSError):  # read-only, and then nobody writes there
+            private.close_folder(self.root)
+        self._private = found.st_dev, found.st_ino
+        return True
+
+    def _keep(self, path: Path, size: int, write: Callable[[Path], object]) -> bool:
+        """Write an entry of so many bytes, and make room for it."""
+        for again in (True, False):
+            try:
+                if not self._prepare(path.parent):
+                    return False
+                write(path)
+                self._account(size)
+            except OSError as error:
+                # Somebody deletes the folder meanwhile: once is no trouble with the disk.
+                if again and isinstance(error, FileNotFoundError):
+                    continue
+                self._unwritable(error)
+                return False
+            return True
+        return False
+
+    def _prepare(self, folder: Path) -> bool:
+        """Make a folder for entries, unless it cannot be trusted. Raises OSError."""
+        private.make_folder(self.root)
+        if not self._trusted():
+            return False
+        private.make_folder(folder)
+        return True
+
+    def _read(self, path: Path) -> bytes:
+        """What is in an entry; nothing of what is no plain file, or too large. Raises OSError."""
+        # A link is not followed, and a pipe not waited for.
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                return b""
+            raise
+        with open(opened, "rb") as file:
+            found = os.fstat(opened)
+            if private.objection_to(found, "file") or found.st_size > self.max_bytes:
+                return b""
+            return file.read(found.st_size + 1)
+
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is no key: expected 3 to 200 of letters, digits and _.-")
         return self.root / key[:2] / key
 
     def _scan(self) -> Iterator[Entry]:
+        latest = time.time() + _CLOCKS_DIFFER
         for folder in _folders(self.root):
             for item in folder:
                 if item.name.startswith(UNFINISHED):
@@ -200,6 +272,8 @@ class Store:
                 except FileNotFoundError:
                     continue
                 used = max(stat.st_atime, stat.st_mtime)
+                # The clock was put back since: nobody knows when, and it must not stay for ever.
+                used = used if used < latest else 0.0
                 yield Entry(item.name, stat.st_size, used, Path(item.path))
 
     def _account(self, size: int) -> None:
@@ -297,7 +371,7 @@ def _folders(root: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     """The contents of each folder that may hold entries; a folder that is missing holds none."""
     try:
         with os.scandir(root) as top:
-            names = [item.path for item in top if len(item.name) == 2 and item.is_dir()]
+            names = [item.path for item in top if _is_folder(item)]
     except OSError:
         return
     for name in names:
@@ -308,14 +382,28 @@ def _folders(root: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
             continue
 
 
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    return len(item.name) == 2 and item.is_dir(follow_symlinks=False)
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
+
+
 def _remove_abandoned(root: Path) -> None:
     """Delete what writers that were killed left behind."""
-    oldest = time.time() - _ABANDONED_SECONDS
+    now = time.time()
     for folder in _folders(root):
         for item in folder:
             # A writer that lives may finish, and its file be renamed, at this very moment.
             with suppress(FileNotFoundError):
-                if item.name.startswith(UNFINISHED) and item.stat().st_mtime < oldest:
+                if not item.name.startswith(UNFINISHED):
+                    continue
+                age = now - item.stat(follow_symlinks=False).st_mtime
+                if age > _ABANDONED_SECONDS or age < -_CLOCKS_DIFFER:
                     os.unlink(item.path)
 
 

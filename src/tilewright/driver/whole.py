@@ -121,7 +121,7 @@ def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
     if key is None or _changed(asked, names):
         return
     size = len(model.constants) + sum(map(len, model.objects))
-    path = store.adopt(key, size, lambda path: bundle.save(model, path, durable=False))
+    path = store.adopt(key, size, lambda path: bundle.write(model, path, private=True))
     if path is not None:
         with suppress(OSError):  # another process evicted it at this very moment
             store.put(f"seal-{key}", _seal(path))

@@ -50,19 +50,30 @@ _BROKEN: Final = (
 )
 
 
-def save(model: CompiledModel, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-    """Write the artifact, whole or not at all; `durable`: it is on the disk on return.
+def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
+    """Write the artifact, whole or not at all; it is on the disk on return.
 
     Raises ArtifactError if the model is inconsistent, holds what JSON cannot, or the file cannot
     be written.
     """
-    check(model)
     try:
-        write_whole(Path(path), lambda file: _write(model, file), durable=durable)
+        write(model, Path(path), durable=True)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written: {error.strerror or error}", where=str(path)
         ) from error
+
+
+def write(
+    model: CompiledModel, path: Path, *, durable: bool = False, private: bool = False
+) -> None:
+    """`save` for a cache; `durable` and `private` are as for `write_whole`.
+
+    Raises OSError, and ArtifactError for the model.
+    """
+    check(model)
+    try:
+        write_whole(path, lambda file: _write(model, file), durable=durable, private=private)
     except TypeError as error:
         raise ArtifactError(f"the model cannot be saved: {error}", where=str(path)) from error
 
