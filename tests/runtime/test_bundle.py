@@ -165,10 +165,29 @@ def set_(*path, to):
         (set_("steps", 0, "values", 0, 0, to="moon"), "unknown place 'moon'"),
         (set_("steps", 0, "values", 0, 1, to=5), "outside the model's 1"),
         (set_("steps", 0, "values", 0, 1, to=-5), "expected a count, got -5"),
-        (set_("inputs", 0, 1, to="float31"), "'float31' is no dtype"),
+        (set_("inputs", 0, 1, to="float31"), "malformed: unknown dtype 'float31' in inputs"),
         (set_("arena_bytes", to="many"), "expected a count, got 'many'"),
         (set_("steps", to={}), "expected list, got dict"),
-        (set_("members", "extra.o", to={}), "other members than its manifest lists"),
+        (
+            set_("members", "extra.o", to={"size": 1, "digest": ""}),
+            "other members than its manifest lists",
+        ),
+        (set_("members", "extra.o", to={}), "too many or missing: 'digest', 'size' in members"),
+        (set_("members", to=[]), "expected dict, got list in members"),
+        (set_("members", "objects/0.o", "size", to="1"), "expected a count, got '1'"),
+        (set_("requirements", "features", to=7), "expected list, got int in features"),
+        (set_("requirements", "features", to=[None]), "expected str, got NoneType in features"),
+        (set_("requirements", "arch", to=["x86_64"]), "expected str, got list in arch"),
+        (set_("steps", 0, "kernels", 0, to=[1]), r"expected 6 items, got 1 in steps\[0\]"),
+        (set_("steps", 0, "values", 0, 2, to=99), "IndexError"),
+        (set_("arena_bytes", to=1 << 63), "expected a count"),
+        (set_("arena_bytes", to=True), "expected a count, got True"),
+        (set_("inputs", 0, 2, to=[1.5]), "expected a count, got 1.5 in inputs"),
+        (set_("meta", to={"$array": ["float32", [2], "AAAA"]}), "malformed"),
+        (set_("meta", to={"$array": ["float32", [1], 7]}), "expected str, got int"),
+        (set_("meta", to={"$float": []}), "expected str, got list"),
+        (set_("meta", to={"$bytes": "?"}), "malformed"),
+        (set_("format", to=[3]), "has format"),
         (set_("members", "objects/0.o", "digest", to="0"), "objects/0.o that does not match"),
         (set_("members", "constants.bin", "digest", to="0"), "constants that do not match"),
         (set_("members", "constants.bin", "size", to=1), "has a constants.bin of 400 bytes"),
@@ -198,6 +217,12 @@ def test_what_is_no_artifact(artifact, tmp_path):
         load(path)
     with pytest.raises(ArtifactError, match="cannot be read: Is a directory"):
         load(tmp_path)
+    for device in ("/dev/zero", "/dev/null", "/dev/full"):
+        with pytest.raises(ArtifactError, match="cannot be read: it is a pipe or a device"):
+            load(device)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArtifactError, match="cannot be read: it is a pipe or a device"):
+        load(tmp_path / "pipe")
     for content in (b"", b"random bytes" * 100, artifact.read_bytes()[:-100]):
         path.write_bytes(content)
         with pytest.raises(ArtifactError, match="is no artifact, or is damaged"):

@@ -10,10 +10,12 @@ asked, since reading all weights would be most of the time to load.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
+import stat
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -85,7 +87,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
     but a whole artifact of a format that this version reads.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_opened) as file:
             return _read(file, verify)
     except OSError as error:
         raise ArtifactError(
@@ -143,13 +145,25 @@ def _add(
     return offset
 
 
+def _opened(path: str, flags: int) -> int:
+    """Open a file, without waiting for who writes to a pipe. Raises OSError for what is none."""
+    opened = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(opened).st_mode
+    if stat.S_ISREG(mode):
+        return opened
+    os.close(opened)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.EINVAL, "it is a pipe or a device")
+
+
 def _read(file: BinaryIO, verify: bool) -> CompiledModel:
     size = os.fstat(file.fileno()).st_size
     with zipfile.ZipFile(file) as archive:
         infos = _members(archive, size)
         head = _manifest(archive, infos)
-        listed = head.get("members")
-        if not isinstance(listed, dict) or set(listed) != set(infos) - {_MANIFEST}:
+        listed = head["members"]
+        if set(listed) != set(infos) - {_MANIFEST}:
             raise _damaged("has other members than its manifest lists")
         for name, entry in listed.items():
             if infos[name].file_size != entry["size"]:
@@ -197,6 +211,7 @@ def _manifest(archive: zipfile.ZipFile, infos: dict[str, zipfile.ZipInfo]) -> di
             code="TW-VERSION",
             hint="Compile the model again with this version",
         )
+    manifest.check(head)
     return head
 
 

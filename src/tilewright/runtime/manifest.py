@@ -6,12 +6,13 @@ import base64
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.dtypes import ALL, dtype_of
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime import schema
 from tilewright.runtime.model import (
     OBJECT,
     CompiledModel,
@@ -24,34 +25,66 @@ from tilewright.runtime.model import (
     Tensor,
 )
 
-T = TypeVar("T")
 Json = Any
 
-_KINDS: Final = ("arena", "constant", "input", "output", "object")
-_MALFORMED: Final = (
-    KeyError,
-    TypeError,
-    ValueError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
-    InputError,
+_TENSOR: Final = (
+    schema.Text,
+    schema.One("dtype", OBJECT, *(dtype.name for dtype in ALL)),
+    schema.Maybe([schema.Maybe(schema.Count)]),
 )
-
-
-def _typed(kind: type[T]) -> Callable[[Json], T]:
-    def check(value: Json) -> T:
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
-        return value
-
-    return check
-
-
-_text = _typed(str)
-_items = _typed(list)
-_mapping = _typed(dict)
+_SLOT: Final = (
+    schema.One("place", "arena", "constant", "input", "output", "object"),
+    schema.Count,
+    schema.Count,
+)
+_SLOTS: Final = [schema.Maybe(_SLOT)]
+_KERNEL: Final = (
+    schema.Count,
+    schema.Text,
+    [schema.Text],
+    schema.Count,
+    schema.Count,
+    schema.Text,
+)
+_STEP: Final = schema.Tagged(
+    "kind",
+    "step",
+    {
+        "native": {"symbol": schema.Text, "values": [_SLOT], "kernels": [_KERNEL]},
+        "host": {
+            "provider": schema.Text,
+            "op": schema.Text,
+            "attributes": schema.Object,
+            "inputs": _SLOTS,
+            "outputs": _SLOTS,
+            "node": schema.Text,
+        },
+        "copy": {"places": (_SLOT, _SLOT)},
+    },
+)
+# What `encode` makes, and what `bundle` adds to it.
+_SHAPE: Final[Mapping[str, schema.Shape]] = {
+    "format": schema.Count,
+    "abi": schema.Count,
+    "members": schema.Named({"size": schema.Count, "digest": schema.Text}),
+    "constants_offset": schema.Count,
+    "requirements": schema.Object,
+    "inputs": [_TENSOR],
+    "outputs": [_TENSOR],
+    "arena_bytes": schema.Count,
+    "workspace": schema.Count,
+    "thread_workspace": schema.Count,
+    "object_slots": schema.Count,
+    "tensors": [_TENSOR],
+    "steps": [_STEP],
+    "meta": schema.Object,
+}
+_REQUIREMENTS: Final[Mapping[str, schema.Shape]] = {
+    "arch": schema.Text,
+    "features": [schema.Text],
+}
+# Values that have their types and make no sense all the same.
+_MALFORMED: Final = (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError)
 
 
 def encode(model: CompiledModel) -> dict[str, Json]:
@@ -73,44 +106,55 @@ def encode(model: CompiledModel) -> dict[str, Json]:
     }
 
 
-def decode(
-    data: Json, objects: Sequence[bytes], support: Sequence[bytes], constants: Any
-) -> CompiledModel:
-    """The model of a manifest and its bulk data. Raises ArtifactError for any malformed one."""
+def parse(text: bytes) -> dict[str, Json]:
+    """A manifest's JSON as a mapping, of whatever members. Raises ArtifactError."""
     try:
-        tensors = [_decode_tensor(t) for t in _items(data["tensors"])]
-        return CompiledModel(
-            inputs=tuple(map(_decode_tensor, _items(data["inputs"]))),
-            outputs=tuple(map(_decode_tensor, _items(data["outputs"]))),
-            steps=tuple(_decode_step(s, tensors) for s in _items(data["steps"])),
-            objects=tuple(objects),
-            support=tuple(support),
-            constants=constants,
-            arena_bytes=_natural(data["arena_bytes"]),
-            workspace=_natural(data["workspace"]),
-            thread_workspace=_natural(data["thread_workspace"]),
-            object_slots=_natural(data["object_slots"]),
-            requirements=_mapping(decode_value(data["requirements"])),
-            meta=_mapping(decode_value(data["meta"])),
-            abi=_natural(data["abi"]),
-        )
+        found = json.loads(text)
+        schema.check(found, schema.Object)
+        return dict(found)
     except _MALFORMED as error:
         raise malformed(error) from error
 
 
-def parse(text: bytes) -> dict[str, Json]:
-    """JSON text as a mapping. Raises ArtifactError."""
+def check(data: Json) -> None:
+    """Raise ArtifactError unless everything in a manifest is where it belongs, with its type."""
     try:
-        return dict(_mapping(json.loads(text)))
+        schema.check(data, _SHAPE)
+        given = {name: data["requirements"].get(name) for name in data["requirements"]}
+        schema.check(given, {name: _REQUIREMENTS.get(name, schema.Anything) for name in given})
+    except _MALFORMED as error:
+        raise malformed(error) from error
+
+
+def decode(
+    data: Json, objects: Sequence[bytes], support: Sequence[bytes], constants: Any
+) -> CompiledModel:
+    """The model of a manifest that `check` let pass, and its bulk data. Raises ArtifactError."""
+    try:
+        tensors = [_decode_tensor(t) for t in data["tensors"]]
+        return CompiledModel(
+            inputs=tuple(map(_decode_tensor, data["inputs"])),
+            outputs=tuple(map(_decode_tensor, data["outputs"])),
+            steps=tuple(_decode_step(s, tensors) for s in data["steps"]),
+            objects=tuple(objects),
+            support=tuple(support),
+            constants=constants,
+            arena_bytes=data["arena_bytes"],
+            workspace=data["workspace"],
+            thread_workspace=data["thread_workspace"],
+            object_slots=data["object_slots"],
+            requirements=_decode_mapping(data["requirements"]),
+            meta=_decode_mapping(data["meta"]),
+            abi=data["abi"],
+        )
     except _MALFORMED as error:
         raise malformed(error) from error
 
 
 def malformed(error: BaseException) -> ArtifactError:
     """The error for a manifest that does not have the expected shape."""
-    return ArtifactError(
-        f"the manifest is malformed: {type(error).__name__}: {error}", code="TW-MANIFEST"
-    )
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return ArtifactError(f"the manifest is malformed: {kind}{error}", code="TW-MANIFEST")
 
 
 def encode_value(value: Any) -> Json:
@@ -159,20 +203,39 @@ def _encode_array(array: np.ndarray[Any, Any]) -> Json:
     return [name, shape, base64.b64encode(data).decode()]
 
 
+def _decode_mapping(value: Json) -> dict[str, Any]:
+    found = decode_value(value)
+    schema.check(found, schema.Object)
+    return dict(found)
+
+
 def _decode_array(value: Json) -> Any:
     name, shape, data = value
-    extents = tuple(map(_natural, _items(shape)))
+    schema.check(shape, [schema.Count])
+    extents = tuple(shape)
     if name == "string":
+        schema.check(data, [schema.Anything])
         array = np.empty(len(data), object)
         array[:] = decode_value(data)
         return array.reshape(extents)
+    schema.check(value, (_TENSOR[1], [schema.Count], schema.Text))
     raw = base64.b64decode(data, validate=True)
-    return np.frombuffer(raw, dtype_of(_text(name)).numpy).reshape(extents)
+    return np.frombuffer(raw, dtype_of(name).numpy).reshape(extents)
+
+
+def _decode_float(value: Json) -> float:
+    schema.check(value, schema.Text)
+    return float(value)
+
+
+def _decode_bytes(value: Json) -> bytes:
+    schema.check(value, schema.Text)
+    return base64.b64decode(value, validate=True)
 
 
 _TAGS: Final[Mapping[str, Callable[[Json], Any]]] = {
-    "$float": lambda text: float(_text(text)),
-    "$bytes": lambda text: base64.b64decode(text, validate=True),
+    "$float": _decode_float,
+    "$bytes": _decode_bytes,
     "$array": _decode_array,
 }
 
@@ -183,11 +246,7 @@ def _encode_tensor(tensor: Tensor) -> Json:
 
 def _decode_tensor(value: Json) -> Tensor:
     name, dtype, shape = value
-    if dtype != OBJECT:
-        dtype_of(_text(dtype))
-    if shape is not None:
-        shape = tuple(None if n is None else _natural(n) for n in _items(shape))
-    return Tensor(_text(name), dtype, shape)
+    return Tensor(name, dtype, None if shape is None else tuple(shape))
 
 
 def _encode_slot(slot: Slot | None, tensors: dict[Tensor, int]) -> Json:
@@ -198,13 +257,11 @@ def _encode_slot(slot: Slot | None, tensors: dict[Tensor, int]) -> Json:
 
 def _decode_slot(value: Json, tensors: Sequence[Tensor]) -> Slot:
     kind, at, number = value
-    if kind not in _KINDS:
-        raise ValueError(f"unknown place {kind!r}")
-    return Slot(kind, _natural(at), tensors[_natural(number)])
+    return Slot(kind, at, tensors[number])
 
 
 def _decode_slots(values: Json, tensors: Sequence[Tensor]) -> tuple[Slot | None, ...]:
-    return tuple(None if v is None else _decode_slot(v, tensors) for v in _items(values))
+    return tuple(None if v is None else _decode_slot(v, tensors) for v in values)
 
 
 def _encode_step(step: Step, tensors: dict[Tensor, int]) -> Json:
@@ -238,34 +295,24 @@ def _decode_step(value: Json, tensors: Sequence[Tensor]) -> Step:
     match value["kind"]:
         case "native":
             return NativeStep(
-                _text(value["symbol"]),
-                tuple(_decode_slot(v, tensors) for v in _items(value["values"])),
-                tuple(map(_decode_kernel, _items(value["kernels"]))),
+                value["symbol"],
+                tuple(_decode_slot(v, tensors) for v in value["values"]),
+                tuple(map(_decode_kernel, value["kernels"])),
             )
         case "host":
             return HostStep(
-                _text(value["provider"]),
-                _text(value["op"]),
-                _mapping(decode_value(value["attributes"])),
+                value["provider"],
+                value["op"],
+                _decode_mapping(value["attributes"]),
                 _decode_slots(value["inputs"], tensors),
                 _decode_slots(value["outputs"], tensors),
-                _text(value["node"]),
+                value["node"],
             )
-        case "copy":
+        case _:
             source, target = value["places"]
             return CopyStep(_decode_slot(source, tensors), _decode_slot(target, tensors))
-        case kind:
-            raise ValueError(f"unknown step {kind!r}")
 
 
 def _decode_kernel(value: Json) -> KernelRecord:
     number, name, nodes, flops, nbytes, symbol = value
-    counts = _natural(flops), _natural(nbytes)
-    names = tuple(map(_text, _items(nodes)))
-    return KernelRecord(_natural(number), _text(name), names, *counts, _text(symbol))
-
-
-def _natural(value: Json) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"expected a count, got {value!r}")
-    return value
+    return KernelRecord(number, name, tuple(nodes), flops, nbytes, symbol)
