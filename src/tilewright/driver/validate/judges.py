@@ -51,6 +51,8 @@ class Judge(Protocol):
 class ComputationJudge:
     """Results of Computations: all where `effort` nodes suffice, else as many as they do for."""
 
+    _truth: Truth
+
     def __init__(
         self,
         group: Sequence[Computation],

@@ -9,7 +9,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.alone import alone
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, optimise, stages, with_dims
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.steps import import_model, optimise, with_dims
 from tilewright.driver.validate.check import EFFORT, validate
 from tilewright.driver.validate.verdict import Verdict
 from tilewright.graph.lower import Lowered, live_buffers
