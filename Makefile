@@ -5,18 +5,22 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
-.PHONY: help demo test test-all bench bench-all lint format clean
+.PHONY: help demo test test-all mutate bench bench-all lint format clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo      compile and run a real network, timed beside ONNX Runtime"
 	@echo "make test      lint, types, import contracts, the fast tests"
 	@echo "make test-all  the same with the slow tests"
+	@echo "make mutate    seed faults into the sources: at least 95% must be caught; goes on where it was"
 	@echo "make bench     side by side with the best peers on networks and operators; goes on where it was"
 	@echo "make bench-all the same, with jax, apache-tvm and iree where they are near"
 	@echo "make lint      lint, types, import contracts"
 	@echo "make format    lay out the code"
 	@echo "make clean     delete the environment and all caches of tools"
+
+mutate: .venv/.installed-test
+	$(BIN)/python -m tilewright.testing.mutation.run --jobs $(JOBS)
 
 demo: .venv/.installed-demo
 	$(BIN)/tilewright demo

@@ -1,0 +1,232 @@
+"""The faults: small changes of a syntax tree, each of which usually means something else.
+
+Left alone are messages (what is raised, f-strings, docstrings), annotations and imports: a change
+there is no fault of the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+Change = Callable[[ast.AST], Iterator[ast.AST]]
+# Fields from the root down; with the place in a field that is a list.
+Path = tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault. name: the same whatever else of the file changes. path: the node's place."""
+
+    file: str
+    function: str
+    line: int
+    operator: str
+    before: str
+    after: str
+    name: str
+    path: Path
+    changed: ast.AST
+
+    def source(self, text: str) -> str:
+        """The file `text`, in which the fault was found, with it."""
+        return _with(ast.parse(text), self.path, self.changed)
+
+
+_COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+_CALLS: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
+
+
+def _negate(node: ast.AST) -> Iterator[ast.AST]:
+    """The other branch of a condition."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        changed = copy.copy(node)
+        changed.test = ast.UnaryOp(ast.Not(), node.test)
+        yield changed
+
+
+def _drop_operand(node: ast.AST) -> Iterator[ast.AST]:
+    """`a and b` without one of its conditions."""
+    if isinstance(node, ast.BoolOp):
+        for n in range(len(node.values)):
+            rest = node.values[:n] + node.values[n + 1 :]
+            yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
+
+
+def _drop_condition(node: ast.AST) -> Iterator[ast.AST]:
+    """A comprehension without a condition."""
+    if isinstance(node, ast.comprehension):
+        for n in range(len(node.ifs)):
+            changed = copy.copy(node)
+            changed.ifs = node.ifs[:n] + node.ifs[n + 1 :]
+            yield changed
+
+
+def _drop_not(node: ast.AST) -> Iterator[ast.AST]:
+    """`not a` without `not`."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+
+
+def _compare(node: ast.AST) -> Iterator[ast.AST]:
+    """A comparison that is off by one, or the opposite."""
+    if isinstance(node, ast.Compare):
+        for n, op in enumerate(node.ops):
+            other = _COMPARISONS[type(op)]()
+            yield ast.Compare(
+                node.left, [*node.ops[:n], other, *node.ops[n + 1 :]], node.comparators
+            )
+
+
+def _calculate(node: ast.AST) -> Iterator[ast.AST]:
+    """Another operator between two operands."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        yield ast.BinOp(node.left, _ARITHMETIC[type(node.op)](), node.right)
+
+
+def _count(node: ast.AST) -> Iterator[ast.AST]:
+    """Another number; the other truth."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+        yield ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+
+
+def _call(node: ast.AST) -> Iterator[ast.AST]:
+    """any for all, min for max, and the reverse."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
+        yield ast.Call(ast.Name(_CALLS[node.func.id], ast.Load()), node.args, node.keywords)
+
+
+def _drop_guard(node: ast.AST) -> Iterator[ast.AST]:
+    """Without a guard that raises, returns, yields or goes on."""
+    ends = ast.Raise | ast.Return | ast.Continue | ast.Break
+    if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ends):
+        yield ast.Pass()
+
+
+def _drop_statement(node: ast.AST) -> Iterator[ast.AST]:
+    """Without a call for its effect, or a step of a sum."""
+    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    if called or isinstance(node, ast.AugAssign):
+        yield ast.Pass()
+
+
+def _drop_element(node: ast.AST) -> Iterator[ast.AST]:
+    """A list or set of several without one of its elements: a key that says less."""
+    if isinstance(node, ast.List | ast.Set) and len(node.elts) > 2:
+        for n in range(len(node.elts)):
+            changed = copy.copy(node)
+            changed.elts = node.elts[:n] + node.elts[n + 1 :]
+            yield changed
+
+
+OPERATORS: Final[dict[str, Change]] = {
+    "negate": _negate,
+    "drop-operand": _drop_operand,
+    "drop-condition": _drop_condition,
+    "drop-not": _drop_not,
+    "compare": _compare,
+    "calculate": _calculate,
+    "count": _count,
+    "call": _call,
+    "drop-guard": _drop_guard,
+    "drop-statement": _drop_statement,
+    "drop-element": _drop_element,
+}
+
+
+def mutants(file: str, source: str) -> Iterator[Mutant]:
+    """Every fault of the operators in a file, in order of lines.
+
+    Names hold the function, the operator, both texts and which of equal ones it is.
+    """
+    tree = ast.parse(source)
+    seen: dict[str, int] = {}
+    for place in _places(tree, "", ()):
+        for operator, change in OPERATORS.items():
+            for n, changed in enumerate(change(place.node)):
+                before, after = ast.unparse(place.node), ast.unparse(changed)
+                if before == after:
+                    continue
+                label = f"{file}|{place.function}|{operator}|{before}|{n}"
+                seen[label] = seen.get(label, 0) + 1
+                name = hashlib.sha256(f"{label}|{seen[label]}".encode()).hexdigest()[:12]
+                line = getattr(place.node, "lineno", 0)
+                yield Mutant(
+                    file, place.function, line, operator, _brief(before), _brief(after), name,
+                    place.path, changed,
+                )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    node: ast.AST
+    function: str
+    path: Path
+
+
+# Fields of nodes whose texts are for people or for type checkers.
+_ANNOTATIONS: Final = frozenset({"annotation", "returns", "decorator_list", "type_params"})
+_LEFT_ALONE: Final = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
+
+
+def _places(node: ast.AST, function: str, path: Path) -> Iterator[_Place]:
+    if isinstance(node, _LEFT_ALONE) or _of_types(node):
+        return
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        function = f"{function}.{node.name}".lstrip(".")
+    yield _Place(node, function, path)
+    for name, value in ast.iter_fields(node):
+        if name in _ANNOTATIONS:
+            continue
+        children = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for n, child in children:
+            if isinstance(child, ast.AST):
+                yield from _places(child, function, (*path, (name, n)))
+
+
+def _of_types(node: ast.AST) -> bool:
+    """`if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _with(tree: ast.Module, path: Path, changed: ast.AST) -> str:
+    """The text of a tree with one node replaced."""
+    parent: ast.AST = tree
+    for name, n in path[:-1]:
+        value = getattr(parent, name)
+        parent = value if n is None else value[n]
+    name, n = path[-1]
+    if n is None:
+        setattr(parent, name, changed)
+    else:
+        getattr(parent, name)[n] = changed
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _brief(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 100 else line[:97] + "..."

@@ -1,0 +1,66 @@
+"""Where faults are seeded, and the fast tests that are to catch them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Files of `src/tilewright` (patterns allowed), and the tests in the order they are run.
+
+    always: functions, `<file>:<name>`, whose faults are all tried: some got through once.
+    """
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    always: tuple[str, ...] = ()
+
+
+ROOMS: Final[dict[str, Room]] = {
+    "dependences": Room(
+        ("loops/dependence.py", "schedule/meeting.py", "schedule/legality.py"),
+        ("tests/loops/test_dependence.py", "tests/schedule/test_order.py", "tests/schedule"),
+        always=("loops/dependence.py:commute", "schedule/meeting.py:commute"),
+    ),
+    "legality": Room(
+        ("schedule/conditions.py", "schedule/region.py", "schedule/staging.py",
+         "schedule/restrict.py", "schedule/narrow.py", "schedule/primitives/*.py"),
+        ("tests/schedule",),
+    ),
+    "bounds": Room(
+        ("expr/bounds.py", "expr/affine.py", "compute/check.py", "compute/regions.py",
+         "loops/verify.py"),
+        ("tests/expr", "tests/compute/test_check.py", "tests/compute/test_regions.py",
+         "tests/loops"),
+    ),
+    "memory": Room(
+        ("graph/passes/memory.py", "loops/passes/in_place.py", "driver/offsets.py",
+         "graph/verify_stages.py"),
+        ("tests/graph/test_memory.py", "tests/graph/test_verify_stages.py", "tests/driver"),
+        always=("loops/passes/in_place.py:overwritable",),
+    ),
+    "keys": Room(
+        ("driver/kernels.py", "compute/canonical.py", "driver/whole.py", "driver/contents.py"),
+        ("tests/driver/test_whole.py", "tests/driver/test_contents.py", "tests/driver"),
+        always=("driver/kernels.py:KernelCompiler._key",),
+    ),
+    "passes": Room(
+        ("graph/passes/*.py", "graph/passes/idioms/*.py", "compute/merge.py", "compute/digits.py",
+         "compute/joined.py", "compute/separate.py"),
+        ("tests/graph", "tests/compute", "tests/driver"),
+    ),
+    "quantization": Room(
+        ("graph/passes/integers.py", "compute/quantised.py", "graph/ops/quantize.py",
+         "graph/ops/integer.py"),
+        ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
+         "tests/graph/test_ops_integer.py", "tests/compute/test_quantised.py"),
+        always=("graph/passes/integers.py:_same",),
+    ),
+    "artifacts": Room(
+        ("runtime/bundle.py", "runtime/manifest.py", "runtime/schema.py", "runtime/loader.py",
+         "runtime/elf.py", "base/store.py", "base/files.py"),
+        ("tests/base", "tests/runtime", "tests/robust"),
+    ),
+}  # fmt: skip
