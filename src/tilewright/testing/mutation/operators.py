@@ -110,8 +110,10 @@ def _calculate(node: ast.AST) -> Iterator[ast.AST]:
 
 def _count(node: ast.AST) -> Iterator[ast.AST]:
     """Another number; the other truth."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
-        yield ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield ast.Constant(not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        yield ast.Constant(node.value + 1)
 
 
 def _call(node: ast.AST) -> Iterator[ast.AST]:
