@@ -131,6 +131,15 @@ def test_steps_keep_their_order_where_only_one_value_outlives_the_loop():
         Schedule(kernel).unroll("i")
 
 
+@pytest.mark.parametrize("name, args", [("cache_write", ("P", "i")), ("expand", ("P", "i"))])
+def test_results_are_not_parted_where_their_steps_have_changed_places(name, args):
+    s = Schedule(argmax() if name == "cache_write" else row_by_row())
+    s.unroll("k")
+    with pytest.raises(ScheduleError, match=rf"{name}: .*unroll loop may meet") as caught:
+        getattr(s, name)(*args)
+    assert caught.value.hint == f"{name} before the loop gets its kind"
+
+
 def test_rfactor_needs_one_place():
     s = Schedule(staged())
     s.transform_layout("V", "lambda i: (5 - i,)")

@@ -39,6 +39,8 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
     each iteration of each loop of `above` (what is around the update) either all or none of the
     buffers are allocated anew. Else empty.
     """
+    if len(update.buffers) == 1:
+        return update.buffers
     if len(set(update.indices)) > 1:
         return ()
     fresh: list[set[Buffer]] = [set()]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.base.errors import ScheduleError
+from tilewright.loops.access import together
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, GPU_AXES, For, Kernel
+from tilewright.loops.nodes import AXES, GPU_AXES, For, Kernel, Update
 from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import Access, environment, find_loop, walk
@@ -69,6 +70,19 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
                 f"{because(verdict) or evidence(kernel, name, a)}",
                 hint,
             )
+
+
+def check_steps(kernel: Kernel, primitive: str) -> None:
+    """Raise ScheduleError if steps of a reduction may change places that are no longer one value.
+
+    A primitive that moves one of several results parts what the steps change together (see
+    `together`); loops around whose kind needs them to commute are checked again.
+    """
+    found: dict[str, None] = {}
+    for place in walk(kernel.body):
+        if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
+            found |= dict.fromkeys(f.var.name for f in place.loops)
+    check_kinds(kernel, found, primitive, f"{primitive} before the loop gets its kind")
 
 
 def check_axes(kernel: Kernel, primitive: str) -> None:

@@ -152,7 +152,8 @@ def uncovered(root: Stmt, buffer: Buffer, env: Env, writes_too: bool = False) ->
     """The first access of `buffer` in `root` that an earlier Store of `root` does not cover.
 
     None says: one run of `root` writes everything of `buffer` that it reads, first. The covering
-    Store is the first access; it must sweep its box densely and without a guard of its own.
+    Store is the first access; it must sweep its box densely and without a guard of its own, which
+    the other arm of a branch is too.
     writes_too: later writes must stay in that box as well, so that the box is wholly defined.
     """
     found = [a for a in accesses(root) if a.buffer is buffer]
@@ -165,6 +166,14 @@ def uncovered(root: Stmt, buffer: Buffer, env: Env, writes_too: bool = False) ->
     return None if not writes_too or _covers(first, first, env) else first
 
 
+def gapless(a: Access, env: Env) -> bool:
+    """Whether an access, seen from its root, goes through all of its box (guards aside)."""
+    mine = {f.var for f in a.loops}
+    spans = [span(i, mine, env) for i in a.index]
+    used = [v for i in a.index for v in variables(i) if v in mine]
+    return len(used) == len(set(used)) and all(s is not None and s.dense for s in spans)
+
+
 def _covers(first: Access, later: Access, env: Env) -> bool:
     common = 0
     if later is not first:
@@ -172,6 +181,8 @@ def _covers(first: Access, later: Access, env: Env) -> bool:
             if x is not y:
                 break
             common += 1
+        if common and isinstance(first.path[common - 1], If):
+            return False  # in the other arm, which does not run then
     own = first.path[common:]
     if any(isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own):
         return False

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
+from tilewright.schedule.legality import check_steps
 from tilewright.schedule.units import settled
 
 Primitive = Callable[..., tuple[Kernel, Any]]
@@ -23,7 +24,8 @@ def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, 
     """Register a rewrite under its own name.
 
     The notes of loops that it removes go with them, and Units whose bodies it changes are matched
-    with their intrinsics again.
+    with their intrinsics again. Steps of a reduction of several results are checked again where
+    these have been parted.
     """
 
     @wraps(f)
@@ -31,7 +33,9 @@ def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, 
         kernel, made = f(*args, **options)
         before = args[0]
         assert isinstance(before, Kernel)
-        return _without_lost_notes(settled(before, kernel, f.__name__)), made
+        kernel = settled(before, kernel, f.__name__)
+        check_steps(kernel, f.__name__)
+        return _without_lost_notes(kernel), made
 
     PRIMITIVES[f.__name__] = rewrite
     return rewrite

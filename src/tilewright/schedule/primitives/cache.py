@@ -11,6 +11,7 @@ from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder, substitute
+from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
@@ -43,12 +44,17 @@ def cache_write(
 ) -> tuple[Kernel, str]:
     """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
 
-    args: the buffer; the loop in whose body to stage it (None: around all nests that write it,
-        whole); the scope and name (default `<buffer>.acc`) of the new buffer.
-    requires: the region one iteration touches has constant extents (bounds).
-    The region is read in first unless a Store of the body initialises it wholly, and written back
-    after the body unless the buffer is an intermediate that nothing else uses; then the new buffer
-    replaces it. The loops of these copies are `<new>.r<dimension>` and `<new>.w<dimension>`.
+    args: the buffer; the loop in whose body to stage it (None: around all nests that write it);
+        the scope and name (default `<buffer>.acc`) of the new buffer.
+    requires: the region one iteration touches has constant extents (bounds). Formally, with B the
+        box around all elements that the body touches, S those that its first Store stores for sure
+        (no guard, no gaps, before all else): if S = B, B is written back as the body leaves it;
+        else B is read in first, so that what the body leaves alone is written back as it was, and
+        no other iteration of a loop around that may run at the same time touches B.
+    Nothing outside of B is written: a program that writes a part of its result still does. The copy
+    back is left out where the buffer is an intermediate that nothing else uses and the body reads
+    nothing that it has not stored first; then the new buffer replaces it. The loops of these copies
+    are `<new>.r<dimension>` and `<new>.w<dimension>`.
     before: for o: { C[o] = 0; for k: C[o] += A[o, k] }
     after:  for o: alloc c: { c[0] = 0; for k: c[0] += A[o, k]; C[o] = c[0] }
     """
@@ -58,17 +64,16 @@ def cache_write(
         raise _error("cache_write", buffer, "nothing writes it", "cache_read stages reads")
     if loop is None:
         part = all_writes(kernel, old, alloc)
-        box = Region((const(0),) * len(old.shape), old.shape)
     else:
         f, place = tree.find_loop(kernel, loop, "cache_write")
         part = _body_of("cache_write", f, place, buffer, alloc)
-        touched = [a for a in tree.accesses(f.body) if a.buffer is old]
-        if not any(a.writes for a in touched):
-            raise _error(
-                "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
-            )
-        box = region(old, touched, env, "cache_write")
     body = part.body
+    touched = [a for a in tree.accesses(body) if a.buffer is old]
+    if not any(a.writes for a in touched):
+        raise _error(
+            "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
+        )
+    box = region(old, touched, env, "cache_write")
     taken = tree.names(kernel)
     new = Buffer(tree.fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
     inner = edit.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
@@ -119,9 +124,11 @@ def cache_read(
         scope and name (default `<buffer>.local`, with pad `<buffer>.pad`) of the new buffer. pad:
         also hold the values outside of `buffer` that guarded reads `Select(guard, b[i], c)` give,
         so that these become plain reads: the padding of a convolution.
-    requires: the body does not write the buffer. The region has constant extents (bounds). pad:
-        every guard says exactly that the index is inside the buffer, over the values it takes, and
-        all name one constant c; every unguarded read is inside.
+    requires: the body does not write the buffer, nor do other iterations of a loop around that may
+        run at the same time write what is copied, which is the box around all that the body reads.
+        The region has constant extents (bounds). pad: every guard says exactly that the index is
+        inside the buffer, over the values it takes, and all name one constant c; every unguarded
+        read is inside.
     The loops of the copy are `<new>.r<dimension>`.
     before: for i: for k in 3: y[i] += select(0 <= i+k-1 < n, x[i+k-1], 0)
     after:  for r in n+2: x.pad[r] = select(0 <= r-1 < n, x[r-1], 0)
@@ -164,7 +171,11 @@ def cache_read(
 
     inner = edit.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
     copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
-    return part.put(kernel, Alloc(new, block(copy, inner))), new.name
+    result = part.put(kernel, Alloc(new, block(copy, inner)))
+    shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]
+    around = [f.var.name for f in shared if old in writes(f)]
+    check_kinds(result, around, "cache_read", "stage it before the loop gets its kind")
+    return result, new.name
 
 
 def _guarded_reads(

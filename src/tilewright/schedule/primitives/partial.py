@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
 from tilewright.loops.nodes import (
     Alloc,
@@ -18,8 +21,8 @@ from tilewright.loops.nodes import (
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.region import Region, region
-from tilewright.schedule.staging import sweep
+from tilewright.schedule.region import Region, gapless, region
+from tilewright.schedule.staging import guarded, sweep
 from tilewright.schedule.table import primitive
 
 
@@ -35,9 +38,11 @@ def rfactor(
 
     args: a loop (often the inner one of a split: the vector lanes); the scope and name suffix of
         the partial results; whose reduction, where the loop has several Updates.
-    requires: the reducer is commutative; the Update's place does not depend on the loop; the loop
-        and the reduction loops directly around it have constant extents, and nothing else in them
-        uses what the Update changes.
+    requires: the reducer is commutative; the Update's place does not depend on the loop, and is the
+        same for all values of the reducer; the loop and the reduction loops directly around it have
+        constant extents, and nothing else in them uses what the Update changes. The region that it
+        changes has no gaps, since the partial results are combined into all of it: where a guard
+        kept an element from being changed at all, it is combined with the neutral element.
     `top` is the outermost loop directly around, over which the place does not change either. The
     loop becomes parallelisable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
     `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
@@ -75,6 +80,13 @@ def rfactor(
     taken = tree.names(kernel)
     outside = [a for a in used if a.buffer is update.buffers[0]]
     box = region(update.buffers[0], outside, env, "rfactor")
+    if not all(gapless(a, env) for a in outside):
+        raise refuse(
+            "rfactor",
+            name,
+            f"{outside[0]} leaves elements of its region {list(box.shape)} out, which are not its",
+            "rfactor an inner loop, or cache_write the result first",
+        )
     parts = tuple(
         Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
         for b in update.buffers
@@ -82,12 +94,9 @@ def rfactor(
     local = (f.var, *box.local(index))
     step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
-    clear = _each(
-        f"{name}.clear", f"{parts[0].name}.c", lanes, box, taken, env, (parts, update, True)
-    )
-    join = _each(
-        f"{name}.combine", f"{parts[0].name}.m", lanes, box, taken, env, (parts, update, False)
-    )
+    joined = _Joined(parts, update, lanes, box, env)
+    clear = joined.each(f"{name}.clear", f"{parts[0].name}.c", taken, joined.cleared)
+    join = joined.each(f"{name}.combine", f"{parts[0].name}.m", taken, joined.combined)
     new: Stmt = block(clear, inner, join)
     for b in reversed(parts):
         new = Alloc(b, new)
@@ -140,29 +149,35 @@ def _top(f: For, place: tree.Place, index: tree.Index) -> tuple[For, tuple[Stmt,
     return top, above
 
 
-def _each(
-    lane_name: str,
-    prefix: str,
-    lanes: int,
-    box: Region,
-    taken: set[str],
-    env: tree.Env,
-    what: tuple[tuple[Buffer, ...], Update, bool],
-) -> Stmt:
-    """The nest over lanes and region that clears the partial results, or combines them."""
-    parts, update, clears = what
-    lane = Var(tree.fresh(taken, lane_name), INDEX)
+class _Joined(NamedTuple):
+    """The partial results `parts[lane, ...]` of an update, over the box that it changes."""
 
-    def body(local: tree.Index) -> Stmt:
-        index = (lane, *local)
-        if clears:
-            starts = zip(parts, update.reducer.identity, strict=True)
-            return block(*(Store(b, index, identity) for b, identity in starts))
-        values = tuple(Load(b, index) for b in parts)
-        places = (box.point(local),) * len(parts)
-        return Update(update.buffers, places, values, update.reducer)
+    parts: tuple[Buffer, ...]
+    update: Update
+    lanes: int
+    box: Region
+    env: tree.Env
 
-    return loop(lane, lanes, sweep(prefix, box.shape, taken, env, body))
+    def each(
+        self, lane: str, prefix: str, taken: set[str], body: Callable[[Var, tree.Index], Stmt]
+    ) -> Stmt:
+        """The nest over lanes and box that does something to each partial result."""
+        v = Var(tree.fresh(taken, lane), INDEX)
+        inner = sweep(prefix, self.box.shape, taken, self.env, lambda local: body(v, local))
+        return loop(v, self.lanes, inner)
+
+    def cleared(self, lane: Var, local: tree.Index) -> Stmt:
+        """A partial result becomes the neutral element."""
+        starts = zip(self.parts, self.update.reducer.identity, strict=True)
+        return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
+
+    def combined(self, lane: Var, local: tree.Index) -> Stmt:
+        """A partial result goes into the whole one, where the box lies in its buffer."""
+        buffers, reducer = self.update.buffers, self.update.reducer
+        point = self.box.point(local)
+        values = tuple(Load(b, (lane, *local)) for b in self.parts)
+        step = Update(buffers, (point,) * len(buffers), values, reducer)
+        return guarded(point, buffers[0], self.env, step)
 
 
 def _replaced(root: Stmt, old: Stmt, new: Stmt) -> Stmt:

@@ -15,7 +15,7 @@ from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
 from tilewright.loops.nodes import For, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.legality import check_kinds, part_of
 from tilewright.schedule.moving import (
     Home,
     allocated,
@@ -48,7 +48,8 @@ def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple
     after:  for o: alloc T: for v: { T[v] = f(o*8 + v); D[o*8 + v] = g(T[v]) }
     """
     if loop is not None:
-        kernel, _ = compute_at(kernel, name, loop)
+        with part_of("store_at"):
+            kernel, _ = compute_at(kernel, name, loop)
     f, place = tree.find_loop(kernel, compute, "store_at")
     buffer, alloc = allocated(kernel, name, "store_at")
     home = home_of(buffer, alloc, place, "store_at")

@@ -1,0 +1,137 @@
+"""What staging may write back: what a program writes, or has read in as its only owner."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.schedule import awkward
+from tests.schedule.awkward import T, X, Y, kernel, over
+from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import Buffer, Eq, Mod, const
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import Alloc, If, Kernel, Store, Update, block
+from tilewright.schedule import Schedule
+from tilewright.schedule.tree import find_buffer
+
+
+@pytest.mark.parametrize(
+    "make, loop, shape, read_in",
+    [
+        (awkward.first_half, None, (4,), False),
+        (awkward.shifted, None, (4,), False),
+        (awkward.inner_part, None, (6, 5), False),
+        (awkward.inner_part, "i", (1, 5), False),
+        (awkward.strided, None, (7,), True),
+        (awkward.interleaved, "i", (5,), True),
+        (awkward.guarded, None, (8,), True),
+        (awkward.guarded, "i", (1,), True),
+        (awkward.chosen, None, (8,), True),
+        (awkward.tail, "o", (4,), True),
+        (awkward.in_place, None, (5,), True),
+        (awkward.running, None, (8,), True),
+        (awkward.twice, None, (7,), True),
+        (awkward.two_ends, None, (8,), True),
+        (awkward.again_and_again, None, (4,), False),
+        (awkward.row_sums, None, (6,), False),
+        (awkward.added, None, (5,), True),
+        (awkward.scattered, None, (8,), True),
+    ],
+)
+def test_a_copy_holds_what_is_written(make, loop, shape, read_in, check_same):
+    before = make()
+    s = Schedule(before)
+    s.cache_write("Y", loop, "stack")
+    assert find_buffer(s.kernel, "Y.acc", "test")[0].shape == shape
+    assert any(name.startswith("Y.acc.r") for name in s.loops) == (read_in and shape != (1,))
+    check_same(before, s, exact=True)
+
+
+def test_a_neighbour_is_not_written_back():
+    """Each iteration writes elements i and i + 4; the box around them is other iterations' too."""
+    s = Schedule(awkward.interleaved())
+    s.parallel("i")
+    with pytest.raises(ScheduleError, match=r"cache_write: .*parallel loop may meet") as caught:
+        s.cache_write("Y", "i")
+    assert caught.value.hint == "stage it before the loop gets its kind"
+    s = Schedule(awkward.interleaved())
+    s.cache_write("Y", "i")
+    with pytest.raises(ScheduleError, match=r"parallel: .*may meet"):
+        s.parallel("i")
+
+
+def test_the_other_arm_of_a_branch_stores_nothing(check_same):
+    """What an iteration reads was stored by another one, whose arm of the branch it was."""
+    s = Schedule(awkward.one_arm_each())
+    s.cache_write("T", "i", "stack", name="own")
+    find_buffer(s.kernel, "T", "test")
+    check_same(awkward.one_arm_each(), s, exact=True)
+
+
+def test_both_arms_of_a_branch_may_be_staged_where_each_stores_first(check_same):
+    def step(i):
+        return If(
+            Eq(Mod(i, const(2)), const(0)),
+            block(Store(T, (const(0),), X[i]), Store(Y, (i,), T[0] * 3)),
+            None,
+        )
+
+    before = kernel(Alloc(T, over("i", 8, step)))
+    s = Schedule(before)
+    s.cache_write("T", "i", "stack", name="own")
+    with pytest.raises(ScheduleError, match="no buffer 'T'"):
+        find_buffer(s.kernel, "T", "test")
+    check_same(before, s, exact=True)
+
+
+def shared_row() -> Kernel:
+    """Each iteration writes and reads elements i and i + 4 of a buffer of all of them."""
+
+    def step(i):
+        made = [Store(T, (i + n * 4,), X[i + n * 4]) for n in (0, 1)]
+        return block(*made, over("j", 2, lambda j: Store(Y, (i + j * 4,), T[i + j * 4])))
+
+    return kernel(Alloc(T, over("i", 4, step)))
+
+
+def test_a_neighbour_is_not_read_while_it_is_written(check_same):
+    """The box around what an iteration reads is written by other ones at the same time."""
+    s = Schedule(shared_row())
+    s.parallel("i")
+    with pytest.raises(ScheduleError, match=r"cache_read: .*parallel loop may meet") as caught:
+        s.cache_read("T")
+    assert caught.value.hint == "stage it before the loop gets its kind"
+    s = Schedule(shared_row())
+    s.cache_read("T")
+    with pytest.raises(ScheduleError, match=r"parallel: .*may meet"):
+        s.parallel("i")
+    check_same(shared_row(), s, exact=True)
+
+
+def test_partial_results_go_back_inside_of_the_buffer_only(check_same):
+    before = awkward.added_guarded()
+    s = Schedule(before)
+    s.rfactor("k")
+    check_same(before, s, exact=True)
+
+
+def test_partial_results_need_a_region_without_gaps():
+    """An element in between is not the program's: adding 0 to -0.0 would change it."""
+    with pytest.raises(ScheduleError, match=r"rfactor: updates Y\[i \* 2\].*|leaves") as caught:
+        Schedule(awkward.added()).rfactor("k")
+    assert "leaves elements of its region [5] out" in caught.value.message
+    assert "cache_write the result first" in caught.value.hint
+
+
+def test_partial_results_leave_the_sign_of_a_zero_alone():
+    f32 = dtypes.float32
+    x, y = Buffer("X", (3, 5), f32), Buffer("Y", (4,), f32)
+    add = reducer("add", f32)
+    body = over("k", 5, lambda k: over("i", 3, lambda i: Update((y,), ((i,),), (x[i, k],), add)))
+    s = Schedule(Kernel("f", (x, y), (y,), body))
+    s.rfactor("k")
+    arrays = {x: np.ones((3, 5), np.float32), y: np.full(4, -0.0, np.float32)}
+    run(s.kernel, arrays)
+    assert arrays[y].tolist() == [5, 5, 5, 0] and np.signbit(arrays[y][3])
