@@ -25,13 +25,20 @@ class Hoisted:
 
 
 def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
-    """Split off root-level nests that depend on `constants` only."""
+    """Split off root-level nests that depend on `constants` only.
+
+    Formally: all nests that write a local buffer write nothing else, and read only constants, what
+    was split off before and the buffer itself; and no other statement reads the buffer before the
+    last of them, since they all run before the rest.
+    """
     allocs, stmts = _peel(kernel.body)
     known = set(constants)
     prepare: list[Kernel] = []
     for buffer in allocs:
         nests = [s for s in stmts if buffer in writes(s)]
         if not nests or not all(_only(s, buffer, known) for s in nests):
+            continue
+        if any(buffer in reads(s) for s in stmts[: stmts.index(nests[-1])] if s not in nests):
             continue
         stmts = [s for s in stmts if s not in nests]
         body = block(*nests)

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Buffer, Load, Min
+from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel, Store, Unit, Update
+from tilewright.loops.dependence import proven_equal
+from tilewright.loops.nodes import Kernel, Stmt, Store, Unit, Update, While
+from tilewright.loops.places import Place, accesses, expressions, places
 
 
 def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     """Inputs that may share the memory of the only output.
 
-    That is so where the kernel is one Store, done element by element (by no intrinsic), each point
-    of the output is written once (no overlapping tiles, whose starts are a `min`), and the input,
-    of the same size in bytes, is read at the point that is written and nowhere else.
+    Formally: the kernel is one Store, done element by element (by no intrinsic); no element is
+    stored by two iterations of the loops around; and the input, of the same shape and size in
+    bytes, is read by the stored value alone (by no index, condition or extent), at the element that
+    is stored. What the Store leaves alone then holds what the input held: memory is shared only
+    where nothing has written the output before.
     """
-    nodes = list(postorder(kernel.body))
-    if any(isinstance(s, Unit) and s.intrinsic is not None for s in nodes):
+    found = [at for at in places(kernel.body) if _acts(at.stmt)]
+    if len(found) != 1 or len(kernel.outputs) != 1:
         return ()
-    stores = [s for s in nodes if isinstance(s, Store | Update)]
-    if len(stores) != 1 or not isinstance(stores[0], Store) or len(kernel.outputs) != 1:
+    store, out = found[0].stmt, kernel.outputs[0]
+    if not isinstance(store, Store) or not _stores_once(found[0]):
         return ()
-    store = stores[0]
-    if any(isinstance(n, Min) for i in store.index for n in postorder(i)):
-        return ()
-    loads = [n for n in postorder(store.value) if isinstance(n, Load)]
-    out = kernel.outputs[0]
+    own = _loads(store.value)
+    others = {x.buffer for at in places(kernel.body) for e in _others(at) for x in _loads(e)}
     return tuple(
         b
         for b in kernel.inputs
         if b.shape == out.shape
         and b.dtype.itemsize == out.dtype.itemsize
-        and all(load.index == store.index for load in loads if load.buffer is b)
+        and b not in others
+        and all(x.index == store.index for x in own if x.buffer is b)
     )
+
+
+def _acts(s: Stmt) -> bool:
+    return isinstance(s, Store | Update | While) or (isinstance(s, Unit) and bool(s.intrinsic))
+
+
+def _stores_once(at: Place) -> bool:
+    """Whether iterations that store one element are the same iteration."""
+    store = next(a for a in accesses(at) if a.writes)
+    return not at.loops or proven_equal(store, store, at.loops) == {f.var for f in at.loops}
+
+
+def _others(at: Place) -> tuple[Expr, ...]:
+    """What a statement computes besides the value that it stores."""
+    return at.stmt.index if isinstance(at.stmt, Store) else expressions(at.stmt)
+
+
+def _loads(e: Expr) -> list[Load]:
+    return [x for x in postorder(e) if isinstance(x, Load)]
