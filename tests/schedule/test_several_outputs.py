@@ -99,6 +99,20 @@ def test_virtual_threads(check_same):
     check_same(row_by_row(), s, exact=True)
 
 
+@pytest.mark.parametrize("threads", [4, 20])
+def test_virtual_threads_part_all_results_of_a_step_of_which_one_differs(threads, check_same):
+    """Where each thread starts decides what P is, though only V depends on the thread."""
+    v, p = Buffer("V", (1,), i32), Buffer("P", (1,), i64)
+    s, q, zero = Buffer("S", (threads,), i32), Buffer("Q", (threads,), i64), (const(0),)
+    step = loop(C, 8, Update((v, p), (zero, zero), (X[0, C], C), ARGMAX))
+    start = [Store(v, zero, s[R]), Store(p, zero, const(9))]
+    body = loop(R, threads, Alloc(v, Alloc(p, block(*start, step, Store(q, (R,), p[0])))))
+    kernel = Kernel("threads", (X, s, q), (q,), body)
+    schedule = Schedule(kernel)
+    schedule.vthread("i")
+    check_same(kernel, schedule, exact=True)
+
+
 def test_steps_change_places_only_where_all_their_values_meet(check_same):
     """P[k] says where V was reached: whether it is set depends on the steps before."""
     v, p = Buffer("V", (1,), i32), Buffer("P", (8,), i64)

@@ -62,12 +62,16 @@ class _Threads:
     def _spread(self, s: Stmt, under: bool) -> bool:
         """Add the buffers whose contents differ; whether there was a new one.
 
-        under: whether something around decides differently per iteration whether `s` runs.
+        under: whether something around decides differently per iteration whether `s` runs. What an
+        Update leaves in one of its buffers depends on what was in all of them.
         """
         under = under or self._depends(s)
         grown = False
-        if under and isinstance(s, Store | Update):
-            written = {s.buffer} if isinstance(s, Store) else set(s.buffers)
+        written = {s.buffer} if isinstance(s, Store) else set()
+        if isinstance(s, Update):
+            written = set(s.buffers)
+            under = under or not written.isdisjoint(self.touched)
+        if under and written:
             grown = not written <= self.touched
             self.touched |= written
         for inner in tree.below(s):
