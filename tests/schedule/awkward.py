@@ -11,7 +11,22 @@ from collections.abc import Callable
 
 from tilewright.base import dtypes
 from tilewright.compute.reducer import arg_reducer, reducer
-from tilewright.expr.nodes import Buffer, Cast, Eq, Expr, Lt, Min, Mod, Mul, Var, const
+from tilewright.expr.nodes import (
+    And,
+    Buffer,
+    Cast,
+    Eq,
+    Expr,
+    FloorDiv,
+    Le,
+    Lt,
+    Min,
+    Mod,
+    Mul,
+    Select,
+    Var,
+    const,
+)
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Unit, Update, While, block, loop
 
 i32, i64 = dtypes.int32, dtypes.int64
@@ -294,6 +309,113 @@ def argmax_part() -> Kernel:
     return kernel(over("i", 6, row), outputs="YP")
 
 
+def window() -> Kernel:
+    """Rows of an intermediate, two read at a time, into the inner part of the result."""
+    t, y = buffer("T", 7, 4), buffer("Y", 8, 6)
+
+    def row(i: Var) -> Stmt:
+        at = i - FloorDiv(i, const(6))  # there are six rows to read
+        return over("j", 4, lambda j: Store(t, (i, j), A[at, j] * 2))
+
+    def used(v: Var, u: Var) -> Stmt:
+        return Store(y, (v + 1, u + 2), t[v, u] - t[v + 1, u])
+
+    rows = over("v", 6, lambda v: over("u", 4, lambda u: used(v, u)))
+    return kernel(Alloc(t, block(over("i", 7, row), rows)))
+
+
+def window_under_a_border() -> Kernel:
+    """The border of the intermediate is filled first, its inner rows are computed then."""
+    t, y = buffer("T", 8), buffer("Y", 9)
+    fill = over("p", 8, lambda p: Store(t, (p,), const(7, i32)))
+    made = over("i", 6, lambda i: Store(t, (i + 1,), X[i] * 2))
+    used = over("v", 6, lambda v: Store(y, (v + 2,), t[v] + t[v + 1] + t[v + 2]))
+    return kernel(Alloc(t, block(fill, made, used)))
+
+
+def sums_then_map() -> Kernel:
+    """Sums of rows, each mapped into a part of the result."""
+    t = buffer("T", 6)
+
+    def row(i: Var) -> Stmt:
+        step = over("k", 5, lambda k: Update((t,), ((i,),), (A[i, k],), ADD))
+        return block(Store(t, (i,), const(0, i32)), step)
+
+    used = over("j", 6, lambda j: Store(Y, (j + 1,), t[j] * 3))
+    return kernel(Alloc(t, block(over("i", 6, row), used)))
+
+
+def rows_kept() -> Kernel:
+    """A row is computed, summed, and stored into the inner part of the result."""
+    t, c = buffer("T", 5), buffer("S", 1)
+    zero = (const(0),)
+
+    def row(i: Var) -> Stmt:
+        made = over("j", 5, lambda j: Store(t, (j,), A[i, j] * 2))
+        total = over("k", 5, lambda k: Update((c,), (zero,), (t[k],), ADD))
+        used = over("l", 5, lambda m: Store(B, (i + 1, m + 1), t[m] + c[0]))
+        return Alloc(t, Alloc(c, block(made, Store(c, zero, const(0, i32)), total, used)))
+
+    return kernel(over("i", 6, row))
+
+
+def rows_from_the_result() -> Kernel:
+    """As before, but a row is computed from what its place held."""
+    t = buffer("T", 5)
+
+    def row(i: Var) -> Stmt:
+        made = over("j", 5, lambda j: Store(t, (j,), B[i + 1, j + 1] * 2))
+        used = over("l", 5, lambda m: Store(B, (i + 1, m + 1), t[m] + t[const(4) - m]))
+        return Alloc(t, block(made, used))
+
+    return kernel(over("i", 6, row))
+
+
+def map_in_place() -> Kernel:
+    made = over("i", 8, lambda i: Store(T, (i,), X[i] * 2))
+    return kernel(Alloc(T, block(made, over("j", 6, lambda j: Store(Y, (j,), Y[j] + T[j + 1])))))
+
+
+def map_of_the_result() -> Kernel:
+    """The intermediate is computed from elements that its reader overwrites."""
+    made = over("i", 8, lambda i: Store(T, (i,), Y[i] * 2))
+    used = over("j", 6, lambda j: Store(Y, (j + 1,), T[j] + X[j]))
+    return kernel(Alloc(T, block(made, used)))
+
+
+def two_readers() -> Kernel:
+    made = over("i", 8, lambda i: Store(T, (i,), X[i] * 2))
+    one = over("j", 5, lambda j: Store(Y, (j + 1,), T[j]))
+    two = over("l", 7, lambda m: Store(Z, (m,), T[m + 1] + T[m]))
+    return kernel(Alloc(T, block(made, one, two)), outputs="YZ")
+
+
+def padded() -> Kernel:
+    """A window that reads 0 outside of an intermediate, into part of the result."""
+    made = over("i", 8, lambda i: Store(T, (i,), X[i] * 2))
+
+    def step(j: Var, k: Var) -> Stmt:
+        at = j + k - 1
+        inside = And(Le(const(0), at), Lt(at, const(8)))
+        return Update((Y,), ((j + 1,),), (Select(inside, T[at], const(0, i32)),), ADD)
+
+    def row(j: Var) -> Stmt:
+        return block(Store(Y, (j + 1,), const(0, i32)), over("k", 3, lambda k: step(j, k)))
+
+    return kernel(Alloc(T, block(made, over("j", 7, row))))
+
+
+def rows_in_a_loop() -> Kernel:
+    """The same intermediate is computed anew in each round, and read in the next one too."""
+
+    def round_(r: Var) -> Stmt:
+        made = over("i", 4, lambda i: Store(T, (i + 1,), X[i + r]))
+        used = over("j", 4, lambda j: Store(Y, (j + 2,), T[j] + T[j + 1]))
+        return block(made, used, Store(T, (const(0),), number(r)))
+
+    return kernel(Alloc(T, block(Store(T, (const(0),), const(9, i32)), over("r", 3, round_))))
+
+
 KERNELS: tuple[Callable[[], Kernel], ...] = (
     first_half,
     shifted,
@@ -327,4 +449,14 @@ KERNELS: tuple[Callable[[], Kernel], ...] = (
     looped,
     piece,
     argmax_part,
+    window,
+    window_under_a_border,
+    sums_then_map,
+    rows_kept,
+    rows_from_the_result,
+    map_in_place,
+    map_of_the_result,
+    two_readers,
+    padded,
+    rows_in_a_loop,
 )

@@ -58,6 +58,7 @@ def requests(kernel: Kernel) -> Iterator[Step]:
         yield Step("decompose_reduction", (b, f))
         yield Step("cache_read", (b, f), {"pad": True})
         yield Step("cache_write", (b, f), {"scope": "global"})
+        yield Step("specialize", (f"{b}[{f}] < 1", f))
     yield from (Step("store_with", pair) for pair in permutations(buffers, 2))
 
 
