@@ -446,6 +446,7 @@ KERNELS: tuple[Callable[[], Kernel], ...] = (
     carried_rows,
     scattered,
     gathered,
+    clamped,
     looped,
     piece,
     argmax_part,
