@@ -12,8 +12,8 @@ import pytest
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import Buffer, Select, const, var
-from tilewright.loops.nodes import Kernel, Update, loop
+from tilewright.expr.nodes import INDEX, Buffer, Min, Select, const, var
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
 
 i32 = dtypes.int32
@@ -41,3 +41,69 @@ def test_steps_of_a_reduction_change_places_only_if_they_commute(step, check_sam
     for op in (LAST, replace(ADD, commutative=False)):
         with pytest.raises(ScheduleError, match=r"updates Y\[0\]"):
             getattr(steps(op), step[0])(*step[1:])
+
+
+# -- what says how often a statement runs
+
+X, Y, Z = (Buffer(n, (4,), i32) for n in "XYZ")
+N, F = Buffer("N", (1,), INDEX), Buffer("F", (1,), i32)
+ZERO = const(0)
+
+
+def kernel(body: Stmt) -> Kernel:
+    return Kernel("k", (X, Y, Z, F, N), (Y, Z, F, N), body)
+
+
+def added(*more: Stmt, start: int = 0) -> Stmt:
+    """Y[i] = start; Y[i] += X[i]; and more."""
+    return block(Store(Y, (ROW,), const(start, i32)), Update((Y,), (ROW,), (X[ROW],), ADD), *more)
+
+
+SOME = Min(N[0], const(4))
+CHANGES_N = Store(N, (ZERO,), ROW * 0 + 1)
+STEADY = [
+    # Only the first part's writes matter to fission: its loop has ended when the second begins.
+    (loop(ROW, SOME, block(CHANGES_N, Store(Z, (ROW,), X[ROW]))), ("fission", "i", 1), "N"),
+    (loop(ROW, SOME, block(Store(Z, (ROW,), X[ROW]), CHANGES_N)), ("fission", "i", 1), None),
+    (
+        block(
+            loop(ROW, SOME, block(Store(Y, (ROW,), X[ROW]), CHANGES_N)),
+            loop(COL, SOME, Store(Z, (COL,), X[COL])),
+        ),
+        ("merge", "i", "j"),
+        "N",
+    ),
+    (
+        block(
+            loop(ROW, SOME, Store(Y, (ROW,), X[ROW])),
+            loop(COL, SOME, Store(Z, (COL,), X[COL])),
+        ),
+        ("merge", "i", "j"),
+        None,
+    ),
+    (
+        loop(ROW, 4, If(F[0] < 3, added(Store(F, (ZERO,), const(5, i32))), None)),
+        ("decompose_reduction", "Y", "i"),
+        "F",
+    ),
+    (loop(ROW, 4, If(Y[ROW] < 3, added(start=5), None)), ("decompose_reduction", "Y", "i"), "Y"),
+    (loop(ROW, 4, If(F[0] < 3, added(), None)), ("decompose_reduction", "Y", "i"), None),
+]
+
+
+@pytest.mark.parametrize("body, step, changed", STEADY)
+def test_how_often_a_statement_runs_does_not_change(body, step, changed):
+    s = Schedule(kernel(body))
+    if changed is None:
+        getattr(s, step[0])(*step[1:])
+        s.verify(1)
+        return
+    with pytest.raises(ScheduleError, match=f"says how often it runs, and {changed} changes"):
+        getattr(s, step[0])(*step[1:])
+
+
+def test_a_loop_without_iterations_has_no_part(check_same):
+    x = loop(COL, 0, If(COL < 3, Store(Z, (COL,), X[COL]), None))
+    s = Schedule(kernel(loop(ROW, 4, block(Store(Y, (ROW,), X[ROW]), x))))
+    with pytest.raises(ScheduleError, match="no guard in it is decided in some iterations only"):
+        s.partition_loop("j")

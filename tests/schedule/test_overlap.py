@@ -104,3 +104,14 @@ CASES = [
 def test_the_promise_is_made_only_where_it_holds(body, message):
     with pytest.raises(ScheduleError, match=message):
         maps(*body)
+
+
+@pytest.mark.parametrize("step", [("partition_loop", "v.i", 1), ("split", "v.i", 3, "cut")])
+def test_parts_of_a_tile_are_two_stores(step, check_same):
+    s = maps(COPY)
+    s.parallel("v.o")
+    with pytest.raises(ScheduleError, match=f"{step[0]}: different iterations of this parallel"):
+        getattr(s, step[0])(*step[1:])
+    s.serial("v.o")
+    getattr(s, step[0])(*step[1:])
+    check_same(s.original, s, exact=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.access import together
+from tilewright.loops.access import together, writes
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, GPU_AXES, For, Kernel, Update
+from tilewright.loops.nodes import AXES, GPU_AXES, For, If, Kernel, Stmt, Update
 from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
-from tilewright.schedule.tree import Access, environment, find_loop, walk
+from tilewright.schedule.tree import Access, Place, environment, find_loop, loads, walk
 
 
 def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
@@ -83,6 +83,29 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
         if isinstance(place.stmt, Update) and not together(place.stmt, place.above):
             found |= dict.fromkeys(f.var.name for f in place.loops)
     check_kinds(kernel, found, primitive, f"{primitive} before the loop gets its kind")
+
+
+def check_kinds_around(kernel: Kernel, place: Place, primitive: str) -> None:
+    """Raise ScheduleError if loops around a place that are not serial may no longer be so.
+
+    For what makes two statements of one: the promise of overlapping tiles is about one.
+    """
+    names = [f.var.name for f in place.loops]
+    check_kinds(kernel, names, primitive, f"{primitive} before the loops get their kinds")
+
+
+def check_steady(around: Iterable[For | If], part: Stmt, primitive: str, loop: str) -> None:
+    """How often statements run must not change when they run apart from others, or with them.
+
+    Formally: the extents and conditions of `around` read nothing that `part` writes. Raises
+    ScheduleError at the loop.
+    """
+    for s in around:
+        decides = s.extent if isinstance(s, For) else s.condition
+        changed = sorted({x.buffer.name for x in loads(decides)} & {b.name for b in writes(part)})
+        if changed:
+            what = f"{decides!r} says how often it runs, and {', '.join(changed)} changes there"
+            raise refuse(primitive, loop, what, "keep what is inside in one loop")
 
 
 def check_axes(kernel: Kernel, primitive: str) -> None:

@@ -75,8 +75,7 @@ def _alike(a: Access, b: Access, loops: Collection[Var]) -> bool:
 def _once(a: Access, env: Env) -> bool:
     """Whether no two iterations of the loops around an access meet there."""
     loops = {f.var for f in a.loops}
-    agree = meeting(a, a, loops, env)
-    return agree is None or agree == loops
+    return meeting(a, a, loops, env) == loops
 
 
 def covered_in(body: Stmt, env: Env, once: bool = False) -> Callable[[Buffer], bool]:
@@ -194,18 +193,15 @@ def carried(
 ) -> Iterator[tuple[Access, Access]]:
     """The pairs of accesses through which different iterations of `loop` may meet.
 
-    updates: steps of one commutative reduction may meet. overlap: stores of overlapping tiles may,
-    if one Store alone writes an element: of two, the other tile may see the first one's value.
+    updates: steps of one commutative reduction may meet. overlap: a Store of overlapping tiles may
+    meet itself; of two Stores to one element, another tile may see the first one's value.
     """
     for found in shared(body).values():
         for a, b in pairs(found):
             if updates and commute(a, b):
                 continue
-            stores = a.kind == b.kind == "store"
-            agree = meeting(a, b, (loop,), env)
-            if overlap and stores and _alike(a, b, (loop,)):
-                ideal = meeting(a, b, (loop,), env, ideal=True)
-                agree = ideal if a is b or ideal is None else agree
+            again = overlap and a is b and a.kind == "store"
+            agree = meeting(a, b, (loop,), env, ideal=again)
             if agree is not None and loop not in agree:
                 yield a, b
 

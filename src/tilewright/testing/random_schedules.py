@@ -1,9 +1,14 @@
-"""Random schedules: requests for primitives that name something in a kernel, sensible or not."""
+"""Random schedules: requests for primitives that name something in a kernel, sensible or not.
+
+Coverage is counted in pairs of primitives that met: one was accepted on what another one had made
+before. A generator that is given the counts asks for pairs that never met.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
@@ -143,27 +148,58 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     return r.choice(REQUESTS)(r, at)
 
 
+# How often the second primitive of a pair was accepted behind the first.
+Coverage = Counter[tuple[str, str]]
+# Of so many requests the one is made whose pairs are the rarest.
+CANDIDATES = 3
+
+
+class Crash(AssertionError):
+    """The last of `steps` did not end as a primitive must."""
+
+    def __init__(self, steps: tuple[Step, ...], reason: str) -> None:
+        super().__init__(reason)
+        self.steps = steps
+
+
+def _rarest(steps: Sequence[Step], done: Sequence[Step], met: Coverage) -> Step:
+    def weight(step: Step) -> float:
+        return sum(1 / (1 + met[earlier.primitive, step.primitive]) for earlier in done)
+
+    return max(steps, key=weight)
+
+
 def random_schedule(
     r: random.Random,
     kernel: Kernel,
     tries: int = 25,
     after: Callable[[Schedule, Step], None] | None = None,
+    met: Coverage | None = None,
 ) -> Schedule:
     """`kernel` after those of `tries` random requests that are legal.
 
-    after: called behind every step. Raises AssertionError if a refusal does not name its primitive
-    and place and give a hint.
+    after: called behind every step. met: the pairs of primitives that met so far, which steer what
+    is asked for, and to which this schedule's are added. Raises Crash if a primitive ends
+    in anything but a ScheduleError that names it and a place and gives a hint.
     """
     s = Schedule(kernel)
     for _ in range(tries):
-        step = random_step(r, s.kernel)
-        if step is None:
+        asked = [random_step(r, s.kernel) for _ in range(1 if met is None else CANDIDATES)]
+        steps = [step for step in asked if step is not None]
+        if not steps:
             break
+        done = s.trace.steps
+        step = steps[0] if met is None else _rarest(steps, done, met)
         try:
             s.apply(step)
         except ScheduleError as error:
-            assert step.primitive in error.message and error.where and error.hint, repr(error)
+            if not (step.primitive in error.message and error.where and error.hint):
+                raise Crash((*done, step), f"{step}: a poor refusal: {error!r}") from error
             continue
+        except Exception as error:
+            raise Crash((*done, step), f"{step}: {type(error).__name__}: {error}") from error
+        if met is not None:
+            met.update({(earlier.primitive, step.primitive) for earlier in done})
         if after is not None:
             after(s, step)
     return s

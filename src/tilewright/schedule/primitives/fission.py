@@ -10,7 +10,7 @@ from tilewright.expr.nodes import INDEX, Var
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, evidence, refuse, show_pair
+from tilewright.schedule.legality import because, check_steady, evidence, refuse, show_pair
 from tilewright.schedule.meeting import meeting
 from tilewright.schedule.table import primitive
 
@@ -50,7 +50,8 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
 
     args: the loop; how many statements of its body stay in the first loop.
     requires: the body is a sequence of more than `after` statements, allocates nothing around them,
-        and where A(i) and B(j) meet in memory, one of them writing, i <= j.
+        where A(i) and B(j) meet in memory, one of them writing, i <= j; and the number of
+        iterations does not depend on what A writes.
     before: for i: A(i); B(i)
     after:  for i: A(i)
             for i.2: B(i.2)
@@ -65,6 +66,7 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
             f"take 1 to {len(parts) - 1}" if len(parts) > 1 else "nothing is left to part",
         )
     first, second = block(*parts[:after]), block(*parts[after:])
+    check_steady((f,), first, "fission", name)
     env = tree.environment(kernel.body)
     found = crossing(first, second, (f,), env)
     if found is not None:
@@ -85,14 +87,15 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     args: the accumulator; the outermost loop to hoist its initialisation out of.
     requires: inside the loop the first statements to run are Stores that initialise `buffer`,
         nested in loops (and guards) only, and where the rest of the body meets them in memory it
-        is in the same iteration of all of these loops.
+        is in the same iteration of all of these loops; none of the extents and guards around
+        them reads what the loop writes.
     before: for i: for j: { C[i, j] = 0; for k: C[i, j] += A }
     after:  for i.init: for j.init: C[i.init, j.init] = 0
             for i: for j: for k: C[i, j] += A
     """
     f, place = tree.find_loop(kernel, name, "decompose_reduction")
     tree.find_buffer(kernel, buffer, "decompose_reduction")
-    spine: list[Stmt] = []
+    spine: list[For | If] = []
     s: Stmt = f
     while not isinstance(s, Block):
         if isinstance(s, For) or (isinstance(s, If) and s.otherwise is None):
@@ -103,6 +106,7 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     starts = _leading(s, buffer)
     if not starts:
         raise _no_start(name, buffer, s)
+    check_steady(spine, s, "decompose_reduction", name)
     first, rest = block(*starts), block(*s.stmts[len(starts) :])
     loops = [x for x in spine if isinstance(x, For)]
     env = tree.environment(kernel.body)
@@ -131,10 +135,9 @@ def _leading(s: Block, buffer: str) -> list[Stmt]:
     return starts[:count] if count < len(s.stmts) else []
 
 
-def _around(spine: Stmt, body: Stmt) -> Stmt:
+def _around(spine: For | If, body: Stmt) -> Stmt:
     if isinstance(spine, For):
         return For(spine.var, spine.extent, spine.kind, body)
-    assert isinstance(spine, If)
     return If(spine.condition, body, None)
 
 

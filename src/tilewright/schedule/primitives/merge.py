@@ -10,7 +10,7 @@ from tilewright.loops.access import conflict
 from tilewright.loops.dependence import can_fission
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, refuse, show_pair
+from tilewright.schedule.legality import because, check_steady, refuse, show_pair
 from tilewright.schedule.primitives.fission import crossing
 from tilewright.schedule.table import primitive
 
@@ -25,8 +25,9 @@ def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
     requires: `other` follows `name` in one sequence (allocations in between go around both) and
         nothing in between shares memory with `name` that one of them writes; both are serial, of
         one extent or of constant ones (the shorter one gets a guard); where A(i) and
-        B(j), an iteration of each, meet in memory, one of them writing, i <= j. So it is legal
-        where fission takes it back.
+        B(j), an iteration of each, meet in memory, one of them writing, i <= j; and the number of
+        iterations does not depend on what the first loop writes. So it is legal where fission
+        takes it back.
     before: for i in 8: T[i] = f(i)
             for j in 8: D[j] = g(T[j])
     after:  for i in 8: { T[i] = f(i); D[i] = g(T[i]) }
@@ -51,6 +52,7 @@ def _merged(f: For, g: For, env: tree.Env) -> tuple[For, int]:
             raise refuse(
                 _VERB, x.var.name, f"the loop is {x.kind} already", "merge loops before they are"
             )
+    check_steady((g,), f.body, _VERB, f.var.name)
     extent = f.extent
     sizes = (0, 0)
     if f.extent is not g.extent:

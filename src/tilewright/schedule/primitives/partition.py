@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import refuse
+from tilewright.schedule.legality import check_kinds_around, refuse
 from tilewright.schedule.narrow import changes, narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -20,7 +20,8 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
     args: the loop; the iterations at which another part begins. Without any: the longest stretch
         on which the guards that depend on the loop are decided, what is before, and what is after.
     requires: a constant extent; 0 < points < extent, increasing; without points, that some guard
-        changes along the loop (in bounds of the other variables in it).
+        changes along the loop (in bounds of the other variables in it); the loops around that are
+        not serial may still run together (overlapping tiles store equal values by one Store).
     Order and meaning stay. The longest part keeps the names of its loops and buffers, in the
     others these carry the suffix `.p0`, `.p1`, ... for the first, second part. A part that does
     nothing is left out.
@@ -60,14 +61,16 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
         if new is not None:
             parts.append(new)
             made.append(part.var.name)
-    return edit.put(kernel, place, block(*parts)), tuple(made)
+    result = edit.put(kernel, place, block(*parts))
+    check_kinds_around(result, place, "partition_loop")
+    return result, tuple(made)
 
 
 def _steady(f: For, n: int, env: tree.Env) -> tuple[int, ...]:
     """The ends, inside of 0..n, of the longest stretch without a change."""
     inner = {v: interval for v, interval in env.items() if v is not f.var}
     edges = sorted({0, n} | {p for p in changes(f.body, f.var, inner) if 0 < p < n})
-    if len(edges) == 2:
+    if len(edges) <= 2:
         raise refuse(
             "partition_loop",
             f.var.name,

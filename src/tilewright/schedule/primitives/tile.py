@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tilewright.expr.nodes import INDEX, Expr, Overlap, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_repeatable, part_of, refuse
+from tilewright.schedule.legality import check_kinds_around, check_repeatable, part_of, refuse
 from tilewright.schedule.primitives.nest import reorder
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -27,7 +27,9 @@ def split(
         do where `factor` does not divide n (where it does, all four are the same).
     requires: n is constant and 1 <= factor <= n (guard: any factor), and
         exact: factor divides n;
-        guard, cut: nothing more, since the order of iterations stays;
+        guard: nothing more, since the order of iterations stays;
+        cut: the loops around that are not serial may still run together (overlapping tiles store
+            equal values by one Store, not by two);
         overlap: the loop is serial, and running an iteration x again after any others gives the
             same memory. Formally, with W(x), R(x) what x writes and reads of the buffers that
             outlive it:
@@ -63,7 +65,10 @@ def split(
     if tail == "cut" and n % factor:
         rest, rest_name = _remainder(f, n, factor, env, taken)
         new, result = block(new, rest), (*result, rest_name)
-    return edit.put(kernel, place, new), result
+    made = edit.put(kernel, place, new)
+    if tail == "cut":
+        check_kinds_around(made, place, "split")
+    return made, result
 
 
 @primitive

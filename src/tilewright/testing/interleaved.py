@@ -1,0 +1,89 @@
+"""What a loop's kind promises, made visible: its iterations in another order, or together.
+
+The interpreter runs every loop in order, whatever its kind, so that a parallel loop which should be
+none computes what it ought to. Here are two of the orders in which threads, lanes or copies may run
+as well: the last iteration first, and each statement for all iterations before the next statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.ir.node import substitute
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit, block, loop
+from tilewright.schedule import edit, tree
+
+
+def backwards(kernel: Kernel) -> Kernel:
+    """`kernel` with the last iteration first in each loop that is not serial."""
+    return kernel.with_body(_serial(kernel.body, _each))
+
+
+def interleaved(kernel: Kernel) -> Kernel:
+    """`kernel` statement by statement in each loop that is not serial, the last iteration first."""
+    return kernel.with_body(_serial(kernel.body, _together))
+
+
+def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
+    new: Stmt = s.map(lambda x: _serial(x, order) if isinstance(x, Stmt) else x)
+    n = new.trips if isinstance(new, For) else None
+    if not isinstance(new, For) or new.kind == "serial" or n is None:
+        return new
+    return order(new.body, _Lanes(new.var, n))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The iterations of a loop over `var`, of which those run that fulfil `guard`."""
+
+    var: Var
+    n: int
+    guard: Expr | None = None
+
+
+def _together(s: Stmt, lanes: _Lanes) -> Stmt:
+    rule = _RULES.get(type(s))
+    inner = None if rule is None else rule(s, lanes)
+    return _each(s, lanes) if inner is None else inner
+
+
+def _each(s: Stmt, lanes: _Lanes) -> Stmt:
+    if lanes.guard is not None:
+        s = If(lanes.guard, s, None)
+    last_first: dict[Any, Any] = {lanes.var: (lanes.n - 1) - lanes.var}
+    return loop(lanes.var, lanes.n, substitute(s.map(lambda x: x), last_first))
+
+
+def _for(s: For, lanes: _Lanes) -> Stmt | None:
+    if tree.variables(s.extent):
+        return None
+    return For(s.var, s.extent, s.kind, _together(s.body, lanes))
+
+
+def _if(s: If, lanes: _Lanes) -> Stmt | None:
+    if tree.loads(s.condition):
+        return None
+    arms = [(s.then, s.condition)] + ([] if s.otherwise is None else [(s.otherwise, ~s.condition)])
+    guards = [c if lanes.guard is None else lanes.guard & c for _, c in arms]
+    found = (_together(a, replace(lanes, guard=g)) for (a, _), g in zip(arms, guards, strict=True))
+    return block(*found)
+
+
+def _alloc(s: Alloc, lanes: _Lanes) -> Stmt:
+    """Each lane has its own."""
+    old = s.buffer
+    new = Buffer(old.name, (max(lanes.n, 1), *old.shape), old.dtype, old.scope)
+    moves: dict[Buffer, edit.Move] = {old: lambda index: (new, (lanes.var, *index))}
+    return Alloc(new, _together(edit.rewrite(s.body, {}, moves=moves), lanes))
+
+
+_RULES: Mapping[type[Stmt], Callable[[Any, _Lanes], Stmt | None]] = {
+    Block: lambda s, lanes: block(*(_together(x, lanes) for x in s.stmts)),
+    Unit: lambda s, lanes: _together(s.body, lanes),
+    For: _for,
+    If: _if,
+    Alloc: _alloc,
+}

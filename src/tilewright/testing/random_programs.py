@@ -1,0 +1,321 @@
+"""Random programs as a user may write them: in part, in place, one buffer by several nests.
+
+Unlike the chains of `random_kernels`, where each nest makes one whole tensor from the one before,
+nests here write boxes at offsets and strides, read what they or others write (mirrored, shifted,
+clamped by a `min` of their own, or where another tensor says), start their reductions or add to
+what is there, by operators that commute or not, and leave parts of the outputs as the caller had
+them. Every read is of something defined. Loops of 0 and 1 iterations occur.
+
+All values are int32, which wraps around, so that every order of a commutative reduction gives the
+same bits; int64 parameters hold indices below `INDICES`, which every gathered dimension has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.compute.build import cast
+from tilewright.compute.reducer import Reducer, arg_reducer, reducer
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Max, Min, Select, Var, const
+from tilewright.ir.node import substitute
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
+
+i32 = dtypes.int32
+INDICES = 3
+_A, _B = Var("a", i32), Var("b", i32)
+# The last value that is not zero: associative, and not commutative.
+LAST = Reducer(
+    "last", (_A,), (_B,), (Select(_B.ne(0), _B, _A),), (const(0, i32),), commutative=False
+)
+# By the variable of a loop, the number of its iterations.
+Loops = Mapping[Var, int]
+
+
+def random_program(r: random.Random) -> Kernel:
+    """Two to four nests over up to three inputs, two outputs and two intermediates."""
+    return _Program(r).kernel()
+
+
+def random_arrays(kernel: Kernel, seed: int) -> dict[Buffer, Any]:
+    """What the caller's buffers hold before a run, the outputs included."""
+    rng = np.random.default_rng(seed)
+    found: dict[Buffer, Any] = {}
+    for b in kernel.params:
+        low, high = (0, INDICES) if b.dtype is INDEX else (-4, 5)
+        found[b] = rng.integers(low, high, b.shape).astype(b.dtype.numpy)
+    return found
+
+
+class _Program:
+    def __init__(self, r: random.Random) -> None:
+        self.r = r
+        self.count = 0
+        rows, columns = r.randint(INDICES, 7), r.randint(INDICES, 9)
+        self.x = Buffer("X", (rows, columns), i32)
+        self.b = Buffer("B", (columns,), i32)
+        self.at = Buffer("P", (r.randint(1, 6),), INDEX)
+        shape = (r.randint(INDICES, 7), r.randint(INDICES, 9))
+        self.outputs = [Buffer("Y", shape, i32), Buffer("Z", shape, i32)]
+        self.readable = [self.x, self.b, *self.outputs]
+        self.targets = list(self.outputs)
+
+    def kernel(self) -> Kernel:
+        made: list[tuple[Stmt, list[Buffer]]] = []
+        for _ in range(self.r.randint(2, 4)):
+            new: list[Buffer] = []
+            if self.r.random() < 0.4 and len(self.targets) < 4:
+                new.append(Buffer(f"T{len(self.targets)}", self._shape(), i32))
+            made.append((block(*map(self._whole, new), self._nest()), new))
+        body = block()
+        for stmt, new in reversed(made):
+            body = block(stmt, body)
+            for b in new:
+                body = Alloc(b, body)
+        inputs = (self.x, self.b, self.at)
+        return Kernel("p", (*inputs, *self.outputs), tuple(self.outputs), body)
+
+    def _shape(self) -> tuple[int, ...]:
+        if self.r.random() < 0.3:
+            return (self.r.randint(INDICES, 9),)
+        other = self.r.choice([b.shape for b in self.readable if len(b.shape) == 2])
+        return (
+            other if self.r.random() < 0.6 else (self.r.randint(INDICES, 6), self.r.randint(3, 8))
+        )
+
+    def _whole(self, b: Buffer) -> Stmt:
+        """A nest that defines all of an intermediate, which may be used from then on."""
+        loops = self._loops(b.shape)
+        nest = _around(loops, Store(b, tuple(loops), self._value(loops)))
+        self.readable.append(b)
+        self.targets.append(b)
+        return nest
+
+    def _loops(self, extents: tuple[int, ...]) -> dict[Var, int]:
+        self.count += 1
+        names = (Var(f"n{self.count}.{'ijkl'[n]}", INDEX) for n in range(len(extents)))
+        return dict(zip(names, extents, strict=True))
+
+    def _inner(self, extent: int) -> dict[Var, int]:
+        self.count += 1
+        return {Var(f"n{self.count}.k", INDEX): extent}
+
+    # -- nests
+
+    def _nest(self) -> Stmt:
+        target = self.r.choice(self.targets)
+        loops, index = self._box(target)
+        return self.r.choice(_NESTS)(self, target, loops, index)
+
+    def _box(self, target: Buffer) -> tuple[dict[Var, int], tuple[Expr, ...]]:
+        """Loops over a box of the target, at offsets and strides, and where in it they write."""
+        r = self.r
+        extents, index = [], []
+        steps = [r.choice([1, 1, 1, 2]) for _ in target.shape]
+        starts = [r.choice([0, 0, r.randint(0, 2)]) for _ in target.shape]
+        for n, step, start in zip(target.shape, steps, starts, strict=True):
+            most = (n - 1 - start) // step + 1
+            some = r.choice([most, most, r.randint(1, most)])
+            extents.append(r.choice([0, 1, 1]) if r.random() < 0.06 else some)
+        loops = self._loops(tuple(extents))
+        for v, step, start in zip(loops, steps, starts, strict=True):
+            place = v * step if step > 1 else v
+            index.append(place + start if start else place)
+        if r.random() < 0.3:
+            loops = dict(r.sample(list(loops.items()), len(loops)))
+        if r.random() < 0.15:
+            d = r.randrange(len(index))
+            index[d] = self._index(loops, target.shape[d])
+        return loops, tuple(index)
+
+    def _store(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        return _around(loops, Store(target, index, self._value(loops)))
+
+    def _in_place(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """Reads what it writes: at the same place, or at another one of the same buffer."""
+        own = index if self.r.random() < 0.5 else self._place(target, loops)
+        value = target[own] * self.r.choice([1, 2]) + self._value(loops)
+        return _around(loops, Store(target, index, value))
+
+    def _reduction(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """Started or not, over one loop or two, inside of the box's loops or in a nest after."""
+        r = self.r
+        op = r.choice([*(reducer(n, i32) for n in ("add", "max", "xor")), LAST])
+        inner = self._inner(r.choice([0, 1, 2, 3, 3, 4, 4]))
+        if r.random() < 0.3:
+            inner |= self._inner(r.randint(1, 3))
+        step = Update((target,), index, (self._value(loops | inner),), op)
+        start = Store(target, index, op.identity[0])
+        form = r.random()
+        if form < 0.25:
+            return _around({**loops, **inner} if r.random() < 0.5 else {**inner, **loops}, step)
+        if form < 0.7:
+            return _around(loops, block(start, _around(inner, step)))
+        return block(_renamed(self, loops, start), _around(inner | loops, step))
+
+    def _extremes(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """The extreme value and where it is, of which one or both are kept."""
+        op = arg_reducer(self.r.choice(["argmax", "argmin"]), i32, i32)
+        others = [b for b in self.targets if b is not target and b.shape == target.shape]
+        place = self.r.choice(others) if others else Buffer(f"I{self.count}", target.shape, i32)
+        inner = self._inner(self.r.randint(1, 4))
+        (k,) = inner
+        both = (target, place)
+        if self.r.random() < 0.5:
+            both = (place, target)
+        start = (Store(b, index, i) for b, i in zip(both, op.identity, strict=True))
+        values = (self._value(loops | inner, avoid=both), cast(k, i32))
+        step = _around(inner, Update(both, index, values, op))
+        nest = _around(loops, block(*start, step))
+        return nest if others else Alloc(place, nest)
+
+    def _scan(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """A running result along the innermost loop."""
+        op = self.r.choice([reducer("add", i32), LAST])
+        acc = Buffer(f"acc{self.count}", (1,), i32, "register")
+        *outer, (v, n) = loops.items()
+        step = Update((acc,), (const(0),), (self._value(loops),), op)
+        body = loop(v, n, block(step, Store(target, index, acc[0])))
+        start = Store(acc, (const(0),), op.identity[0])
+        return _around(dict(outer), Alloc(acc, block(start, body)))
+
+    def _scatter(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """Where another tensor says, so that several iterations may meet."""
+        d = self.r.randrange(len(index))
+        at = list(index)
+        at[d] = self._gathered(loops)
+        value = self._value(loops)
+        if self.r.random() < 0.5:
+            return _around(loops, Update((target,), tuple(at), (value,), reducer("add", i32)))
+        return _around(loops, Store(target, tuple(at), value))
+
+    def _staged(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """Through a row of the innermost loop, allocated around it."""
+        *outer, (v, n) = loops.items()
+        t = Buffer(f"t{self.count}", (max(n, 1),), i32, self.r.choice(["stack", "global"]))
+        first = self._inner(n)
+        (u,) = first
+        made = _around(first, Store(t, (u,), self._value(dict(outer) | first)))
+        other = self.r.choice([v, n - 1 - v])
+        used = loop(v, n, Store(target, index, t[v] * 2 - t[other]))
+        return _around(dict(outer), Alloc(t, block(made, used)))
+
+    def _guarded(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        other = None
+        if self.r.random() < 0.4:
+            other = Store(target, index, self._value(loops))
+        then = Store(target, index, self._value(loops))
+        return _around(loops, If(self._condition(loops), then, other))
+
+    def _several(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
+        """Two statements in one body, of one buffer or of two."""
+        first = Store(target, index, self._value(loops))
+        other = self.r.choice(self.targets)
+        second = Store(other, self._place(other, loops), self._value(loops))
+        if self.r.random() < 0.4:
+            second = Store(target, index, target[index] + self._value(loops))
+        return _around(loops, block(first, second))
+
+    # -- expressions
+
+    def _condition(self, loops: Loops) -> Expr:
+        v = self.r.choice(list(loops))
+        tests = [Lt(v, const(self.r.randint(1, 4))), (v % 2).eq(0), self.b[0] < 1]
+        return self.r.choice(tests)
+
+    def _value(self, loops: Loops, avoid: tuple[Buffer, ...] = ()) -> Expr:
+        load = self._load(loops, avoid)
+        form = self.r.randrange(6)
+        if form == 0:
+            return Max(load, self._load(loops, avoid))
+        if form == 1:
+            return load - self._load(loops, avoid) * 3
+        if form == 2:
+            return load + cast(self.r.choice(list(loops)), i32)
+        if form == 3:
+            return Select(self._condition(loops), load, self._load(loops, avoid))
+        return load * 5 + 1 if form == 4 else load
+
+    def _load(self, loops: Loops, avoid: tuple[Buffer, ...]) -> Expr:
+        found = [b for b in self.readable if b not in avoid]
+        # Mostly what is certain not to be written: too many conflicts leave nothing to schedule.
+        b = self.r.choice(found) if self.r.random() < 0.5 else self.r.choice([self.x, self.b])
+        return b[self._place(b, loops)]
+
+    def _place(self, b: Buffer, loops: Loops) -> tuple[Expr, ...]:
+        free = list(loops)
+        index: list[Expr] = []
+        for n in b.shape:
+            fits = [v for v in free if loops[v] <= n]
+            if fits and self.r.random() < 0.7:
+                index.append(fits[0])
+                free.remove(fits[0])
+            elif self.r.random() < 0.1:
+                index.append(self._gathered(loops))
+            else:
+                index.append(self._index(loops, n))
+        return tuple(index)
+
+    def _gathered(self, loops: Loops) -> Expr:
+        return self.at[self._index(loops, self.at.shape[0])]
+
+    def _index(self, loops: Loops, extent: int) -> Expr:
+        """Some index inside of an extent."""
+        env = {v: (0, max(n - 1, 0)) for v, n in loops.items()}
+        for _ in range(6):
+            e = self.r.choice(_FORMS)(
+                self.r, self.r.choice(list(loops)), self.r.choice(list(loops))
+            )
+            lo, hi = bounds(e, env)
+            if lo is not None and hi is not None and hi - lo < extent:
+                shift = self.r.randint(-lo, extent - 1 - hi) if lo < 0 or hi >= extent else 0
+                return e + shift if shift else e
+        return const(self.r.randrange(extent))
+
+
+def _renamed(p: _Program, loops: dict[Var, int], body: Stmt) -> Stmt:
+    """The body in loops of its own, as many."""
+    own = p._loops(tuple(loops.values()))
+    inner: Stmt = substitute(body, dict(zip(loops, own, strict=True)))
+    return _around(own, inner)
+
+
+def _around(loops: Mapping[Var, int], body: Stmt) -> Stmt:
+    for v, n in reversed(loops.items()):
+        body = loop(v, n, body)
+    return body
+
+
+_FORMS: tuple[Callable[[random.Random, Var, Var], Expr], ...] = (
+    lambda r, u, v: u,
+    lambda r, u, v: u + v,
+    lambda r, u, v: u * 2 + v,
+    lambda r, u, v: u * 2 - v,
+    lambda r, u, v: const(0) - u,
+    lambda r, u, v: u // 2,
+    lambda r, u, v: u % 3,
+    lambda r, u, v: Min(u * r.randint(1, 4), const(r.randint(1, 6))) + v,
+    lambda r, u, v: Min(u * r.randint(1, 4), const(r.randint(1, 6))),
+    lambda r, u, v: Max(u - r.randint(1, 2), const(0)),
+    lambda r, u, v: Min(u + 1, v * 2),
+)
+
+Nest = Callable[[_Program, Buffer, dict[Var, int], tuple[Expr, ...]], Stmt]
+_NESTS: tuple[Nest, ...] = (
+    _Program._store,
+    _Program._store,
+    _Program._in_place,
+    _Program._reduction,
+    _Program._reduction,
+    _Program._extremes,
+    _Program._scan,
+    _Program._scatter,
+    _Program._staged,
+    _Program._guarded,
+    _Program._several,
+)

@@ -1,0 +1,136 @@
+"""One random program under one random schedule: interpreted and compiled, before and after.
+
+`run(seed)` is the whole check. What it finds is a `Failure`, which carries the shortest list of
+steps that still fails, and says how to see it again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ScheduleError, TilewrightError
+from tilewright.driver.single import build_kernel
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.interp import run as interpret
+from tilewright.loops.nodes import AXES, Kernel
+from tilewright.loops.verify import verify
+from tilewright.runtime.executable import Executable
+from tilewright.schedule import Schedule, Step, Trace, replay
+from tilewright.schedule.tree import loops_of
+from tilewright.targets.registry import target
+from tilewright.testing.interleaved import backwards, interleaved
+from tilewright.testing.random_kernels import random_kernel
+from tilewright.testing.random_programs import random_arrays, random_program
+from tilewright.testing.random_schedules import Coverage, Crash, random_schedule
+
+LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+Arrays = Mapping[Buffer, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A schedule that changed a result, or did not end in a ScheduleError.
+
+    seed: that of `program`; steps: replayed on it they fail; reason: how.
+    """
+
+    seed: int
+    steps: tuple[Step, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"program({self.seed}): {self.reason}\n{Trace(self.steps)}\n{program(self.seed)!r}"
+
+
+def program(seed: int) -> Kernel:
+    """The program of a seed: one of three is a chain of whole tensors."""
+    r = random.Random(seed)
+    return random_kernel(r) if seed % 3 == 0 else random_program(r)
+
+
+def run(
+    seed: int, met: Coverage | None = None, levels: Sequence[str] = LEVELS, tries: int = 25
+) -> Failure | None:
+    """What a random schedule of `program(seed)` gets wrong; None if nothing.
+
+    met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
+    processor levels to compile for, one of which is taken by the seed (none: not compiled).
+    """
+    kernel = program(seed)
+    level = levels[seed % len(levels)] if levels else None
+    r = random.Random(seed + 1)
+    try:
+        s = random_schedule(r, kernel, tries, met=met)
+    except Crash as crash:
+        return _smallest(seed, kernel, crash.steps, str(crash), level)
+    reason = problem(kernel, s.trace.steps, level, seed)
+    return None if reason is None else _smallest(seed, kernel, s.trace.steps, reason, level)
+
+
+def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int) -> str | None:
+    """What is wrong with `kernel` after these steps; None if nothing, or a step is refused."""
+    s = Schedule(kernel)
+    try:
+        for step in steps:
+            s.apply(step)
+    except ScheduleError:
+        return None
+    except Exception as error:
+        return f"{step}: {type(error).__name__}: {error}"
+    given = random_arrays(kernel, seed)
+    want = _interpreted(kernel, given)
+    try:
+        verify(s.kernel)
+        found = _different("interpreted", want, _interpreted(s.kernel, given))
+        for order in (backwards, interleaved) if found is None else ():
+            found = found or _different(order.__name__, want, _interpreted(order(s.kernel), given))
+        if found is None and level is not None and not _needs_gpu(s.kernel):
+            found = _different(f"compiled for {level}", want, _native(s.kernel, given, level))
+        if found is None and repr(replay(kernel, s.trace)) != repr(s.kernel):
+            found = "its trace leads elsewhere"
+    except TilewrightError as error:
+        return f"{type(error).__name__}: {error}"
+    return found
+
+
+def _smallest(
+    seed: int, kernel: Kernel, steps: tuple[Step, ...], reason: str, level: str | None
+) -> Failure:
+    """A failure without the steps that it does not need."""
+    for n in reversed(range(len(steps))):
+        fewer = (*steps[:n], *steps[n + 1 :])
+        found = problem(kernel, fewer, level, seed)
+        if found is not None:
+            steps, reason = fewer, found
+    return Failure(seed, steps, reason)
+
+
+def _interpreted(kernel: Kernel, given: Arrays) -> list[Any]:
+    arrays = {b: a.copy() for b, a in given.items()}
+    interpret(kernel, arrays)
+    return list(arrays.values())
+
+
+def _needs_gpu(kernel: Kernel) -> bool:
+    return any(f.kind in AXES for f in loops_of(kernel.body))
+
+
+def _native(kernel: Kernel, given: Arrays, level: str) -> list[Any]:
+    arrays = {b: a.copy() for b, a in given.items()}
+    outputs = [arrays[b] for b in kernel.outputs]
+    exe = Executable(build_kernel(kernel, target("cpu", level)), threads=2)
+    exe(*(arrays[b] for b in kernel.inputs), out=outputs if len(outputs) > 1 else outputs[0])
+    return list(arrays.values())
+
+
+def _different(how: str, want: Sequence[Any], got: Sequence[Any]) -> str | None:
+    for n, (a, b) in enumerate(zip(want, got, strict=True)):
+        if not np.array_equal(a, b):
+            at = tuple(int(i) for i in np.argwhere(a != b)[0])
+            return f"{how}, parameter {n} is {b[at]} at {at}, not {a[at]}"
+    return None
