@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.schedule import awkward
 from tests.schedule.awkward import T, X, Y, kernel, over
-from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.reducer import reducer
-from tilewright.expr.nodes import Buffer, Eq, Mod, const
-from tilewright.loops.interp import run
+from tilewright.expr.nodes import And, Eq, Le, Lt, Mod, Select, const
 from tilewright.loops.nodes import Alloc, If, Kernel, Store, Update, block
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_buffer
@@ -110,28 +106,45 @@ def test_a_neighbour_is_not_read_while_it_is_written(check_same):
     check_same(shared_row(), s, exact=True)
 
 
-def test_partial_results_go_back_inside_of_the_buffer_only(check_same):
-    before = awkward.added_guarded()
+def test_a_buffer_is_staged_in_its_scope():
+    """T exists in the body of i only."""
+    for verb in ("cache_write", "cache_read"):
+        s = Schedule(awkward.rows_kept())
+        s.split("i", 2)
+        with pytest.raises(ScheduleError, match=f"{verb}: it does not exist around loop i.o"):
+            getattr(s, verb)("T", "i.o")
+
+
+def guarded_window(*guards) -> Kernel:
+    """Sums of a window of three that reads what each guard says outside of what it admits."""
+
+    def step(j, k):
+        at = j + k - 1
+        reads = [
+            Select(And(Le(const(low), at), Lt(at, const(high))), X[at], const(other, X.dtype))
+            for low, high, other in guards
+        ]
+        return Update((Y,), ((j,),), (sum(reads[1:], reads[0]),), awkward.ADD)
+
+    return kernel(over("j", 8, lambda j: over("k", 3, lambda k: step(j, k))))
+
+
+@pytest.mark.parametrize(
+    "guards, message",
+    [
+        ([(1, 8, 0)], "is not the test that dimension 0 is inside"),
+        ([(0, 7, 0)], "is not the test that dimension 0 is inside"),
+        ([(0, 8, 0), (0, 8, 1)], "the guarded reads have different values outside"),
+    ],
+)
+def test_only_one_padding_is_staged(guards, message):
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(guarded_window(*guards)).cache_read("X", pad=True)
+
+
+def test_a_padding_is_staged(check_same):
+    before = guarded_window((0, 8, 3), (0, 8, 3))
     s = Schedule(before)
-    s.rfactor("k")
+    s.cache_read("X", pad=True)
+    assert find_buffer(s.kernel, "X.pad", "test")[0].shape == (10,)
     check_same(before, s, exact=True)
-
-
-def test_partial_results_need_a_region_without_gaps():
-    """An element in between is not the program's: adding 0 to -0.0 would change it."""
-    with pytest.raises(ScheduleError, match=r"rfactor: updates Y\[i \* 2\].*|leaves") as caught:
-        Schedule(awkward.added()).rfactor("k")
-    assert "leaves elements of its region [5] out" in caught.value.message
-    assert "cache_write the result first" in caught.value.hint
-
-
-def test_partial_results_leave_the_sign_of_a_zero_alone():
-    f32 = dtypes.float32
-    x, y = Buffer("X", (3, 5), f32), Buffer("Y", (4,), f32)
-    add = reducer("add", f32)
-    body = over("k", 5, lambda k: over("i", 3, lambda i: Update((y,), ((i,),), (x[i, k],), add)))
-    s = Schedule(Kernel("f", (x, y), (y,), body))
-    s.rfactor("k")
-    arrays = {x: np.ones((3, 5), np.float32), y: np.full(4, -0.0, np.float32)}
-    run(s.kernel, arrays)
-    assert arrays[y].tolist() == [5, 5, 5, 0] and np.signbit(arrays[y][3])

@@ -6,8 +6,10 @@ import pytest
 
 from tests.schedule.test_matmul import matmul
 from tests.schedule.test_rows import softmax
+from tilewright.base.dtypes import int32 as i32
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Kernel
+from tilewright.expr.nodes import INDEX, Buffer, Lt, Var, const
+from tilewright.loops.nodes import Alloc, Kernel, Store, Unit, While, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_buffer
 
@@ -75,3 +77,29 @@ def test_a_carried_dependence_is_refused():
     s = Schedule(prefix())
     with pytest.raises(ScheduleError, match=r"loop scan.j: vthread: different iterations"):
         s.vthread("scan.j")
+
+
+@pytest.mark.parametrize("threads", [4, 20])
+def test_threads_that_count_have_a_count_each(threads, check_same):
+    """The count of a while loop is the same in all threads, but each runs the loop."""
+    x, y, c = Buffer("X", (1,), i32), Buffer("Y", (threads,), i32), Buffer("c", (1,), i32)
+    v, zero = Var("v", INDEX), (const(0),)
+    step = block(Store(y, (v,), y[v] + x[0]), Store(c, zero, c[0] + 1))
+    body = block(Store(c, zero, const(0, i32)), While(Lt(c[0], const(3, i32)), step))
+    before = Kernel("count", (x, y), (y,), loop(v, threads, Alloc(c, body)))
+    s = Schedule(before)
+    s.vthread("v")
+    check_same(before, s, exact=True)
+
+
+@pytest.mark.parametrize("threads", [4, 20])
+def test_a_piece_that_each_thread_does_has_memory_of_its_own(threads, check_same):
+    """The piece counts on in a buffer that starts alike in all threads."""
+    x, y, c = Buffer("X", (1,), i32), Buffer("Y", (threads,), i32), Buffer("c", (1,), i32)
+    v, zero = Var("v", INDEX), (const(0),)
+    piece = Unit("piece", None, (), block(Store(c, zero, c[0] + 1), Store(y, (v,), c[0] + x[0])))
+    body = block(Store(c, zero, const(0, i32)), piece)
+    before = Kernel("pieces", (x, y), (y,), loop(v, threads, Alloc(c, body)))
+    s = Schedule(before)
+    s.vthread("v")
+    check_same(before, s, exact=True)

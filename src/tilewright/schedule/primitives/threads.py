@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
-from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update, block
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+)
 from tilewright.loops.nodes import loop as for_
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
@@ -62,10 +74,11 @@ class _Threads:
     def _spread(self, s: Stmt, under: bool) -> bool:
         """Add the buffers whose contents differ; whether there was a new one.
 
-        under: whether something around decides differently per iteration whether `s` runs. What an
-        Update leaves in one of its buffers depends on what was in all of them.
+        under: whether something around decides differently per iteration whether `s` runs, or is
+        run as a whole by each iteration. What an Update leaves in one of its buffers depends on
+        what was in all of them.
         """
-        under = under or self._depends(s)
+        under = under or self._depends(s) or (isinstance(s, While | Unit) and self._acts(s))
         grown = False
         written = {s.buffer} if isinstance(s, Store) else set()
         if isinstance(s, Update):
