@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import awkward
-from tests.schedule.awkward import T, X, Y, kernel, over
+from tests.schedule.awkward import A, B, T, X, Y, buffer, kernel, over
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import And, Eq, Le, Lt, Mod, Select, const
 from tilewright.loops.nodes import Alloc, If, Kernel, Store, Update, block
@@ -148,3 +148,32 @@ def test_a_padding_is_staged(check_same):
     s.cache_read("X", pad=True)
     assert find_buffer(s.kernel, "X.pad", "test")[0].shape == (10,)
     check_same(before, s, exact=True)
+
+
+def packed_rows() -> Kernel:
+    """Each row is computed just before it is read."""
+    t = buffer("T", 6, 5)
+
+    def row(i):
+        made = over("j", 5, lambda j: Store(t, (i, j), A[i, j] * 2))
+        return block(made, over("l", 5, lambda m: Store(B, (i + 1, m + 1), t[i, m])))
+
+    return kernel(Alloc(t, over("i", 6, row)))
+
+
+def test_an_inner_loop_may_pack_what_is_final_there(check_same):
+    s = Schedule(packed_rows())
+    with pytest.raises(ScheduleError, match="pack: T is not final before it") as caught:
+        s.pack("T", "i", "l")
+    assert caught.value.hint == "pack an inner loop"
+    check_same(packed_rows(), s, exact=True)
+
+
+@pytest.mark.parametrize(
+    "loops, message", [((), "needs the loops that index"), (("i", "p"), "it is not around loop")]
+)
+def test_the_loops_of_a_pack_are_one_nest(loops, message):
+    one = over("i", 8, lambda i: Store(Y, (i,), X[i]))
+    two = over("p", 4, lambda p: Store(Y, (p,), X[p + 1]))
+    with pytest.raises(ScheduleError, match=f"pack: .*{message}"):
+        Schedule(kernel(block(one, two))).pack("X", *loops)

@@ -103,3 +103,10 @@ def test_a_piece_that_each_thread_does_has_memory_of_its_own(threads, check_same
     s = Schedule(before)
     s.vthread("v")
     check_same(before, s, exact=True)
+
+
+def test_a_noted_loop_stays():
+    s = Schedule(product())
+    s.annotate("mm.i", "note", 1)
+    with pytest.raises(ScheduleError, match="vthread: the loop has the notes note"):
+        s.vthread("mm.i")
