@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from tests.schedule.awkward import KERNELS
+from tests.targets.cpu.native import run_native
 from tilewright.base.errors import ScheduleError
-from tilewright.loops.nodes import Alloc, Kernel
+from tilewright.loops.interp import run
+from tilewright.loops.nodes import AXES, Alloc, Kernel
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
@@ -130,3 +132,37 @@ def test_requests_in_a_row(make, results):
                 pass
             s = trial
             check(kernel, s, results)
+
+
+def compiled(seed: int) -> None:
+    """A program after up to three requests: native code leaves what the interpreter leaves."""
+    r = random.Random(seed)
+    kernel = r.choice(KERNELS)()
+    s = Schedule(kernel)
+    for _ in range(r.randint(0, 3)):
+        found = [*requests(s.kernel)]
+        s = next((t for _ in range(30) if (t := attempt(s, r.choice(found)))), s)
+    if any(f.kind in AXES for f in loops_of(s.kernel.body)):
+        return
+    rng = np.random.default_rng(seed)
+    before = {b: rng.integers(-9, 9, b.shape).astype(b.dtype.numpy) for b in kernel.params}
+    want = {b: a.copy() for b, a in before.items()}
+    run(kernel, want)
+    for threads in (1, 3):
+        got = {b: a.copy() for b, a in before.items()}
+        assert run_native(s.kernel, got, threads=threads) == 0
+        for b in kernel.params:
+            if not np.array_equal(got[b], want[b]):
+                raise AssertionError(f"{b.name} after {s.trace} is {got[b]}, not {want[b]}")
+
+
+def test_compiled_programs_leave_what_the_interpreter_leaves():
+    for seed in range(80):
+        compiled(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(20))
+def test_2000_compiled_programs_leave_what_the_interpreter_leaves(batch):
+    for seed in range(1000 + batch * 100, 1100 + batch * 100):
+        compiled(seed)
