@@ -56,7 +56,9 @@ def kernel(body: Stmt) -> Kernel:
 
 def added(*more: Stmt, start: int = 0) -> Stmt:
     """Y[i] = start; Y[i] += X[i]; and more."""
-    return block(Store(Y, (ROW,), const(start, i32)), Update((Y,), (ROW,), (X[ROW],), ADD), *more)
+    return block(
+        Store(Y, (ROW,), const(start, i32)), Update((Y,), ((ROW,),), (X[ROW],), ADD), *more
+    )
 
 
 SOME = Min(N[0], const(4))

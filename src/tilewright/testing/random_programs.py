@@ -149,7 +149,7 @@ class _Program:
         inner = self._inner(r.choice([0, 1, 2, 3, 3, 4, 4]))
         if r.random() < 0.3:
             inner |= self._inner(r.randint(1, 3))
-        step = Update((target,), index, (self._value(loops | inner),), op)
+        step = Update((target,), (index,), (self._value(loops | inner),), op)
         start = Store(target, index, op.identity[0])
         form = r.random()
         if form < 0.25:
@@ -168,9 +168,12 @@ class _Program:
         both = (target, place)
         if self.r.random() < 0.5:
             both = (place, target)
-        start = (Store(b, index, i) for b, i in zip(both, op.identity, strict=True))
+        places = (index, index)
+        if self.r.random() < 0.2:
+            places = (index, self._place(both[1], loops))
+        start = (Store(*at) for at in zip(both, places, op.identity, strict=True))
         values = (self._value(loops | inner, avoid=both), cast(k, i32))
-        step = _around(inner, Update(both, index, values, op))
+        step = _around(inner, Update(both, places, values, op))
         nest = _around(loops, block(*start, step))
         return nest if others else Alloc(place, nest)
 
@@ -179,7 +182,7 @@ class _Program:
         op = self.r.choice([reducer("add", i32), LAST])
         acc = Buffer(f"acc{self.count}", (1,), i32, "register")
         *outer, (v, n) = loops.items()
-        step = Update((acc,), (const(0),), (self._value(loops),), op)
+        step = Update((acc,), ((const(0),),), (self._value(loops),), op)
         body = loop(v, n, block(step, Store(target, index, acc[0])))
         start = Store(acc, (const(0),), op.identity[0])
         return _around(dict(outer), Alloc(acc, block(start, body)))
@@ -191,7 +194,7 @@ class _Program:
         at[d] = self._gathered(loops)
         value = self._value(loops)
         if self.r.random() < 0.5:
-            return _around(loops, Update((target,), tuple(at), (value,), reducer("add", i32)))
+            return _around(loops, Update((target,), (tuple(at),), (value,), reducer("add", i32)))
         return _around(loops, Store(target, tuple(at), value))
 
     def _staged(self, target: Buffer, loops: dict[Var, int], index: tuple[Expr, ...]) -> Stmt:
