@@ -8,7 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import If, Kernel, Stmt, Store, block, loop
 from tilewright.schedule import Schedule
 
 i32 = dtypes.int32
@@ -93,6 +93,8 @@ def test_fission_keeps_apart_what_is_not_the_same_twice(check_same):
 
 IN_PLACE = Store(Y, (V,), Y[V] + 1)
 CASES = [
+    ((If(V < 3, COPY, IN_PLACE),), r"reads Y\[v\] as its first run left it"),
+    ((If(V < 3, COPY, None), IN_PLACE), r"reads Y\[v\] as its first run left it"),
     ((IN_PLACE,), r"reads Y\[v\] as its first run left it"),
     ((Store(Y, (V,), X[V]), Store(Y, (9 - V,), X[V])), "different ones may meet"),
     ((Store(Y, (V,), Z[9 - V]), Store(Z, (V,), X[V])), r"reads Z\[9 - v\]|reads Z"),
