@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
 from tilewright.compute import isl
-from tilewright.compute.reducer import Reducer, reducer
+from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Max, Min, Overlap, Select, Var, const, var
 from tilewright.loops import dependence
@@ -225,6 +225,19 @@ def test_operators_that_do_not_commute_keep_their_order() -> None:
         assert not can_parallelize(kernel(*steps), "k")
         assert not can_reorder(kernel(*steps), ["i", "k"])
     assert not can_parallelize(kernel(free, last), "k")
+
+
+def test_what_is_made_once_is_one_value_with_a_parameter() -> None:
+    """argmax of a parameter and an intermediate: allocated outside of all loops, or in each."""
+    x, y, i, k = Buffer("x", (4,), F), Buffer("y", (4,), F), var("i"), var("k")
+    place = Buffer("t", (4,), d.int32)
+    op = arg_reducer("argmax", F, d.int32)
+    at = (const(0),)
+    step = Update((y, place), (at, at), (x[k], k.astype(d.int32)), op)
+    outside = Alloc(place, loop(i, 2, loop(k, 4, step)))
+    inside = loop(i, 2, Alloc(place, loop(k, 4, step)))
+    assert can_parallelize(Kernel("s", (x, y), (y,), outside), "k")
+    assert not can_parallelize(Kernel("s", (x, y), (y,), inside), "k")
 
 
 def test_a_buffer_of_each_iteration_is_private() -> None:

@@ -43,8 +43,12 @@ class Access:
     @property
     def together(self) -> tuple[Buffer, ...]:
         """Of an update, all the buffers of its values, if these are one value (else empty)."""
-        s = self.place.stmt
-        return together(s, self.place.above) if isinstance(s, Update) and self.writes else ()
+        s, above = self.place.stmt, self.place.above
+        if not isinstance(s, Update) or not self.writes:
+            return ()
+        # What is allocated outside of all loops is made once, as parameters are.
+        once = next((n for n, x in enumerate(above) if isinstance(x, For | While)), len(above))
+        return together(s, above[once:])
 
     @property
     def loops(self) -> tuple[For, ...]:
