@@ -7,7 +7,7 @@ import pytest
 from tests.schedule.test_matmul import matmul
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.nodes import INDEX, Buffer, Var, const
 from tilewright.loops.nodes import Kernel, Store, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_buffer
@@ -108,3 +108,16 @@ def test_refusals_of_double_buffer():
     s.unroll("mm.k.o")
     with pytest.raises(ScheduleError, match="the loop is unroll"):
         s.double_buffer("A.local")
+
+
+def test_parts_of_a_loop_may_share_a_statement(check_same):
+    """A step that does not name the loop is one statement in both parts."""
+    y, acc, k = Buffer("Y", (7,), i32), Buffer("acc", (1,), i32), Var("k", INDEX)
+    step = Store(acc, (const(0),), acc[0] + 3)
+    sums = loop(k, 7, block(step, Store(y, (k,), acc[0])))
+    kernel = Kernel("k", (y, acc), (y, acc), sums)
+    s = Schedule(kernel)
+    s.partition_loop("k", 2)
+    with pytest.raises(ScheduleError, match="pipeline"):
+        s.pipeline("k", 0, 1)
+    check_same(kernel, s, exact=True)

@@ -246,8 +246,10 @@ class _Program:
 
     def _load(self, loops: Loops, avoid: tuple[Buffer, ...]) -> Expr:
         found = [b for b in self.readable if b not in avoid]
-        # Mostly what is certain not to be written: too many conflicts leave nothing to schedule.
-        b = self.r.choice(found) if self.r.random() < 0.5 else self.r.choice([self.x, self.b])
+        # Often what is certain not to be written: too many conflicts leave nothing to schedule.
+        # Or the newest intermediate: what is made and used at once can be moved.
+        some = self.r.choice([found, found[-1:], [self.x, self.b]])
+        b = self.r.choice(some)
         return b[self._place(b, loops)]
 
     def _place(self, b: Buffer, loops: Loops) -> tuple[Expr, ...]:

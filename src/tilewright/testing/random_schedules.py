@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
+from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, For, Kernel
 from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
@@ -24,7 +25,8 @@ class Spot:
 
     loop: one of the kernel's; next: the one that begins after it; nest: it and the loops directly
     nested in it; inside: it and all loops in it; parts: the statements of its body; buffer: one of
-    the kernel's, parameters included; staged: one that is allocated in a loop, if there is one.
+    the kernel's, parameters included; staged: one that is allocated in a loop, if there is one;
+    made: an intermediate, if there is one; user: a loop in which that is read.
     """
 
     loop: str
@@ -34,13 +36,15 @@ class Spot:
     parts: int
     buffer: str
     staged: str
+    made: str
+    user: str
 
 
 Request = Callable[[random.Random, Spot], Step]
 
 
 def _split(r: random.Random, at: Spot) -> Step:
-    tail = r.choice(["exact", "guard", "overlap", "cut"])
+    tail = r.choice(["exact", "guard", "overlap", "overlap", "cut"])
     return Step("split", (at.loop, r.randint(1, 4)), {"tail": tail})
 
 
@@ -111,10 +115,11 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("transform_layout", (at.buffer, r.choice(_MAPS))),
     lambda r, at: Step("storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))),
     lambda r, at: Step("expand", (at.buffer, at.loop)),
-    lambda r, at: Step("compute_at", (at.buffer, at.loop), {"scope": "stack"}),
+    lambda r, at: Step("compute_at", (at.made, at.user), {"scope": "stack"}),
+    lambda r, at: Step("compute_at", (at.made, at.user)),
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("store_with", (at.staged, at.buffer)),
-    lambda r, at: Step("duplicate", (at.buffer, at.loop)),
+    lambda r, at: Step("duplicate", (at.made, at.user)),
     lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("compute_inline", (at.buffer,)),
     lambda r, at: Step("reverse_compute_inline", (at.buffer,)),
@@ -132,6 +137,8 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     staged = [s.buffer.name for s, loops_around in allocs if loops_around]
     buffers = [s.buffer.name for s, _ in allocs] + [b.name for b in kernel.params]
     f = r.choice(loops)
+    made = r.choice([s.buffer for s, _ in allocs] or [*kernel.params])
+    users = [g for g in loops if made in reads(g.body) and made not in writes(g.body)]
     nest = [f]
     while isinstance(nest[-1].body, For):
         nest.append(nest[-1].body)
@@ -144,6 +151,8 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
         len(sequence(f.body).stmts),
         r.choice(buffers),
         r.choice(staged or buffers),
+        made.name,
+        r.choice(users or loops).var.name,
     )
     return r.choice(REQUESTS)(r, at)
 
@@ -172,7 +181,7 @@ def _rarest(steps: Sequence[Step], done: Sequence[Step], met: Coverage) -> Step:
 def random_schedule(
     r: random.Random,
     kernel: Kernel,
-    tries: int = 25,
+    tries: int = 30,
     after: Callable[[Schedule, Step], None] | None = None,
     met: Coverage | None = None,
 ) -> Schedule:

@@ -54,7 +54,7 @@ def program(seed: int) -> Kernel:
 
 
 def run(
-    seed: int, met: Coverage | None = None, levels: Sequence[str] = LEVELS, tries: int = 25
+    seed: int, met: Coverage | None = None, levels: Sequence[str] = LEVELS, tries: int = 30
 ) -> Failure | None:
     """What a random schedule of `program(seed)` gets wrong; None if nothing.
 

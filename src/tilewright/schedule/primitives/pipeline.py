@@ -189,8 +189,8 @@ def _reason(
     def late(p: Sequence[str], q: Sequence[str]) -> str:
         return f"{least} <= {q[0]} - {p[0]} and {q[0]} - {p[0]} <= {most}"
 
-    for a in _accesses(kernel, first, x.buffer):
-        for b in _accesses(kernel, second, x.buffer):
+    for a in _accesses(kernel, f, first, x.buffer):
+        for b in _accesses(kernel, f, second, x.buffer):
             if (a.writes or b.writes) and not dependence.commute(a, b):
                 verdict = dependence.ask_isl(a, b, [f], late)
                 if verdict is not None:
@@ -198,8 +198,10 @@ def _reason(
     return None
 
 
-def _accesses(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> list[Access]:
-    inside = (at for at in places(kernel.body) if at.stmt is stmt or stmt in at.above)
+def _accesses(kernel: Kernel, f: For, stmt: Stmt, buffer: Buffer) -> list[Access]:
+    """Those of a statement in the loop; the parts of a partitioned loop may share statements."""
+    below_f = (at for at in places(kernel.body) if f in at.above)
+    inside = (at for at in below_f if at.stmt is stmt or stmt in at.above)
     return [a for at in inside for a in accesses(at) if a.buffer is buffer]
 
 
