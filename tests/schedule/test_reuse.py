@@ -45,6 +45,15 @@ def test_of_one_row() -> None:
     s.verify()
 
 
+def test_tiles_that_overlap_are_not_stored_into() -> None:
+    s = scaled()
+    for name in ("Z", "E"):
+        s.compute_at(name, "y.i")
+    s.split("y.i", 2, "overlap")
+    with pytest.raises(ScheduleError, match="Y is stored by tiles that overlap"):
+        s.store_with("E", "Y")
+
+
 def test_tiles_that_overlap_afterwards_must_be_serial() -> None:
     s = scaled()
     for name in ("Z", "E"):

@@ -101,7 +101,7 @@ def _box(both: _Both, nest: Stmt, env: tree.Env) -> Region:
     loops = [f.var for f in found[0].loops]
     agree = meeting(found[0], found[0], loops, env)
     clamps = (n for i in box.base for n in postorder(i) if isinstance(n, Min))
-    if (agree is not None and agree != set(loops)) or any(clamps):
+    if (agree is not None and agree != set(loops)) or next(clamps, None) is not None:
         raise both.refused("is stored by tiles that overlap", "store it there before the split")
     if uncovered(nest, home, env, writes_too=True) is not None:
         raise both.refused("is not wholly stored there", "store it there before there are guards")
