@@ -5,16 +5,19 @@ One program per condition of each check, on which that condition alone stands in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
-from tilewright.compute.reducer import Reducer, reducer
-from tilewright.expr.nodes import INDEX, Buffer, Min, Select, const, var
+from tilewright.compute.reducer import Reducer, arg_reducer, reducer
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
 from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
+from tilewright.schedule.meeting import commute, meeting
+from tilewright.schedule.tree import Access, accesses
 
 i32 = dtypes.int32
 ROW, COL = var("i"), var("j")
@@ -109,3 +112,41 @@ def test_a_loop_without_iterations_has_no_part(check_same):
     s = Schedule(kernel(loop(ROW, 4, block(Store(Y, (ROW,), X[ROW]), x))))
     with pytest.raises(ScheduleError, match="no guard in it is decided in some iterations only"):
         s.partition_loop("j")
+
+
+# -- which steps commute, and what never meets
+
+
+def update(op: Reducer, *buffers: Buffer, at: Sequence[Expr] = (ZERO, ZERO)) -> Access:
+    values = tuple(const(1, t) for t in op.dtypes)
+    step = Update(buffers, tuple((i,) for i in at[: len(buffers)]), values, op)
+    return next(a for a in accesses(step) if a.buffer is Y)
+
+
+def test_two_steps_commute_if_they_are_of_one_commutative_reduction():
+    stuck = replace(ADD, commutative=False)
+    most = arg_reducer("argmax", i32, i32)
+    assert commute(update(ADD, Y), update(ADD, Y))
+    assert commute(update(most, Y, Z), update(most, Y, Z))
+    different = [
+        (update(ADD, Y), update(stuck, Y)),
+        (update(ADD, Y), update(reducer("max", i32), Y)),
+        (update(ADD, Y), accesses(Store(Y, (ZERO,), const(0, i32)))[0]),
+        (update(ADD, Y), accesses(Store(X, (ZERO,), Y[0]))[0]),
+        # Which index is kept beside a value depends on the value that was there.
+        (update(most, Y, Z), update(most, Z, Y)),
+        (update(most, Y, Z), update(most, Y, F)),
+        (update(most, Y, Z, at=(ZERO, ROW)), update(most, Y, Z, at=(ZERO, ROW))),
+    ]
+    for a, b in different:
+        assert not commute(a, b) and not commute(b, a)
+
+
+def test_parts_that_are_apart_never_meet():
+    y = Buffer("y", (20,), i32)
+    body = Store(y, (ROW,), y[ROW + 10] + y[ROW + 4])
+    far, near, write = accesses(body)
+    env = {ROW: (0, 9)}
+    assert meeting(far, write, (ROW,), env) is meeting(write, far, (ROW,), env) is None
+    assert meeting(near, write, (ROW,), env) == meeting(write, near, (ROW,), env) == set()
+    assert meeting(write, write, (ROW,), env) == {ROW}
