@@ -14,7 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.meeting import commute, meeting
 from tilewright.schedule.tree import Access, accesses
@@ -150,3 +150,118 @@ def test_parts_that_are_apart_never_meet():
     assert meeting(far, write, (ROW,), env) is meeting(write, far, (ROW,), env) is None
     assert meeting(near, write, (ROW,), env) == meeting(write, near, (ROW,), env) == set()
     assert meeting(write, write, (ROW,), env) == {ROW}
+
+
+# -- programs that write in part, at offsets, in place and by several nests
+
+WIDE = Buffer("W", (4, 5), i32)
+T = Buffer("T", (4,), i32)
+TO_N = loop(COL, Min(N[0], const(4)), Store(WIDE, (ROW, COL), X[ROW]))
+
+
+def nest(*body: Stmt, rows: int = 4, columns: int = 4) -> Stmt:
+    return loop(ROW, rows, loop(COL, columns, block(*body)))
+
+
+def rows(*body: Stmt, extent: int = 4) -> Stmt:
+    return loop(ROW, extent, block(*body))
+
+
+def after(*body: Stmt, extent: int = 4) -> Stmt:
+    return loop(COL, extent, block(*body))
+
+
+def put(b: Buffer, at: Expr, value: Expr) -> Stmt:
+    return Store(b, (at,), value)
+
+
+COPY = put(Y, ROW, X[ROW])
+SWAP, FUSE = ("reorder", "j", "i"), ("fuse", "i", "j")
+FISSION, MERGE = ("fission", "i", 1), ("merge", "i", "j")
+INIT = ("decompose_reduction", "Y", "i")
+PROGRAMS = [
+    # reorder: what meets keeps its order.
+    (nest(put(Y, ROW, X[COL])), SWAP, None),
+    (nest(put(Y, ROW, Y[COL])), SWAP, "exchanging i and j"),
+    (nest(put(Y, (ROW + COL) // 2, X[ROW])), SWAP, "exchanging i and j"),
+    (nest(put(Y, ROW, X[COL]), put(Z, COL, Y[ROW])), SWAP, None),
+    (nest(put(Y, ROW, X[COL]), put(Z, COL, Y[COL])), SWAP, "exchanging i and j"),
+    (nest(put(Y, N[0] * 0 + ROW, X[COL])), SWAP, None),
+    (nest(put(Y, Min(N[ROW * 0], const(3)), X[COL])), SWAP, "exchanging i and j"),
+    # A guard goes inwards only if nothing changes it; another arm has no place to go to.
+    (loop(ROW, 4, If(ROW < 2, after(Store(WIDE, (ROW, COL), X[COL])), None)), SWAP, None),
+    (loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)), SWAP, "not perfectly nested"),
+    (loop(ROW, 4, If(ROW < 2, after(COPY), COPY)), SWAP, "not perfectly nested"),
+    (loop(ROW, 4, TO_N), SWAP, "is not a constant"),
+    # fuse: nothing is between, and the order stays whatever the body does.
+    (nest(put(Y, ROW, Y[COL])), FUSE, None),
+    (loop(ROW, 4, TO_N), FUSE, "is not a constant"),
+    (rows(after(COPY), COPY), FUSE, "not perfectly nested"),
+    (loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)), FUSE, "not perfectly nested"),
+    # fission: an early statement may not pass a late one of an earlier iteration.
+    (rows(COPY, put(Z, ROW, Y[ROW])), FISSION, None),
+    (rows(COPY, put(Z, ROW, Y[3 - ROW])), FISSION, "parts meet in different iterations"),
+    (rows(put(Z, ROW, Y[ROW + 1]), COPY, extent=3), FISSION, None),
+    (rows(put(Z, ROW + 1, Y[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts meet"),
+    (rows(put(Y, ROW + 1, X[ROW]), put(Y, ROW, X[ROW]), extent=3), FISSION, None),
+    (rows(put(Y, ROW, X[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts meet"),
+    (rows(put(Y, ZERO, X[ROW]), put(Z, ROW, Y[0])), FISSION, "parts meet"),
+    (rows(put(Y, ROW, X[ROW]), put(F, ZERO, Y[ROW]), put(Z, ROW, F[0])), FISSION, None),
+    (rows(put(F, ZERO, X[ROW]), put(Y, ROW, F[0]), COPY), FISSION, "parts meet"),
+    (rows(Alloc(T, block(put(T, ZERO, X[ROW]), put(Y, ROW, T[0])))), FISSION, "cannot be parted"),
+    # merge: a late statement may not come before an early one of a later iteration.
+    (block(rows(COPY), after(put(Z, COL, Y[COL]))), MERGE, None),
+    (block(rows(COPY), after(put(Z, COL, Y[3 - COL]))), MERGE, "would meet what the first"),
+    (block(rows(COPY), after(put(Z, COL, Y[COL + 1]), extent=3)), MERGE, "would meet"),
+    (block(rows(COPY), after(put(Y, COL + 1, X[COL]), extent=3)), MERGE, "would meet"),
+    (block(rows(COPY), after(put(Y, COL, X[COL]), extent=2)), MERGE, None),
+    (block(rows(COPY, extent=2), after(put(Y, COL, Y[COL] * 2))), MERGE, None),
+    (block(rows(COPY), put(Y, ZERO, X[3]), after(put(Z, COL, X[COL]))), MERGE, "uses Y too"),
+    (block(rows(COPY), put(F, ZERO, X[3]), after(put(Z, COL, F[0]))), MERGE, None),
+    (block(after(put(Z, COL, X[COL])), rows(COPY)), MERGE, "does not follow"),
+    (block(rows(COPY), TO_N.replace(body=put(Z, COL, X[COL]))), MERGE, "is not a constant"),
+    # decompose_reduction: what is started is not met by another iteration.
+    (rows(added()), INIT, None),
+    (rows(added(put(Y, ROW // 2, X[ROW]))), INIT, "parts meet in different iterations"),
+    (nest(*added().stmts), INIT, r"parts meet in different iterations"),
+    (rows(COPY, *added().stmts), INIT, None),
+    (rows(put(Z, ROW, Y[3 - ROW]), *added().stmts), INIT, "parts meet in different iterations"),
+    (rows(put(Y, ROW, X[ROW])), INIT, "does not start with a Store to Y"),
+]
+
+
+@pytest.mark.parametrize("body, step, message", PROGRAMS)
+def test_partial_offset_and_in_place_programs(body, step, message):
+    s = Schedule(Kernel("k", (X, Y, Z, F, N, WIDE), (Y, Z, F, N, WIDE), body))
+    if message is None:
+        getattr(s, step[0])(*step[1:])
+        for seed in range(3):
+            s.verify(seed)
+        return
+    with pytest.raises(ScheduleError, match=message):
+        getattr(s, step[0])(*step[1:])
+
+
+def test_a_parallel_loop_does_not_come_out_to_where_its_iterations_meet():
+    """Y[i + j] += X[j]: for one i all are different, for one j too, for both they are not."""
+    y = Buffer("Y", (8,), i32)
+    body = Update((y,), ((ROW + COL,),), (X[COL],), ADD)
+    s = Schedule(Kernel("k", (X, y), (y,), nest(body)))
+    s.reorder("j", "i")
+    s.parallel("i")
+    with pytest.raises(ScheduleError, match="reorder: different iterations of this parallel loop"):
+        s.reorder("i", "j")
+
+
+def test_only_serial_loops_are_merged_and_fused_with_their_like():
+    s = Schedule(kernel(block(rows(COPY), after(put(Z, COL, X[COL])))))
+    s.parallel("j")
+    with pytest.raises(ScheduleError, match=r"merge: the loop is parallel already"):
+        s.merge("i", "j")
+    s = Schedule(Kernel("k", (X, WIDE), (WIDE,), nest(Store(WIDE, (ROW, COL), X[COL]))))
+    s.parallel("i")
+    with pytest.raises(ScheduleError, match=r"fuse: the kinds are parallel and serial"):
+        s.fuse("i", "j")
+    s.parallel("j")
+    s.verify()
+    assert "parallel" in repr(s.kernel) and s.fuse("i", "j") == "i_j"
