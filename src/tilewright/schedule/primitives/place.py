@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import reads, writes
-from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, While, block
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes
-from tilewright.schedule.region import Region, region
+from tilewright.schedule.region import Region, region, uncovered
 from tilewright.schedule.restrict import restrict
 from tilewright.schedule.staging import intermediate
 from tilewright.schedule.table import primitive
@@ -88,6 +88,28 @@ def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], between: Seque
             )
 
 
+def _check_not_kept(
+    alloc: tree.Place, home: tree.Place, group: Sequence[Buffer], part: Stmt, env: tree.Env
+) -> None:
+    """Nothing of the buffers is kept from one iteration of a loop around `home` to the next.
+
+    Formally, where a loop is between the allocation and the sequence: each element that `part`, the
+    nests and the consumer, reads of the buffers is stored by `part` before.
+    """
+    around = home.above[len(alloc.above) :]
+    if not any(isinstance(s, For | While) for s in around):
+        return
+    for b in group:
+        kept = uncovered(part, b, env)
+        if kept is not None:
+            raise _error(
+                b.name,
+                f"{kept} may have been stored in an earlier iteration of a loop around both, and "
+                "would not be kept",
+                "leave it where it is, or initialize all of it in the loop first",
+            )
+
+
 @primitive
 def compute_at(
     kernel: Kernel, name: str, loop: str, scope: Scope | None = None
@@ -99,7 +121,8 @@ def compute_at(
         before that loop in one sequence, write nothing else (besides intermediates of the same
         shape, which move with it: the outputs of one reducer), and read nothing that is written in
         between; each dimension that is restricted is indexed by one loop of its nests, whose
-        iterations do not depend on one another.
+        iterations do not depend on one another; and where the buffer outlives an iteration of a
+        loop around that sequence, what is read of it was stored in the same iteration, first.
     The buffer keeps its name and shrinks to the region that one iteration reads (bounds; the base
     may depend on outer loops, `min` of overlapping tiles included). Values may be computed again
     in several iterations. Where the region may stick out of the computed domain, a guard is left.
@@ -116,6 +139,7 @@ def compute_at(
     _check_movable(group, made, between)
     needed = _needed(kernel, group, made, f)
     env = tree.environment(kernel.body)
+    _check_not_kept(alloc, home, group, block(*made, between[-1]), env)
     box = region(buffer, needed, env, "compute_at")
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}

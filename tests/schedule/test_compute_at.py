@@ -1,0 +1,55 @@
+"""compute_at: what is kept between iterations, and what is not, of an intermediate that moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.reducer import reducer
+from tilewright.expr.nodes import Buffer, Select, const, var
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
+from tilewright.schedule import Schedule
+
+i32 = dtypes.int32
+X, D = Buffer("X", (4, 4), i32), Buffer("D", (4, 4), i32)
+T = Buffer("T", (4,), i32)
+ADD, ZERO = reducer("add", i32), const(0, i32)
+S, ROW, COL, K = var("s"), var("i"), var("j"), var("k")
+
+
+def steps(*nests: Stmt) -> Schedule:
+    """An intermediate that outlives the iterations of a loop around its nests."""
+    return Schedule(Kernel("k", (X, D), (D,), Alloc(T, loop(S, 4, block(*nests)))))
+
+
+USE = loop(COL, 4, Store(D, (S, COL), T[COL]))
+SUM = loop(ROW, 4, Update((T,), ((ROW,),), (X[S, ROW],), ADD))
+CLEAR = loop(K, 4, Store(T, (K,), ZERO))
+FILL = loop(ROW, 4, Store(T, (ROW,), X[S, ROW]))
+
+
+@pytest.mark.parametrize("nests", [(FILL, USE), (CLEAR, SUM, USE)])
+def test_what_is_made_anew_moves(nests, check_same):
+    s = steps(*nests)
+    s.compute_at("T", "j")
+    check_same(s.original, s, exact=True)
+    assert "alloc T: int32[1]" in repr(s.kernel)
+
+
+PART = loop(COL, 2, Store(D, (S, COL), Select(COL <= S, T[COL], ZERO)))
+
+
+@pytest.mark.parametrize(
+    "nests",
+    [
+        (If(S < 1, CLEAR, None), SUM, USE),
+        (loop(ROW, 1, Store(T, (S,), X[S, ROW])), loop(var("o"), 1, PART)),
+        (If(S < 1, CLEAR, None), FILL.replace(body=Store(T, (ROW,), T[ROW] + X[S, ROW])), USE),
+    ],
+)
+def test_what_is_kept_does_not(nests):
+    s = steps(*nests)
+    with pytest.raises(ScheduleError, match="may have been stored in an earlier iteration"):
+        s.compute_at("T", "o" if "o" in s.loops else "j")
+    s.verify()
