@@ -8,7 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import If, Kernel, Stmt, Store, block, loop
+from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block, loop
 from tilewright.schedule import Schedule
 
 i32 = dtypes.int32
@@ -116,4 +116,19 @@ def test_parts_of_a_tile_are_two_stores(step, check_same):
         getattr(s, step[0])(*step[1:])
     s.serial("v.o")
     getattr(s, step[0])(*step[1:])
+    check_same(s.original, s, exact=True)
+
+
+def test_a_start_that_is_taken_apart_promises_nothing(check_same):
+    """Rows of two of an intermediate: the start of a tile is divided, and is none any more."""
+    t = Buffer("T", (10,), i32)
+    made = loop(V, 10, Store(t, (V,), X[V]))
+    used = loop(R, 10, Store(Y, (R,), t[R]))
+    s = Schedule(Kernel("k", (X, Y), (Y,), Alloc(t, block(made, used))))
+    s.split("v", 4, "overlap")
+    s.parallel("v.o")
+    with pytest.raises(ScheduleError, match="transform_layout: different iterations of this"):
+        s.transform_layout("T", "lambda i: (i // 2, i % 2)")
+    s.serial("v.o")
+    s.transform_layout("T", "lambda i: (i // 2, i % 2)")
     check_same(s.original, s, exact=True)

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Overlap
+from tilewright.ir.node import postorder
 from tilewright.loops.access import together, writes
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
 from tilewright.loops.nodes import AXES, GPU_AXES, For, If, Kernel, Stmt, Update
 from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
-from tilewright.schedule.tree import Access, Place, environment, find_loop, loads, walk
+from tilewright.schedule.tree import (
+    Access,
+    environment,
+    find_loop,
+    loads,
+    loops_of,
+    variables,
+    walk,
+)
 
 
 def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
@@ -85,13 +95,24 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
     check_kinds(kernel, found, primitive, f"{primitive} before the loop gets its kind")
 
 
-def check_kinds_around(kernel: Kernel, place: Place, primitive: str) -> None:
-    """Raise ScheduleError if loops around a place that are not serial may no longer be so.
+def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
+    """Raise ScheduleError if overlapping tiles no longer promise what a loop's kind relies on.
 
-    For what makes two statements of one: the promise of overlapping tiles is about one.
+    The promise (`loops/overlap.py`) is about one Store, and about the start of a tile as split
+    wrote it: a rewrite may make two of the one, or take the other apart. The loops that are not
+    serial and have changed are checked again.
     """
-    names = [f.var.name for f in place.loops]
-    check_kinds(kernel, names, primitive, f"{primitive} before the loops get their kinds")
+    old = {f.var.name: f for f in loops_of(before.body)}
+    found = []
+    for f in loops_of(after.body):
+        was = old.get(f.var.name)
+        if f.kind != "serial" and f is not was and (_tiled(f) or (was and _tiled(was))):
+            found.append(f.var.name)
+    check_kinds(after, found, primitive, f"{primitive} before the loop gets its kind")
+
+
+def _tiled(f: For) -> bool:
+    return any(isinstance(n, Overlap) and f.var in variables(n) for n in postorder(f.body))
 
 
 def check_steady(around: Iterable[For | If], part: Stmt, primitive: str, loop: str) -> None:

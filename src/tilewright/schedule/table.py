@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
-from tilewright.schedule.legality import check_steps
+from tilewright.schedule.legality import check_steps, check_tiles
 from tilewright.schedule.units import settled
 
 Primitive = Callable[..., tuple[Kernel, Any]]
@@ -25,7 +25,7 @@ def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, 
 
     The notes of loops that it removes go with them, and Units whose bodies it changes are matched
     with their intrinsics again. Steps of a reduction of several results are checked again where
-    these have been parted.
+    these have been parted, and loops that rely on overlapping tiles where they have changed.
     """
 
     @wraps(f)
@@ -35,6 +35,7 @@ def primitive(f: Callable[_P, tuple[Kernel, _T]]) -> Callable[_P, tuple[Kernel, 
         assert isinstance(before, Kernel)
         kernel = settled(before, kernel, f.__name__)
         check_steps(kernel, f.__name__)
+        check_tiles(before, kernel, f.__name__)
         return _without_lost_notes(kernel), made
 
     PRIMITIVES[f.__name__] = rewrite

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds_around, refuse
+from tilewright.schedule.legality import refuse
 from tilewright.schedule.narrow import changes, narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -62,7 +62,6 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
             parts.append(new)
             made.append(part.var.name)
     result = edit.put(kernel, place, block(*parts))
-    check_kinds_around(result, place, "partition_loop")
     return result, tuple(made)
 
 

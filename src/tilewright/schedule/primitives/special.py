@@ -10,7 +10,7 @@ from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, If, Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
-from tilewright.schedule.legality import check_kinds_around, refuse
+from tilewright.schedule.legality import refuse
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.staging import within
 from tilewright.schedule.table import primitive
@@ -57,7 +57,6 @@ def specialize(
         inside, outside = lasting(inside), lasting(outside)
     new = If(test, narrowed(copy, inside), narrowed(body, outside))
     result = edit.put(kernel, place, new)
-    check_kinds_around(result, place, "specialize")
     made = {f.var.name for f in tree.loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tilewright.expr.nodes import INDEX, Expr, Overlap, Var, const
 from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds_around, check_repeatable, part_of, refuse
+from tilewright.schedule.legality import check_repeatable, part_of, refuse
 from tilewright.schedule.primitives.nest import reorder
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -65,10 +65,7 @@ def split(
     if tail == "cut" and n % factor:
         rest, rest_name = _remainder(f, n, factor, env, taken)
         new, result = block(new, rest), (*result, rest_name)
-    made = edit.put(kernel, place, new)
-    if tail == "cut":
-        check_kinds_around(made, place, "split")
-    return made, result
+    return edit.put(kernel, place, new), result
 
 
 @primitive
