@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
+from tilewright.compute import check as check_module
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.check import check, has_own_digits
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
@@ -128,3 +130,27 @@ def test_the_lemma_on_injectivity_is_right(c: Computation) -> None:
 def test_a_guard_that_always_fails_needs_no_tensor() -> None:
     value = Select(const(False, d.bool_), Y[R + 9], const(0.0, F))
     check(one(R, value, Dim(R, 4)))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "apart"),
+    [
+        ((const(0), R), (const(1), R), True),
+        ((const(1), R), (const(1), S), False),
+        ((R * 2,), (R * 2 + 1,), True),
+        ((R * 2,), (S * 4 + 3,), True),
+        ((R * 2,), (S * 4 + 2,), False),
+        ((R * 3 + S * 2,), (R * 3 + S * 2 + 1,), False),
+        ((R * 2, S), (R + 1, S), False),
+        ((R * 2, S * 2), (R, S * 2 + 1), True),
+    ],
+)
+def test_two_outputs_of_one_tensor(one: Any, two: Any, apart: bool) -> None:
+    y = Buffer("y", (24,) * len(one), F)
+    outputs = (Output(y, one, X[0, 0]), Output(y, two, X[0, 0]))
+    assert check_module._are_apart(*outputs) is apart
+    c = Computation("c", (Dim(R, 3), Dim(S, 3)), outputs[:1])
+    places = [{tuple(evaluate(i, {R: r, S: s}) for i in o.index) for r in range(3)
+               for s in range(3)} for o in outputs]  # fmt: skip
+    assert not (apart and places[0] & places[1])
+    assert (check_module._meeting(c, *outputs) is None) is not bool(places[0] & places[1])

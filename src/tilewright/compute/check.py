@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
+from math import gcd
 
 from tilewright.base.errors import VerifyError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
@@ -146,7 +147,7 @@ def _injective(c: Computation) -> Iterator[str]:
                 names = ", ".join(d.var.name for d in wide)
                 yield f"several points of {names} write one element of {o.tensor.name}{meeting}"
     for a, b in combinations(c.outputs, 2):
-        if a.tensor is b.tensor:
+        if a.tensor is b.tensor and not _are_apart(a, b):
             meeting = _meeting(c, a, b)
             if meeting is not None:
                 yield f"two outputs write one element of {a.tensor.name}{meeting}"
@@ -168,6 +169,21 @@ def has_own_digits(c: Computation, o: Output) -> bool:
         else:
             found.update(atom for atom, _ in affine(i).terms)
     return all(d.var in found for d in c.dims if d.combine != PW and d.extent > 1)
+
+
+def _are_apart(a: Output, b: Output) -> bool:
+    """The lemma: on some axis the indices differ by what no step of either makes up.
+
+    With g the greatest common divisor of all coefficients of both (0 where there are none), the
+    constants differ modulo g.
+    """
+    for i, j in zip(a.index, b.index, strict=True):
+        one, two = affine(i), affine(j)
+        step = gcd(*(coefficient for _, coefficient in (*one.terms, *two.terms)))
+        difference = one.const - two.const
+        if difference % step if step else difference:
+            return True
+    return False
 
 
 def _meeting(c: Computation, a: Output, b: Output) -> str | None:

@@ -18,6 +18,7 @@ from tilewright.expr.nodes import Buffer, Cast, Expr, Var
 _CHUNK = 1 << 18
 
 Arrays = dict[Buffer, Any]
+Memory = Mapping[Buffer, Any]
 Grid = Mapping[Var, Any]
 
 
@@ -46,7 +47,16 @@ def evaluate(
     return written
 
 
-def _one(c: Computation, arrays: Arrays, written: Arrays) -> None:
+def run(computations: Sequence[Computation], memory: Mapping[Buffer, Any]) -> None:
+    """Run the Computations in order on one writable array per tensor that they read or write.
+
+    As `evaluate`, but elements that none of them writes stay as they are.
+    """
+    for c in computations:
+        _one(c, memory, memory)
+
+
+def _one(c: Computation, arrays: Memory, written: Memory) -> None:
     def load(buffer: Buffer, index: tuple[Any, ...]) -> Any:
         if buffer not in arrays:
             raise InputError(f"no array for {buffer!r}", where=c.name)
@@ -65,7 +75,7 @@ def _one(c: Computation, arrays: Arrays, written: Arrays) -> None:
 
 
 def _reduce(
-    c: Computation, reducer: Reducer, domain: tuple[Grid, list[Dim]], load: Any, written: Arrays
+    c: Computation, reducer: Reducer, domain: tuple[Grid, list[Dim]], load: Any, written: Memory
 ) -> None:
     grid, bound = domain
     scans = [d for d in bound if d.combine == PS]
@@ -96,7 +106,7 @@ def _combined(reducer: Reducer, acc: tuple[Any, ...], values: tuple[Any, ...]) -
     return tuple(evaluate_expr(r, env) for r in reducer.result)
 
 
-def _store(c: Computation, grid: Grid, values: tuple[Any, ...], written: Arrays) -> None:
+def _store(c: Computation, grid: Grid, values: tuple[Any, ...], written: Memory) -> None:
     shape = np.broadcast_shapes(*(np.shape(v) for v in grid.values()))
     for n, (o, value) in enumerate(zip(c.outputs, values, strict=True)):
         index = tuple(np.broadcast_to(evaluate_expr(i, grid), shape) for i in o.index)

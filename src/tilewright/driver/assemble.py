@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from tilewright import __version__
+from tilewright.base import flags
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.constants import ConstantPool
 from tilewright.driver.kernels import Interface
 from tilewright.driver.prepare import Preparer
+from tilewright.driver.verify_memory import Access, verify_memory
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -118,17 +120,35 @@ class Assembler:
             for b in self._touched(step):
                 first.setdefault(b, n)
                 last[b] = n
-        for v in self._later_reads():
-            kept = self.lowered.buffers.get(v)
-            if kept is not None and kept in last:
-                last[kept] = len(self.steps)
+        for b in self._kept():
+            last[b] = len(self.steps)
         home = self._shared(first, last)
         held = [b for b in first if self._in_arena(b) and b not in home]
         lives = [Lifetime(_bytes(b), first[b], last[b]) for b in held]
         found = plan(lives, abi.ALIGNMENT)
         self._places = dict(zip(held, found.offsets, strict=True))
         self._places |= {b: self._places[root] for b, root in home.items()}
+        if flags.DEBUG.get():
+            self.verify(found.total)
         return found.total
+
+    def verify(self, total: int) -> None:
+        """Raise VerifyError where a buffer would be written over before its last use."""
+        steps = map(self._access, self.steps)
+        verify_memory(steps, self._places, total, self._kept())
+
+    def _access(self, step: Built | HostCall) -> Access:
+        known = self.lowered.buffers
+        if isinstance(step, HostCall):
+            op = step.operation
+            reads, writes = (
+                tuple(known[v] for v in e if v in known) for e in (op.reads, op.writes)
+            )
+            return Access(op.label, reads, writes)
+        face = step.face
+        count = len(face.values) - len(face.outputs)
+        over = tuple(face.values[k] for k in step.code.in_place)
+        return Access(step.stage.name, face.values[:count], face.values[count:], over)
 
     def _shared(self, first: dict[Buffer, int], last: dict[Buffer, int]) -> dict[Buffer, Buffer]:
         """Outputs that take the place of an input of their kernel that dies there."""
@@ -147,8 +167,11 @@ class Assembler:
                     break
         return home
 
-    def _later_reads(self) -> list[Value]:
-        return [v for v in self.lowered.graph.outputs if v not in self._outputs]
+    def _kept(self) -> list[Buffer]:
+        """Buffers that are read behind the last step."""
+        later = [v for v in self.lowered.graph.outputs if v not in self._outputs]
+        used = {b for step in self.steps for b in self._touched(step)}
+        return [b for v in later if (b := self.lowered.buffers.get(v)) in used and b is not None]
 
     def _touched(self, step: Built | HostCall) -> list[Buffer]:
         if isinstance(step, Built):

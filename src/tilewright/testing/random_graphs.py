@@ -30,11 +30,11 @@ def random_case(seed: int, operators: int | None = None, fallback: Fallback | No
             piece(b)
         except Rejected:
             continue
-    graph = b.graph(_outputs(b))
+    graph = b.graph(outputs_of(b))
     return Case(graph, {v.name: a for v, a in b.inputs.items()})
 
 
-def _outputs(b: Builder) -> list[Value]:
+def outputs_of(b: Builder) -> list[Value]:
     """What nothing reads, some inner values, now and then an input or one output twice."""
     read = {v for op in b.typer.operations for v in op.reads}
     found = [v for op in b.typer.operations for v in op.writes if v not in read]

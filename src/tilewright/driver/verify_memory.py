@@ -1,0 +1,97 @@
+"""The places in memory of a model that is put together: nothing is written over too early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import VerifyError
+from tilewright.expr.nodes import Buffer
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Access:
+    """What one step reads and writes, whole or in part.
+
+    over: of what it reads, what its result may take the place of (`overwritable`).
+    """
+
+    name: str
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    over: tuple[Buffer, ...] = ()
+
+
+def verify_memory(
+    steps: Iterable[Access], places: Mapping[Buffer, int], total: int, at_end: Sequence[Buffer] = ()
+) -> None:
+    """Raise VerifyError where a buffer is used whose memory has become another's.
+
+    places: byte offsets in an arena of `total` bytes; what has none lies elsewhere, alone. at_end:
+    what is read behind the last step. With P(b) the bytes of b, each of which belongs to the buffer
+    that was written there last:
+
+        TW-MEMORY-OUTSIDE   P(b) leaves the arena
+        TW-MEMORY-LOST      a step reads b, or writes more of it, and part of P(b) is another's
+        TW-MEMORY-SHARED    a step writes b, and P(b) meets P(r) of another r that it uses, which
+                            is fine only where r is in `over` and starts where b does
+    """
+    arena = _Arena(places, np.full(total, -1, np.int32))
+    for step in steps:
+        for b in step.reads:
+            arena.check(b, step.name)
+        for b in step.writes:
+            for r in (*step.reads, *step.writes):
+                if arena.meet(b, r) and not (r in step.over and places[r] == places[b]):
+                    message = f"writes {b!r} over {r!r}, which it uses"
+                    raise VerifyError(message, code="TW-MEMORY-SHARED", where=step.name)
+            arena.take(b, step.name)
+    for b in at_end:
+        arena.check(b, "the end")
+
+
+@dataclass(slots=True)
+class _Arena:
+    """Which buffer each byte belongs to, by number."""
+
+    places: Mapping[Buffer, int]
+    owners: np.ndarray[Any, np.dtype[np.int32]]
+    numbers: dict[Buffer, int] = field(default_factory=dict)
+
+    def span(self, b: Buffer) -> slice:
+        start = self.places[b]
+        return slice(start, start + b.size * b.dtype.itemsize)
+
+    def meet(self, a: Buffer, b: Buffer) -> bool:
+        """Whether two buffers have a byte in common."""
+        if a is b or a not in self.places or b not in self.places:
+            return False
+        one, two = self.span(a), self.span(b)
+        return bool(max(one.start, two.start) < min(one.stop, two.stop))
+
+    def check(self, b: Buffer, where: str) -> None:
+        """Raise if a buffer that has been written is not all there."""
+        if b not in self.places:
+            return
+        if b not in self.numbers:
+            raise VerifyError(f"reads {b!r}, never written", code="TW-MEMORY-LOST", where=where)
+        if (self.owners[self.span(b)] != self.numbers[b]).any():
+            message = f"uses {b!r}, part of which has been written over"
+            raise VerifyError(message, code="TW-MEMORY-LOST", where=where)
+
+    def take(self, b: Buffer, where: str) -> None:
+        """All bytes belong to `b` from now on; more of what is there already changes nothing."""
+        if b not in self.places:
+            return
+        if b in self.numbers:
+            self.check(b, where)
+            return
+        span = self.span(b)
+        if span.start < 0 or span.stop > len(self.owners):
+            message = f"{b!r} at byte {span.start} leaves the arena of {len(self.owners)}"
+            raise VerifyError(message, code="TW-MEMORY-OUTSIDE", where=where)
+        self.numbers[b] = len(self.numbers)
+        self.owners[span] = self.numbers[b]

@@ -1,0 +1,252 @@
+"""Random models whose tensors are written in parts, shared, placed in one another, and returned.
+
+What they are made of leads to halos, concatenations without copies, windows along one axis after
+another, and results that are inner tensors, inputs, constants, or one tensor twice.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.nodes import Value
+from tilewright.testing import graph_ops as ops
+from tilewright.testing.graphs import Builder, Case, Rejected
+from tilewright.testing.random_graphs import outputs_of
+
+CHANNELS = (1, 2, 2, 3, 3, 4, 4, 4, 5, 8, 16, 17)
+SIZES = (2, 3, 4, 5, 6, 7, 9)
+Attributes = dict[str, Any]
+
+
+class _Builder(Builder):
+    """Tensors of at most this many elements: the interpreter takes them one after another."""
+
+    most = 1000
+
+    def op(self, op_type: str, *inputs: Value | None, outputs: int = 1, **attrs: Any) -> Value:
+        count, values = len(self.typer.operations), len(self.values)
+        made = super().op(op_type, *inputs, outputs=outputs, **attrs)
+        if made.static and np.prod(made.extents) > self.most:
+            del self.typer.operations[count:], self.values[values:]
+            raise Rejected
+        return made
+
+
+def random_model(seed: int, operators: int | None = None) -> Case:
+    """The model number `seed`, of about `operators` operators (None: 2 to 7)."""
+    rng = random.Random(seed)
+    b = _Builder(rng, OnnxFallback())
+    b.extents = [rng.choice(SIZES) for _ in range(3)] + [rng.choice((16, 3))]
+    image(b)
+    if rng.random() < 0.4:
+        image(b)
+    if rng.random() < 0.3:
+        b.leaf(b.shape(2), fixed=False)
+    wanted = rng.randint(2, 7) if operators is None else operators
+    pieces, weights = zip(*PIECES, strict=True)
+    for _ in range(wanted * 8):
+        if len(b.typer.operations) >= wanted:
+            break
+        try:
+            rng.choices(pieces, weights)[0](b)
+        except Rejected:
+            continue
+    graph = b.graph(outputs_of(b))
+    return Case(graph, {v.name: a for v, a in b.inputs.items()})
+
+
+def image(b: Builder) -> Value:
+    """A new input [N, C, H, W]."""
+    shape = (b.rng.choice((1, 1, 2)), b.rng.choice(CHANNELS), b.extents[0], b.extents[1])
+    return b.leaf(shape, fixed=False)
+
+
+def _image(b: Builder) -> Value:
+    return b.pick(lambda v: len(v.extents) == 4 and v.dtype is dtypes.float32)
+
+
+def _windows(b: Builder, x: Value, most: int) -> Attributes:
+    """Windows that overlap more often than not, padded more often than not."""
+    kernel = [b.rng.choice([k for k in (1, 2, 3, 3) if k <= min(e, most)]) for e in x.extents[2:]]
+    attrs: Attributes = {"kernel_shape": kernel}
+    if b.rng.random() < 0.5:
+        attrs["strides"] = [b.rng.choice((1, 2, 2, 3)) for _ in kernel]
+    if b.rng.random() < 0.6:
+        attrs["pads"] = [b.rng.randint(0, k // 2) for _ in range(2) for k in kernel]
+    return attrs
+
+
+def pooled(b: Builder) -> None:
+    x = _image(b)
+    _pool(b, x)
+
+
+def _pool(b: Builder, x: Value) -> Value:
+    name = b.rng.choice(("MaxPool", "MaxPool", "AveragePool"))
+    attrs = _windows(b, x, 3)
+    if name == "AveragePool" and b.rng.random() < 0.5:
+        attrs["count_include_pad"] = 1
+    return b.op(name, x, **attrs)
+
+
+def convolved(b: Builder) -> None:
+    _convolution(b, _image(b))
+
+
+def _convolution(b: Builder, x: Value, keep: bool = False) -> Value:
+    """A convolution, mostly padded; `keep`: as large as its input."""
+    channels = x.extents[1]
+    group = channels if b.rng.random() < 0.2 else 1
+    out = channels if group > 1 else b.rng.choice((1, 2, 3, 4, 4, 8))
+    attrs: Attributes
+    if keep:
+        k = b.rng.choice((1, 3, 3, 3))
+        attrs = {"kernel_shape": [k, k], "pads": [k // 2] * 4}
+    else:
+        attrs = _windows(b, x, 3)
+    w = b.leaf((out, channels // group, *attrs["kernel_shape"]), fixed=b.rng.random() < 0.9)
+    scaled = b.op("Conv", x, w, group=group, **attrs)
+    return (
+        b.op("Mul", scaled, b.given(np.array([0.25], np.float32)))
+        if b.rng.random() < 0.2
+        else scaled
+    )
+
+
+def branches(b: Builder) -> None:
+    """As in an inception block: what several make of one image, side by side."""
+    x = _image(b)
+    same: Attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    parts = []
+    for _ in range(b.rng.randint(2, 3)):
+        way = b.rng.choice(("pool", "mean", "conv", "unary", "itself"))
+        if way in ("pool", "mean"):
+            parts.append(b.op("MaxPool" if way == "pool" else "AveragePool", x, **same))
+        elif way == "conv":
+            parts.append(_convolution(b, x, keep=True))
+        elif way == "unary":
+            parts.append(b.op(b.rng.choice(("Relu", "Neg", "Sigmoid")), x))
+        else:
+            parts.append(x)
+    b.op("Concat", *parts, axis=1)
+
+
+def padded_reader(b: Builder) -> None:
+    """What reads beyond the edges of a tensor, and mostly something else that reads it plainly."""
+    x = _image(b)
+    _convolution(b, x, keep=True)
+    if b.rng.random() < 0.5:
+        b.op(b.rng.choice(("Relu", "Neg", "GlobalMaxPool", "Softmax")), x)
+
+
+def stem(b: Builder) -> None:
+    """A pooling or the like, then what reads beyond the edges of its result."""
+    x = _image(b)
+    way = b.rng.choice(("pool", "pool", "pool", "conv", "concat", "unary"))
+    if way == "pool":
+        y = _pool(b, x)
+    elif way == "conv":
+        y = _convolution(b, x)
+    elif way == "concat":
+        y = b.op("Concat", x, b.op("Neg", x), axis=b.rng.randint(0, 3))
+    else:
+        y = b.op("Sigmoid", x)
+    if b.rng.random() < 0.3:
+        y = b.op(b.rng.choice(("Relu", "Tanh", "Softmax")), y)
+    _convolution(b, y, keep=True)
+
+
+def dense(b: Builder) -> None:
+    """Every layer appends to what all before it made; inner results are read elsewhere, too."""
+    x = _image(b)
+    for _ in range(b.rng.randint(1, 2)):
+        y = _convolution(b, x, keep=True) if b.rng.random() < 0.6 else b.op("Sigmoid", x)
+        parts = [x, y] if b.rng.random() < 0.7 else [y, x]
+        x = b.op("Concat", *parts, axis=1)
+        if b.rng.random() < 0.5:
+            b.op("GlobalMaxPool", y)
+
+
+def cropped(b: Builder) -> None:
+    """A part of an image, padded anew or not."""
+    x = _image(b)
+    h, w = x.extents[2:]
+    low = [b.rng.randint(0, max(h - 2, 0)), b.rng.randint(0, max(w - 2, 0))]
+    y = b.op("Slice", x, b.ints(*low), b.ints(h, w), b.ints(2, 3))
+    if b.rng.random() < 0.5:
+        b.op("Pad", y, b.ints(0, 0, *low, 0, 0, 0, 0))
+
+
+def added(b: Builder) -> None:
+    """A shortcut around one or two operators."""
+    x = _image(b)
+    y = _convolution(b, x, keep=True) if b.rng.random() < 0.5 else b.op("Relu", x)
+    y = b.op("Add", x, y)
+    if b.rng.random() < 0.5:
+        b.op("Relu", y)
+
+
+def mirrored(b: Builder) -> None:
+    """t + t^T, whose result cannot take the place of t."""
+    x = b.pick(lambda v: len(v.extents) >= 2 and v.extents[-1] == v.extents[-2])
+    rank = len(x.extents)
+    t = b.op("Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
+    b.op(b.rng.choice(("Add", "Sub", "Max")), x, t)
+
+
+def square(b: Builder) -> None:
+    n = b.rng.choice((3, 4, 8, 16))
+    x = b.leaf((n, n), fixed=False)
+    b.op("Neg", x)
+    mirrored(b)
+
+
+def hosted(b: Builder) -> None:
+    """An operator that only a reference kernel runs."""
+    x = _image(b)
+    ops.varied(b.truth[x], (0, 2, 3))
+    b.op("MeanVarianceNormalization", x)
+
+
+PIECES = (
+    (pooled, 6.0),
+    (convolved, 4.0),
+    (branches, 6.0),
+    (padded_reader, 6.0),
+    (stem, 24.0),
+    (dense, 8.0),
+    (cropped, 2.0),
+    (added, 3.0),
+    (mirrored, 1.0),
+    (square, 0.7),
+    (hosted, 0.4),
+    (ops.unary, 2.0),
+    (ops.binary, 2.0),
+    (ops.where, 1.0),
+    (ops.clip, 0.5),
+    (ops.concat, 4.0),
+    (ops.split, 1.5),
+    (ops.slices, 2.0),
+    (ops.pad, 2.0),
+    (ops.transpose, 2.0),
+    (ops.reshape, 2.0),
+    (ops.expand, 0.5),
+    (ops.tile, 0.5),
+    (ops.gather, 0.7),
+    (ops.reduction, 3.0),
+    (ops.arg, 1.0),
+    (ops.cumsum, 1.0),
+    (ops.softmax, 1.5),
+    (ops.layer_norm, 1.0),
+    (ops.batch_norm, 1.0),
+    (ops.instance_norm, 0.7),
+    (ops.global_pool, 0.7),
+    (ops.matmul, 1.5),
+    (ops.depth, 0.7),
+    (ops.conv_transpose, 0.7),
+)

@@ -1,0 +1,109 @@
+"""Random lists of Stages: right after every pass, as kernels on several machines, and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_
+from tilewright.driver import kernels, stage_passes
+from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.halo import add_halos
+from tilewright.graph.stages import Stage, Step
+from tilewright.targets.registry import target
+from tilewright.testing import guarded, random_stages
+from tilewright.testing.random_stages import difference, run
+
+FAST = range(300)
+SLOW = range(1000, 4000)
+EIGHTH = 8  # every so many lists is compiled, too
+
+
+@pytest.mark.parametrize("seed", FAST)
+def test_a_list_is_right_after_every_pass(seed: int) -> None:
+    assert run(seed, native=seed % EIGHTH == 0) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(SLOW.start, SLOW.stop, 50))
+def test_many(start: int) -> None:
+    failures = [str(f) for seed in range(start, start + 50) if (f := run(seed)) is not None]
+    assert not failures
+
+
+def first_failure(count: int = 60) -> random_stages.Failure:
+    """The first fault among some lists. Without one a check misses what it is there for."""
+    found = (run(seed, native=False) for seed in range(count))
+    return next(f for f in found if f is not None)
+
+
+def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def borderless(steps: Sequence[Step], keep: Any) -> list[Step]:
+        made = add_halos(steps, keep)
+        return [s for s in made if not (isinstance(s, Stage) and s.name.endswith(".halo"))]
+
+    monkeypatch.setattr(stage_passes, "add_halos", borderless)
+    failure = first_failure()
+    assert failure.where == "after halo"
+    assert "TW" not in failure.message and "not written before" in failure.message
+
+
+def test_a_wrong_value_is_found_after_the_pass_that_made_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def negated(steps: Sequence[Step], keep: Any) -> list[Step]:
+        made = fuse(steps, keep)
+        for n, s in enumerate(made):
+            if isinstance(s, Stage) and s.is_map and s.computations[0].dims:
+                c = s.computations[0]
+                if c.outputs[0].value.dtype is float32:
+                    o = c.outputs[0]
+                    wrong = type(o)(o.tensor, o.index, -o.value)
+                    made[n] = Stage(s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources)
+        return made
+
+    monkeypatch.setattr(stage_passes, "fuse", negated)
+    failure = first_failure()
+    assert failure.where == "after fuse"
+    assert "expected" in str(failure)
+
+
+def test_a_reduction_into_part_of_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "local_results", tuple)
+    assert "does not fill it alone" in first_failure().message
+
+
+def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:
+    x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
+    face = interface(Stage("s", (map_("s", y, lambda i: x[i] * 2.0),)), {y})
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None).compile(face, ())
+    memory = {x: np.arange(8, dtype=np.float32), y: np.zeros(8, np.float32)}
+    after, wrong = guarded.call(face, code, memory, (False, False))
+    assert not wrong and after[y].tolist() == [2.0 * n for n in range(8)]
+    small = {b: Buffer(b.name, (6,), float32) for b in (x, y)}
+    face = type(face)("s", (), None, (small[x], small[y]), face.params, face.outputs, (0, 0))
+    memory = {b: np.zeros(6, np.float32) for b in small.values()}
+    _, wrong = guarded.call(face, code, memory, (False, False))
+    assert wrong == ["it wrote beyond y: float32[6]"]
+    swapped = type(face)("s", (), None, (y, x), (y, x), (x,), (0, 0))
+    memory = {x: np.zeros(8, np.float32), y: np.ones(8, np.float32)}
+    twisted = type(code)(code.symbol, (1, 0), code.workspace, 0, (), code.code, ())
+    _, wrong = guarded.call(swapped, twisted, memory, (False, False))
+    assert wrong == ["it wrote y: float32[8], which it only reads"]
+
+
+def test_what_a_difference_is() -> None:
+    a = np.array([1.0, np.nan, np.inf, 100.0])
+    assert difference(a, a) == ""
+    assert difference(a + [0, 0, 0, 0.01], a) == ""
+    text = "1 of 4 wrong, first element 3: 101.0, expected 100.0"
+    assert difference(a + [0, 0, 0, 1], a) == text
+    assert difference(np.array([1.0, 0, np.inf, 100.0]), a).startswith("1 of 4 wrong")
+    assert difference(a[:3], a) == "3 elements, expected 4"
