@@ -16,6 +16,7 @@ from tilewright.graph.nodes import Operation
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
 
+SOURCES = 256  # operators that a Stage names: a list of Stages grows as the model does
 # What a target expects of Computations as one kernel, in cycles; None where another form is better.
 Effort = Callable[[Sequence[Computation]], float | None]
 
@@ -116,6 +117,14 @@ def _two_tensors(product: Mul) -> bool:
     return bool(sides[0]) and bool(sides[1])
 
 
+def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Both lists of operators' names in order, each name once, and SOURCES of them at most.
+
+    An operator comes on several ways where two that read its result meet again.
+    """
+    return tuple(dict.fromkeys((*first, *second)))[:SOURCES]
+
+
 def merge(first: Stage, second: Stage, computations: Sequence[Computation]) -> Stage:
     """One Stage with the given Computations, named after both."""
     short = f"{first.name}+{second.name.rsplit('.', 1)[-1]}"
@@ -123,6 +132,6 @@ def merge(first: Stage, second: Stage, computations: Sequence[Computation]) -> S
     return Stage(
         name,
         tuple(computations),
-        first.sources + second.sources,
+        joined(first.sources, second.sources),
         first.flops + second.flops,
     )

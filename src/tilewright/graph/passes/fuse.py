@@ -11,6 +11,10 @@ Three rules, each a law of `compute/laws.py` plus the condition under which it p
   becomes that Stage's last Computation.
 
 Values that leave the model, or that several Stages write, stay in memory.
+
+What comes out is bounded by what goes in: as many Computations at most, each value of no more than
+MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each Stage
+with the names of SOURCES operators at most.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from tilewright.compute.laws import follow, identity_dims, inline
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
-from tilewright.graph.stages import Flow, Stage, Step, is_contraction, merge
+from tilewright.graph.stages import Flow, Stage, Step, is_contraction, joined, merge
 from tilewright.ir.node import Node, postorder
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
@@ -137,9 +141,11 @@ def _inline_maps(stages: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
         events.emit("fuse", rule="inline", producer=stage.name, into=[c.name for c in consumers])
         flow.remove(stage)
         slots[n] = None
-        for old, new in zip(consumers, merged, strict=True):
+        for k, (old, new) in enumerate(zip(consumers, merged, strict=True)):
             assert new is not None
-            new = replace(new, sources=stage.sources + new.sources, flops=stage.flops + new.flops)
+            flops = 0 if k else stage.flops  # an operator is counted once, wherever it went
+            sources = joined(stage.sources, new.sources)
+            new = replace(new, sources=sources, flops=flops + new.flops)
             flow.remove(old)
             flow.add(new)
             place[new] = place.pop(old)

@@ -1,0 +1,170 @@
+"""What passes make of deep chains and diamonds of small operators stays within stated multiples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base import dtypes
+from tilewright.driver import steps
+from tilewright.driver.options import Options
+from tilewright.driver.stage_passes import stages
+from tilewright.frontends.onnx.functions import schema_of
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.infer import Typer
+from tilewright.graph.lower import Lowered
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.passes.fuse import MAX_NODES, MAX_WRITTEN
+from tilewright.graph.stages import SOURCES, Stage
+from tilewright.ir.node import Node, postorder
+from tilewright.targets.registry import target
+
+# Times the number of operators: nodes of all values, Computations, names of operators.
+NODES, COMPUTATIONS, NAMES = 20, 4, 10
+
+
+@dataclass
+class Chain:
+    """A graph in the making; `x`, `y` are its inputs, `c` a condition."""
+
+    typer: Typer = field(default_factory=lambda: Typer(OnnxFallback()))
+    names: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.x, self.y = (Value(n, dtypes.float32, (4, 8)) for n in "xy")
+        self.c = Value("c", dtypes.bool_, (4, 8))
+
+    def __call__(self, op_type: str, *inputs: Value, outputs: int = 1, **attrs: Any) -> Any:
+        drafts = tuple(Value(f"t{next(self.names)}") for _ in range(outputs))
+        version = schema_of(op_type, "", 21).since_version
+        made = self.typer.apply(Operation(op_type, inputs, drafts, attrs, "", version, ""))
+        return made[0] if outputs == 1 else made
+
+    def ints(self, *numbers: int) -> Value:
+        return self.typer.constant(f"k{next(self.names)}", np.array(numbers))
+
+    def number(self, value: float) -> Value:
+        return self.typer.constant(f"k{next(self.names)}", np.array(value, np.float32))
+
+    def graph(self, *outputs: Value) -> Graph:
+        given = (self.x, self.y, self.c)
+        bare = Graph("chain", given, tuple(outputs), (), dict(self.typer.known))
+        return bare.with_operations(self.typer.operations)
+
+
+def _rows(b: Chain, x: Value, low: int, high: int) -> Value:
+    made: Value = b("Slice", x, b.ints(low), b.ints(high), b.ints(0))
+    return made
+
+
+Step = Callable[[Chain, Value], Value]
+ONE: dict[str, Step] = {
+    "where": lambda b, x: b("Where", b.c, x, b.y),
+    "where of itself": lambda b, x: b("Where", b.c, x, b("Where", b.c, x, b.number(0))),
+    "where of two": lambda b, x: b("Where", b.c, b("Where", b.c, x, b.y), b("Where", b.c, b.y, x)),
+    "where it is less": lambda b, x: b("Where", b("Less", x, b("Neg", x)), b.y, b.number(0)),
+    "where, moved": lambda b, x: b(
+        "Where",
+        b.c,
+        b("Reshape", b("Reshape", x, b.ints(32)), b.ints(4, 8)),
+        b("Transpose", b("Transpose", x, perm=[1, 0]), perm=[1, 0]),
+    ),
+    "doubled": lambda b, x: b("Add", x, x),
+    "squared": lambda b, x: b("Mul", x, b("Neg", x)),
+    "clip": lambda b, x: b("Clip", b("Add", x, b.y), b.number(-1), b.number(1)),
+    "min and max": lambda b, x: b("Max", b("Min", x, b.y), b("Neg", x)),
+    "leaky": lambda b, x: b("LeakyRelu", x),
+    "prelu": lambda b, x: b("PRelu", x, b.y),
+    "gelu": lambda b, x: b("Gelu", x),
+    "mish": lambda b, x: b("Mul", x, b("Tanh", b("Softplus", x))),
+    "concat": lambda b, x: _rows(b, b("Concat", x, x, axis=0), 0, 4),
+    "halves": lambda b, x: b("Concat", _rows(b, x, 2, 4), _rows(b, x, 0, 2), axis=0),
+    "split": lambda b, x: b(
+        "Concat", *reversed(b("Split", x, b.ints(2, 2), axis=0, outputs=2)), axis=0
+    ),
+    "pad": lambda b, x: _rows(b, b("Pad", x, b.ints(1, 0, 1, 0)), 0, 4),
+    "pad and add": lambda b, x: b("Add", _rows(b, b("Pad", x, b.ints(1, 0, 1, 0)), 0, 4), x),
+    "tile": lambda b, x: _rows(b, b("Tile", x, b.ints(2, 1)), 2, 6),
+    "turned": lambda b, x: b("Add", b("Transpose", b("Reshape", x, b.ints(8, 4)), perm=[1, 0]), x),
+    "gather": lambda b, x: b("Gather", x, b.ints(3, 2, 1, 0), axis=0),
+    "casts": lambda b, x: b("Cast", b("Cast", x, to=11), to=1),
+    "rows": lambda b, x: b("Sub", x, b("ReduceMean", x, b.ints(1), keepdims=1)),
+    "softmax": lambda b, x: b("Softmax", b("Add", x, x), axis=1),
+}
+TWO: dict[str, Callable[[Chain, Value, Value], tuple[Value, Value]]] = {
+    "where, crossed": lambda b, x, y: (b("Where", b.c, x, y), b("Where", b.c, y, x)),
+    "arithmetic, crossed": lambda b, x, y: (b("Add", x, y), b("Mul", x, y)),
+    "concat, crossed": lambda b, x, y: (
+        _rows(b, b("Concat", x, y, axis=0), 0, 4),
+        _rows(b, b("Concat", y, x, axis=0), 2, 6),
+    ),
+}
+
+
+def deep(name: str, depth: int) -> Graph:
+    """So many steps of a chain, one behind the other."""
+    b = Chain()
+    x, y = b.x, b.y
+    for _ in range(depth):
+        if name in ONE:
+            x = ONE[name](b, x)
+        else:
+            x, y = TWO[name](b, x, y)
+    return b.graph(x) if name in ONE else b.graph(x, y)
+
+
+def lowered(graph: Graph) -> Lowered:
+    machine = target("cpu")
+    return stages(steps.optimise(graph, Options(), machine), machine)
+
+
+def written(root: Node) -> int:
+    """Nodes of a tree, each as often as it is read."""
+    sizes: dict[Node, int] = {}
+    for n in postorder(root):
+        sizes[n] = 1 + sum(sizes[c] for c in n.children())
+    return sizes[root]
+
+
+@pytest.mark.parametrize("depth", [40, 120])
+@pytest.mark.parametrize("name", [*ONE, *TWO])
+def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
+    graph = deep(name, depth)
+    made = [s for s in lowered(graph).steps if isinstance(s, Stage)]
+    operators = len(graph.operations)
+    values = [o.value for s in made for c in s.computations for o in c.outputs]
+    sizes = [sum(1 for _ in postorder(v)) for v in values]
+    assert sum(sizes) <= NODES * operators
+    assert max(sizes) <= MAX_NODES
+    assert max(map(written, values)) <= MAX_WRITTEN
+    assert len(values) <= COMPUTATIONS * operators + 1
+    names = [len(s.sources) for s in made]
+    assert sum(names) <= NAMES * operators and max(names) <= SOURCES
+    assert all(len(set(s.sources)) == len(s.sources) for s in made)
+    assert sum(s.flops for s in made) <= 100 * 32 * operators
+
+
+@pytest.mark.parametrize("name", ["where of itself", "where, moved", "clip", "softmax"])
+def test_deep_chains_compile_and_run(name: str) -> None:
+    graph = deep(name, 40)
+    x, y = (np.full((4, 8), v, np.float32) for v in (0.5, 0.25))
+    exe = tw.compile(graph, cache=False)
+    assert np.isfinite(exe(x, y, np.ones((4, 8), bool))).all()
+    records = exe.model.kernels
+    assert sum(len(r.nodes) for r in records) <= NAMES * len(graph.operations)
+
+
+def test_an_operator_in_several_kernels_counts_once() -> None:
+    b = Chain()
+    turned = b("Where", b.c, b.x, b.number(0))
+    graph = b.graph(b("ReduceSum", turned, b.ints(1)), b("ReduceMax", turned, b.ints(1)))
+    made = [s for s in lowered(graph).steps if isinstance(s, Stage)]
+    alone = [s for s in lowered(b.graph(turned)).steps if isinstance(s, Stage)]
+    sums = sum(s.flops for s in made)
+    assert sums - sum(s.flops for s in alone) == 2 * 32
