@@ -1,0 +1,97 @@
+"""The kernel cache's key: programs that differ in anything that code depends on share nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.base.store import Store
+from tilewright.compute.build import map_, reduce_
+from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.stages import Stage
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.target import CpuTarget
+from tilewright.testing import guarded
+
+A, B, Y = (Buffer(n, (24, 24), float32) for n in "aby")
+NATIVE: Any = CpuTarget(machine("x86-64-v3"))
+
+
+def product() -> Interface:
+    c = reduce_("product", Y, (24,), "add", lambda i, j, k: A[i, k] * B[k, j])
+    return interface(Stage("product", (c,)), {Y})
+
+
+def difference() -> Interface:
+    return interface(Stage("s", (map_("s", Y, lambda i, j: A[i, j] - B[j, i]),)), {Y})
+
+
+def right(face: Interface, code: Any, fixed: tuple[bool, ...]) -> bool:
+    """Whether the code gives the product of two random matrices."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((24, 24)).astype(np.float32) for _ in "ab")
+    memory = {A: a, B: b, Y: np.zeros((24, 24), np.float32)}
+    after, wrong = guarded.call(face, code, memory, fixed)
+    return not wrong and bool(np.allclose(after[Y], a @ b, atol=1e-3))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_weights_that_are_known_and_such_that_are_not(first: bool, tmp_path: Path) -> None:
+    """Code for known weights takes them packed; nobody packs those of a caller."""
+    store = Store(tmp_path, 1 << 30)
+    for known in (first, not first):
+        code = KernelCompiler(NATIVE, NATIVE, store).compile(product(), {B} if known else ())
+        assert bool(code.preparations) is known
+        assert right(product(), code, (False, known, False))
+
+
+TARGETS: dict[str, Any] = {
+    "level": CpuTarget(machine("x86-64-v2")),
+    "exact": replace(NATIVE, exact=True),
+    "first cache": replace(NATIVE, machine=replace(NATIVE.machine, l1=2 << 10)),
+    "second cache": replace(NATIVE, machine=replace(NATIVE.machine, l2=64 << 10)),
+    "last cache": replace(NATIVE, machine=replace(NATIVE.machine, l3=128 << 10)),
+    "cores": replace(NATIVE, machine=replace(NATIVE.machine, cores=64)),
+    "a feature": replace(
+        NATIVE, machine=replace(NATIVE.machine, features=NATIVE.machine.features[:-1])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_share_no_code(name: str, tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 30)
+    other = TARGETS[name]
+    KernelCompiler(NATIVE, NATIVE, store).compile(product(), ())
+    compiler = KernelCompiler(other, NATIVE, store)
+    made: list[Any] = []
+    real = compiler._made
+    compiler._made = lambda wanted: made.append(wanted) or real(wanted)  # type: ignore[method-assign, func-returns-value]
+    found = compiler.compile(product(), ())
+    assert made
+    again = KernelCompiler(other, NATIVE, store)
+    again._made = None  # type: ignore[assignment, method-assign]
+    assert again.compile(product(), ()) == found
+
+
+def test_the_order_of_values_and_which_are_outputs(tmp_path: Path) -> None:
+    compiler = KernelCompiler(NATIVE, NATIVE, Store(tmp_path, 1 << 30))
+    one = difference()
+    back = replace(one, values=(B, A, Y), params=(one.params[1], one.params[0], one.params[2]))
+    keys = {compiler._key(f, (False,) * 3) for f in (one, back, product())}
+    keys.add(compiler._key(replace(one, outputs=one.params[1:]), (False,) * 3))
+    assert len(keys) == 4
+
+
+def test_layers_that_say_the_same_share_their_code() -> None:
+    compiler = KernelCompiler(NATIVE, NATIVE, None)
+    a, b, y = (Buffer(n, (24, 24), float32) for n in ("other", "names", "here"))
+    c = reduce_("product", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
+    other = interface(Stage("x", (c,)), {y})
+    assert compiler.compile(product(), ()) is compiler.compile(other, ())
