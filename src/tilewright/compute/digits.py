@@ -24,10 +24,17 @@ def separate_digits(
     """The group with such a reduction, and what follows it over the same dimensions, split.
 
     live: tensors that others read; one that the reduction writes is copied to at the end.
+
+    With r the reduction, over the free dimensions D and result old[e(D)], what follows it is split
+    along only if it is over D, too, and if each read of `old` at a point of D is of old[e(D)]: it
+    is a read of the split result at that point then. Nobody else reads `old`, which is not written
+    any more.
     """
     if not 1 <= len(group) <= 2 or group[0].is_map or len(group[0].outputs) != 1:
         return tuple(group)
     first = group[0]
+    if len(group) == 2 and not _point_by_point(first, group[1], live):
+        return tuple(group)
     axes = identity_dims(first)
     split = split_digits(first)
     if split is first and axes is not None and len(group) == 2:
@@ -48,10 +55,6 @@ def separate_digits(
     reduction = replace(split, outputs=(Output(local, index, split.outputs[0].value),))
     if len(group) == 2:
         follower = group[1]
-        if old in live or {d.var for d in follower.dims} != {
-            d.var for d in first.dims if d.combine == CC
-        }:
-            return tuple(group)
     else:
         follower = Computation(
             f"{first.name}_copy",
@@ -59,6 +62,16 @@ def separate_digits(
             (Output(old, first.outputs[0].index, Load(old, first.outputs[0].index)),),
         )
     return (reduction, _followed(follower, digits, free, old, Load(local, index)))
+
+
+def _point_by_point(first: Computation, second: Computation, live: Collection[Buffer]) -> bool:
+    """Whether only `second`, a map of the same points, uses the result, each its own element."""
+    (o,) = first.outputs
+    free = {d.var for d in first.dims if d.combine == CC}
+    reads = {a.index for a in second.accesses if a.buffer is o.tensor}
+    written = any(other.tensor is o.tensor for other in second.outputs)
+    same = second.is_map and {d.var for d in second.dims} == free and reads == {o.index}
+    return same and not written and o.tensor not in live
 
 
 def _as_written(c: Computation, axes: Sequence[Dim | None], follower: Computation) -> Computation:

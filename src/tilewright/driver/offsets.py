@@ -40,13 +40,16 @@ def from_zero(
 
 
 def _start(group: Sequence[Computation], tensor: Buffer) -> tuple[int, ...]:
-    """The least index written along each axis; 0 where it is unknown."""
+    """No more than the least index written along each axis, and no less than 0.
+
+    Bounds may be wider than what is written; a start before the tensor would move its end out.
+    """
     found: list[int] | None = None
     for c in group:
         env = environment(c.dims)
         for o in c.outputs:
             if o.tensor is tensor:
-                low = [bounds(i, env)[0] or 0 for i in o.index]
+                low = [max(bounds(i, env)[0] or 0, 0) for i in o.index]
                 found = low if found is None else [min(a, b) for a, b in zip(found, low)]
     return tuple(found or ())
 

@@ -55,7 +55,7 @@ def stage_passes(lowered: Lowered, target: Target, math: str) -> dict[str, Stage
         "place": lambda steps: place_copies(steps, whole),
         "apart": lambda steps: apart(steps, target),
         "winograd": lambda steps: transform_convolutions(
-            steps, lowered.data, WINOGRAD[math], target.effort
+            steps, lowered.data, WINOGRAD[math], target.effort, fixed
         ),
         "windows": lambda steps: separate_windows(steps, target.effort, math == "exact"),
         "halo": lambda steps: add_halos(steps, whole),

@@ -169,6 +169,24 @@ def _recomputes(producer: Computation, consumers: Sequence[Stage]) -> bool:
     return costly or points > 4 * size
 
 
+def _may_wait(
+    producer: Stage, tensor: Buffer, flow: Flow, out: Sequence[Step], outputs: frozenset[Buffer]
+) -> bool:
+    """Whether a producer may run where the consumer of `tensor` does, behind all of `out`.
+
+    No step between the two uses anything that the producer writes. Host calls, which are in no
+    Flow, touch buffers in `outputs` only.
+    """
+    others = {b for b in producer.writes if b is not tensor}
+    if not any(b in outputs or flow.readers.get(b) for b in others):
+        return True
+    between = out[out.index(producer) + 1 :]
+    return all(
+        others.isdisjoint(s.reads) if isinstance(s, Stage) else others.isdisjoint(outputs)
+        for s in between
+    )
+
+
 def _attach(stages: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[Step]:
     """Apply a two-Stage rule along every producer-consumer edge until nothing changes."""
     flow = Flow(stages)
@@ -183,7 +201,8 @@ def _attach(stages: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
                     and flow.sole_reader(b) is current
                     and len(flow.writers.get(b, ())) == 1
                     for producer in flow.writers[b]
-                    if (merged := rule(producer, current, b)) is not None
+                    if _may_wait(producer, b, flow, out, outputs)
+                    and (merged := rule(producer, current, b)) is not None
                 ),
                 None,
             )

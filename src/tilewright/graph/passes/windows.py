@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilewright.base import events
 from tilewright.compute.merge import merge_dims
-from tilewright.compute.reducer import is_sum
+from tilewright.compute.reducer import Reducer, reducer
 from tilewright.compute.separate import separate
 from tilewright.graph.stages import Effort, HostCall, Stage, Step
 
@@ -16,16 +16,24 @@ def separate_windows(steps: Sequence[Step], effort: Effort, exact: bool) -> list
     """The steps, reductions of windows by the law of `compute/separate.py` where that pays.
 
     effort: what the target expects of Computations as one kernel, None where it is not good at
-    them. exact: sums stay in their order.
+    them. exact: what rounds, a sum or a product, stays in its order.
     """
     return [s if isinstance(s, HostCall) else _separated(s, effort, exact) for s in steps]
+
+
+def _rounds(op: Reducer) -> bool:
+    """Whether the order of terms can be seen: in all of floats but the greatest and the least."""
+    t = op.dtypes[0]
+    extremes = ("max", "min", "max_number")
+    free = len(op.dtypes) == 1 and any(op.does_as(reducer(name, t)) for name in extremes)
+    return t.is_float and not free
 
 
 def _separated(stage: Stage, effort: Effort, exact: bool) -> Stage:
     if not stage.computations or len(stage.computations) > 2:
         return stage
     first, *rest = stage.computations
-    if first.reducer is None or (exact and is_sum(first.reducer)):
+    if first.reducer is None or (exact and _rounds(first.reducer)):
         return stage
     parts = separate(first)
     if parts is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.base import events
 from tilewright.compute.build import map_
@@ -19,7 +19,7 @@ from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
-from tilewright.graph.stages import Effort, Stage, Step
+from tilewright.graph.stages import Effort, Flow, Stage, Step
 from tilewright.ir.node import postorder
 
 Group = tuple[Computation, ...]
@@ -28,29 +28,59 @@ MOVED = 32  # multiply-adds per result that pay for an element moved: channels i
 
 
 def transform_convolutions(
-    steps: Sequence[Step], constants: Collection[Buffer], tiles: Sequence[int], effort: Effort
+    steps: Sequence[Step],
+    constants: Collection[Buffer],
+    tiles: Sequence[int],
+    effort: Effort,
+    keep: Collection[Buffer] = (),
 ) -> list[Step]:
     """The steps, convolutions in Winograd's form where that pays.
 
     tiles: results of a tile per axis, the forms to choose from. effort: what the target expects of
-    Computations as one kernel, None where another form is better.
+    Computations as one kernel, None where another form is better. keep: what leaves the model.
     """
-    known = set(constants)
-    moved: dict[Buffer, Buffer] = {}
+    around = _Around(set(constants), set(keep), Flow(steps))
     found: list[Step] = []
     for step in steps:
-        form = _best(step, known, tiles, effort, moved) if isinstance(step, Stage) else None
+        form = _best(step, tiles, effort, around) if isinstance(step, Stage) else None
+        around.done.add(step)
         if form is None or not isinstance(step, Stage):
             found.append(step)
             continue
         name = f"{step.name} F({form.tile},{WINDOW})"
         events.emit("winograd", stage=name, tile=form.tile)
         for c in form.before:
-            moved[c.inputs[0]] = c.outputs[0].tensor
+            around.moved[c.inputs[0]] = c.outputs[0].tensor
             found.append(Stage(f"{name}.in", (c,), step.sources))
         found.append(replace(step, name=name, computations=form.group, flops=_flops(form.group)))
         found += [Stage(f"{name}.out", (c,), step.sources) for c in form.behind]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a Stage has around it: constants, what leaves the model, who writes and reads what.
+
+    done: the steps in front. moved: tensors of which a copy with channels last exists.
+    """
+
+    constants: set[Buffer]
+    keep: set[Buffer]
+    flow: Flow
+    done: set[Step] = field(default_factory=set)
+    moved: dict[Buffer, Buffer] = field(default_factory=dict)
+
+    def is_whole(self, tensor: Buffer) -> bool:
+        """Whether all that is ever written of a tensor has been: a copy of it stays right.
+
+        Parts of a concatenation that tensors live in are written one by one, between its readers.
+        """
+        return self.done.issuperset(self.flow.writers.get(tensor, ()))
+
+    def is_inner(self, tensor: Buffer) -> bool:
+        """Whether only the Stage that writes a tensor uses it, so that it need not exist."""
+        once = len(self.flow.writers[tensor]) == 1
+        return once and tensor not in self.keep and not self.flow.readers.get(tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +93,16 @@ class _Form:
     behind: Group
 
 
-def _best(
-    stage: Stage,
-    constants: Collection[Buffer],
-    tiles: Sequence[int],
-    effort: Effort,
-    moved: dict[Buffer, Buffer],
-) -> _Form | None:
-    """The form of least effort; None where none pays. moved: see `_channels_last`."""
+def _best(stage: Stage, tiles: Sequence[int], effort: Effort, around: _Around) -> _Form | None:
+    """The form of least effort; None where none pays."""
     best: tuple[float, _Form] | None = None
     for tile in tiles:
-        group = _transformed(stage, constants, tile)
+        group = _transformed(stage, around, tile)
         if group is None:
             continue
-        form = _Form(tile, *_channels_last(group, moved))
+        form = _Form(tile, *_channels_last(group, around.moved))
+        if not all(around.is_whole(b) for c in form.before for b in c.inputs):
+            continue
         expected = effort(merge_dims(form.group)[0])
         if expected is None or ((form.before or form.behind) and not _worth_moving(group)):
             continue
@@ -85,17 +111,22 @@ def _best(
     return None if best is None else best[1]
 
 
-def _transformed(stage: Stage, constants: Collection[Buffer], tile: int) -> Group | None:
-    """A convolution, alone or with a map behind it, by the law; None for any other Stage."""
+def _transformed(stage: Stage, around: _Around, tile: int) -> Group | None:
+    """A convolution, alone or with a map behind it, by the law; None for any other Stage.
+
+    The result of a convolution with a map behind it is not written any more: nobody else reads it.
+    """
     if not 1 <= len(stage.computations) <= 2:
         return None
     first, *rest = stage.computations
     parts = winograd(first, tile)
-    if parts is None or not all(b in constants for b in parts[0].inputs):
+    if parts is None or not all(b in around.constants for b in parts[0].inputs):
         return None
     *before, result = parts
     if rest:
         whole = inline(result, rest[0])
+        if not around.is_inner(first.outputs[0].tensor):
+            return None
         if whole is None or not rest[0].is_map or first.outputs[0].tensor in whole.inputs:
             return None
         result = whole

@@ -27,9 +27,11 @@ class Hoisted:
 def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
     """Split off root-level nests that depend on `constants` only.
 
-    Formally: all nests that write a local buffer write nothing else, and read only constants, what
-    was split off before and the buffer itself; and no other statement reads the buffer before the
-    last of them, since they all run before the rest.
+    The kernel a sequence s1 .. sn of root statements, and b a buffer that it allocates: those that
+    write b, at once and in front of all others, do what they did where
+
+        each writes b alone, and reads only b, constants, and what is split off already
+        no other statement that stands before the last of them reads b
     """
     allocs, stmts = _peel(kernel.body)
     known = set(constants)
@@ -38,7 +40,8 @@ def hoist(kernel: Kernel, constants: Collection[Buffer]) -> Hoisted:
         nests = [s for s in stmts if buffer in writes(s)]
         if not nests or not all(_only(s, buffer, known) for s in nests):
             continue
-        if any(buffer in reads(s) for s in stmts[: stmts.index(nests[-1])] if s not in nests):
+        before = stmts[: stmts.index(nests[-1])]
+        if any(buffer in reads(s) for s in before if s not in nests):
             continue
         stmts = [s for s in stmts if s not in nests]
         body = block(*nests)

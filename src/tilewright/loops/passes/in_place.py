@@ -22,7 +22,7 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     if len(found) != 1 or len(kernel.outputs) != 1:
         return ()
     store, out = found[0].stmt, kernel.outputs[0]
-    if not isinstance(store, Store) or not _stores_once(found[0]):
+    if not isinstance(store, Store) or store.buffer is not out or not _stores_once(found[0]):
         return ()
     own = _loads(store.value)
     others = {x.buffer for at in places(kernel.body) for e in _others(at) for x in _loads(e)}

@@ -1,0 +1,294 @@
+"""For each condition of a pass over Stages a list that would go wrong without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from tilewright.base.dtypes import float32, int32
+from tilewright.base.errors import VerifyError
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.digits import separate_digits
+from tilewright.compute.interp import evaluate, run
+from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.driver.offsets import from_zero
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.frontends.onnx import load
+from tilewright.graph.lower import lower
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.windows import separate_windows
+from tilewright.graph.passes.winograd import transform_convolutions
+from tilewright.graph.stages import HostCall, Stage, Step
+from tilewright.graph.verify_stages import verify_stages
+from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
+from tilewright.loops.passes.hoist import hoist
+from tilewright.testing.differential import check
+
+Steps = Sequence[Step]
+IMAGE = Buffer("x", (4, 6, 6), float32)
+FILTER = Buffer("w", (5, 4, 3, 3), float32)
+
+
+def same(before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence[Buffer]) -> None:
+    """Both lists are sound and give the same results."""
+    found = []
+    rng = np.random.default_rng(0)
+    data = {b: rng.integers(-3, 4, b.shape).astype(b.dtype.numpy) for b in given}
+    for steps in (before, after):
+        verify_stages(steps, given, results)
+        memory: dict[Buffer, Any] = {b: a.copy() for b, a in data.items()}
+        for s in steps:
+            assert isinstance(s, Stage)
+            for b in s.writes:
+                memory.setdefault(b, np.full(b.shape, np.nan, b.dtype.numpy))
+            run(s.computations, memory)
+        found.append([memory[b] for b in results])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+
+
+def stage(name: str, *computations: Computation) -> Stage:
+    return Stage(name, computations)
+
+
+# -- fusion
+
+
+def several() -> tuple[list[Stage], list[Buffer], Buffer, Buffer]:
+    """Row sums s and their shares y, both read by others; who reads s comes first."""
+    x = Buffer("x", (4, 8), float32)
+    s, y = Buffer("s", (4,), float32), Buffer("y", (4,), float32)
+    z, u = Buffer("z", (4,), float32), Buffer("u", (4,), float32)
+    both = stage(
+        "both",
+        reduce_("sums", s, (8,), "add", lambda i, k: x[i, k]),
+        reduce_("most", y, (8,), "max", lambda i, k: x[i, k] - s[i]),
+    )
+    early = stage("early", map_("early", z, lambda i: s[i] * 2.0))
+    late = stage("late", map_("late", u, lambda i: y[i] + 1.0))
+    return [both, early, late], [x], z, u
+
+
+def test_a_stage_that_others_read_meanwhile_does_not_wait_for_its_epilogue() -> None:
+    """LayerNormalization whose mean is read before its result is: the mean came too late."""
+    steps, given, z, u = several()
+    same(steps, fuse(steps, frozenset({z, u})), given, [z, u])
+    late_first = [steps[0], steps[2], steps[1]]
+    fused = fuse(late_first, frozenset({z, u}))
+    assert len(fused) == 2
+    same(late_first, fused, given, [z, u])
+
+
+def test_the_mean_of_rows_that_is_read_before_the_rows_are() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4,32] x, float[32] w) => (float[4,32] y, float[4,1] z, float[4,1] q)
+        { a, mean, inv = LayerNormalization(x, w) z = Neg(mean) q = Exp(inv) y = Relu(a) }"""
+    )
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((4, 32), (32,)))
+    assert not check(load(model.SerializeToString()), {"x": x, "w": w})
+
+
+def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
+    steps, *_, u = several()
+    (s,) = (b for b in steps[0].writes if b.name == "s")
+    call = HostCall(Operation("Own", (), (), {}, "", 1, "call"))
+    listed: list[Step] = [steps[0], call, steps[2]]
+    assert len(fuse(listed, frozenset({s, u}))) == 3
+    assert len(fuse([steps[0], steps[2]], frozenset({s, u}))) == 1
+
+
+# -- Winograd's form
+
+
+def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
+    def value(k: Expr, i: Expr, j: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
+        return padded(image, (c, i + m - 1, j + n - 1), 0.0) * FILTER[k, c, m, n]
+
+    return reduce_("conv", out, (4, 3, 3), "add", value)
+
+
+def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
+    """All that can be in Winograd's form, whatever it costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tilewright.graph.passes.winograd.MOVED", 0)
+        return transform_convolutions(steps, {FILTER}, (2,), lambda group: 1.0, keep)
+
+
+def with_map() -> tuple[Stage, Buffer, Buffer]:
+    t, u = (Buffer(n, (5, 6, 6), float32) for n in "tu")
+    return stage("conv", convolution(t), map_("relu", u, lambda *i: t[i] * 2.0)), t, u
+
+
+def test_a_convolution_with_a_map_behind_it_is_transformed() -> None:
+    conv, _, u = with_map()
+    after = transformed([conv], {u})
+    assert len(after) == 3
+    same([conv], after, [IMAGE, FILTER], [u])
+
+
+def test_its_own_result_stays_where_another_stage_reads_it() -> None:
+    conv, t, u = with_map()
+    z = Buffer("z", (5, 6, 6), float32)
+    steps = [conv, stage("other", map_("other", z, lambda *i: t[i] + 1.0))]
+    same(steps, transformed(steps, {u, z}), [IMAGE, FILTER], [u, z])
+
+
+def test_or_where_it_leaves_the_model() -> None:
+    conv, t, u = with_map()
+    same([conv], transformed([conv], {t, u}), [IMAGE, FILTER], [t, u])
+
+
+def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
+    """A dense block: the first layer reads what there is, the second more of the same tensor."""
+    wide = Buffer("wide", (4, 6, 6), float32)
+    t, u = (Buffer(n, (5, 6, 6), float32) for n in "tu")
+
+    def part(n: int) -> Stage:
+        index: Callable[..., Any] = lambda c, i, j: (c + 2 * n, i, j)  # noqa: E731
+        value: Callable[..., Any] = lambda c, i, j: IMAGE[c, i, j] + float(n)  # noqa: E731
+        return stage(f"part{n}", map_("part", wide, value, extents=(2, 6, 6), index=index))
+
+    def half(out: Buffer) -> Computation:
+        def value(k: Expr, i: Expr, j: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
+            low = padded(wide, (c, i + m - 1, j + n - 1), 0.0)
+            return low * FILTER[k, c, m, n]
+
+        return reduce_("half", out, (2, 3, 3), "add", value)
+
+    steps = [part(0), stage("a", half(t)), part(1), stage("b", convolution(u, wide))]
+    same(steps, transformed(steps, {t, u}), [IMAGE, FILTER], [t, u])
+
+
+# -- windows axis by axis
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "exact", "separated"),
+    [
+        ("max", float32, True, True),
+        ("min", float32, True, True),
+        ("add", float32, True, False),
+        ("mul", float32, True, False),
+        ("mul", float32, False, True),
+        ("add", int32, True, True),
+    ],
+)
+def test_what_rounds_stays_in_order_under_exact_math(
+    op: str, dtype: Any, exact: bool, separated: bool
+) -> None:
+    x, y = Buffer("x", (9, 9), dtype), Buffer("y", (7, 7), dtype)
+    c = reduce_("c", y, (3, 3), op, lambda i, j, m, n: x[i + m, j + n])
+    (made,) = separate_windows([stage("s", c)], lambda g: float(-len(g)), exact)
+    assert isinstance(made, Stage) and (len(made.computations) == 2) is separated
+
+
+# -- reductions read by digits
+
+
+def grouped(reads: Callable[[Buffer, Expr], Expr]) -> tuple[Computation, Computation]:
+    """Sums in two groups, and a map over the same dimension."""
+    x, w = Buffer("x", (6,), float32), Buffer("w", (8, 3), float32)
+    y, z = Buffer("y", (8,), float32), Buffer("z", (8,), float32)
+    c = reduce_("c", y, (3,), "add", lambda j, m: x[j // 4 * 3 + m] * w[j, m])
+    (j,) = (d for d in c.dims if d.combine == CC)
+    return c, Computation("after", (j,), (Output(z, (j.var,), reads(y, j.var)),))
+
+
+FOLLOWERS: dict[str, tuple[Callable[[Buffer, Expr], Expr], bool]] = {
+    "the same point": (lambda y, j: y[j] * 2.0, True),
+    "another point": (lambda y, j: y[7 - j] * 2.0, False),
+    "two points": (lambda y, j: y[7 - j] + y[j], False),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWERS)
+def test_what_follows_reads_its_own_element(name: str) -> None:
+    reads, split = FOLLOWERS[name]
+    group = grouped(reads)
+    made = separate_digits(group, ())
+    assert (made != group) is split
+    rng = np.random.default_rng(0)
+    data = {b: rng.standard_normal(b.shape).astype(np.float32) for b in group[0].inputs}
+    z = group[1].outputs[0].tensor
+    np.testing.assert_array_equal(evaluate(made, data)[z], evaluate(group, data)[z])
+
+
+def test_a_result_that_others_read_stays() -> None:
+    group = grouped(lambda y, j: y[j] * 2.0)
+    assert separate_digits(group, {group[0].outputs[0].tensor}) == group
+
+
+# -- kernels that begin at element 0
+
+
+def test_a_start_is_never_before_the_tensor() -> None:
+    """Bounds of `2 * i - i % 2` begin at -1; what is written begins at 0."""
+    x, y = Buffer("x", (4, 3), float32), Buffer("y", (6, 3), float32)
+    index: Callable[..., Any] = lambda i, j: (i * 2 - i % 2, j)  # noqa: E731
+    c = map_("c", y, lambda i, j: x[i, j], extents=(4, 3), index=index)
+    (moved,), offsets = from_zero([c], [y])
+    assert all(o >= 0 for o in offsets.values())
+    data = {x: np.arange(12, dtype=np.float32).reshape(4, 3)}
+    want, got = evaluate(c, data)[y], evaluate(moved, data)[y]
+    start = offsets.get(y, 0) // 4
+    np.testing.assert_array_equal(got.reshape(-1)[: 18 - start], want.reshape(-1)[start:])
+
+
+# -- work on constants
+
+
+def test_a_buffer_that_is_filled_again_between_its_readers_is_filled_at_run_time() -> None:
+    """As where two packed operands share one place."""
+    w, v, x, y = (Buffer(n, (4,), float32) for n in "wvxy")
+    local = Buffer("l", (4,), float32)
+    i = [Var(f"i{n}", INDEX) for n in range(4)]
+
+    def fill(n: int, source: Buffer) -> Any:
+        return loop(i[n], 4, Store(local, (i[n],), source[i[n]]))
+
+    def use(n: int) -> Any:
+        return loop(i[n], 4, Store(y, (i[n],), y[i[n]] + x[i[n]] * local[i[n]]))
+
+    both = block(fill(0, w), use(1), fill(2, v), use(3))
+    kernel = Kernel("k", (w, v, x, y), (y,), Alloc(local, both))
+    assert not hoist(kernel, {w, v}).prepare
+    once = Kernel("k", (w, v, x, y), (y,), Alloc(local, block(fill(0, w), fill(2, v), use(3))))
+    assert len(hoist(once, {w, v}).prepare) == 1
+
+
+def test_nor_is_one_that_depends_on_inputs_moved() -> None:
+    w, x, y = (Buffer(n, (4,), float32) for n in "wxy")
+    local = Buffer("l", (4,), float32)
+    i, j = Var("i", INDEX), Var("j", INDEX)
+    fill = loop(i, 4, Store(local, (i,), w[i] + x[i]))
+    use = loop(j, 4, Store(y, (j,), local[j]))
+    kernel = Kernel("k", (w, x, y), (y,), Alloc(local, block(fill, use)))
+    assert not hoist(kernel, {w}).prepare
+    assert len(hoist(kernel, {w, x}).prepare) == 1
+
+
+# -- layouts
+
+
+def test_an_operator_of_another_domain_is_no_convolution() -> None:
+    """One called Conv without an input has none to lay out."""
+    y = Value("y", float32, (1, 2, 3, 4))
+    op = Operation("Conv", (), (y,), {}, "com.acme", 1, "own")
+    made = lower(Graph("g", (), (y,), (op,)))
+    assert isinstance(made.steps[0], HostCall)
+
+
+def test_same_finds_what_differs() -> None:
+    x, y = Buffer("x", (4,), float32), Buffer("y", (4,), float32)
+    one, two = (stage("s", map_("s", y, lambda i, n=n: x[i] * n)) for n in (1.0, 2.0))
+    with pytest.raises(AssertionError):
+        same([one], [two], [x], [y])
+    with pytest.raises(VerifyError):
+        same([one], [], [x], [y])
