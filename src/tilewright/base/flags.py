@@ -136,6 +136,14 @@ CACHE_SIZE: Final = Flag(
     _SIZE_EXPECTED,
     "Bytes that the cache may hold; the least recently used entries go first.",
 )
+CHECK: Final = Flag(
+    "TILEWRIGHT_CHECK",
+    parse_switch,
+    False,
+    "on or off",
+    "Run every kernel of a compilation alone, on random data in guarded memory, and refuse a model "
+    "whose kernels are wrong.",
+)
 MCPU: Final = Flag(
     "TILEWRIGHT_MCPU",
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base import events
+from tilewright.base import events, flags
 from tilewright.driver import whole
 from tilewright.driver.alone import alone
 from tilewright.driver.options import Options
@@ -39,7 +39,8 @@ def compile(
         store = chosen.store
         limit = chosen.limit
         asked = None
-        if store is not None:
+        # Kernels are checked where they are known as such: not in a model that is kept whole.
+        if store is not None and not flags.CHECK.get():
             asked = whole.known(store, source, dims, chosen.decisive, limit)
         if store is None or asked is None:
             return _anew(source, example_inputs, dims, chosen)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.base import flags
 from tilewright.driver.assemble import Assembler, Built
+from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.expr.nodes import Binary, Call, Compare, Expr, Neg
 from tilewright.graph.lower import Lowered
@@ -28,6 +30,8 @@ def build_kernel(kernel: Kernel, target: Target) -> CompiledModel:
     )
     face = interface(stage, kernel.outputs)
     code = KernelCompiler(target, target, None).compile(face, ())
+    if flags.CHECK.get():
+        validate(face, code, [False] * len(face.values)).require()
     assembler = Assembler(lowered, [Built(stage, face, code)], target, None)
     return assembler.model({"target": target.name})
 

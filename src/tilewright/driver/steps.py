@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from tilewright.base.text import listing
 from tilewright.driver.alone import alone
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
+from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
 from tilewright.driver.show import KINDS, dump, show
 from tilewright.driver.single import build_kernel
 from tilewright.driver.stage_passes import stages
 from tilewright.driver.verify_interface import verify_interface
+from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph, Operation
@@ -141,7 +143,17 @@ def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built
         for step, face, code in zip(staged, faces, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(faces))
             built[step] = Built(step, face, code)
+    if flags.CHECK.get():
+        with events.span("check", total=len(built)):
+            check(built.values(), lowered.data)
     return [s if isinstance(s, HostCall) else built[s] for s in lowered.steps]
+
+
+def check(built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]) -> None:
+    """Validate each distinct kernel. Raises ExecutionError (TW-CHECK) for the first wrong one."""
+    for item in {b.code.symbol: b for b in built}.values():
+        fixed = [v in constants for v in item.face.values]
+        validate(item.face, item.code, fixed, known=constants).require()
 
 
 def text(

@@ -124,14 +124,19 @@ def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -
 def default(kernel: Kernel, computations: Sequence[Computation], at: Context) -> Schedule:
     """The schedule of a kernel without tuning: the first sketch that no primitive refuses.
 
-    The event `sketch-refused` carries the reason of each that was.
+    The event `sketch-refused` carries the reason of each that was, `sketch-chosen` the name of the
+    one that was taken.
     """
     *first, last = sketches(kernel, computations, at)
     for sketch in first:
         try:
-            return sketch.default().schedule
+            made = sketch.default().schedule
         except ScheduleError as error:
             events.emit("sketch-refused", kernel=kernel.name, sketch=sketch.name, reason=str(error))
+            continue
+        events.emit("sketch-chosen", kernel=kernel.name, sketch=sketch.name)
+        return made
+    events.emit("sketch-chosen", kernel=kernel.name, sketch=last.name)
     return last.default().schedule
 
 

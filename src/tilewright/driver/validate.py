@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tilewright.base import events
 from tilewright.compute.nodes import Computation
 from tilewright.driver.alone import alone
+from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
 from tilewright.driver.stage_passes import stages
 from tilewright.driver.steps import import_model, optimise, with_dims
-from tilewright.driver.validate.check import EFFORT, validate
-from tilewright.driver.validate.verdict import Verdict
 from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.stages import Stage
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.sketch.sketches import parts
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
+
+__all__ = [
+    "EFFORT",
+    "Fault",
+    "Verdict",
+    "kind_of",
+    "share_of",
+    "validate",
+    "validate_model",
+    "validate_stages",
+]
 
 
 def validate_model(
@@ -68,7 +79,8 @@ def validate_stages(
         if not isinstance(stage, Stage):
             continue
         face = interface(stage, live[stage])
-        code = compiler.compile(face, lowered.data)
+        with events.record() as happened:
+            code = compiler.compile(face, lowered.data)
         if code.symbol in seen:
             continue
         seen.add(code.symbol)
@@ -77,12 +89,18 @@ def validate_stages(
             face,
             code,
             fixed,
-            kind=kind_of(face.computations),
+            kind=_sketch(happened) or kind_of(face.computations),
             known=lowered.data,
             effort=effort,
             threads=threads,
             seed=seed,
         )
+
+
+def _sketch(happened: Sequence[events.Event]) -> str | None:
+    """The sketch that made a kernel's schedule; for one of parts, the kinds of the parts."""
+    made = [e.fields["sketch"] for e in happened if e.kind == "sketch-chosen"]
+    return None if not made or made[-1] == "parts" else str(made[-1])
 
 
 def kind_of(computations: Sequence[Computation]) -> str:

@@ -16,10 +16,9 @@ import numpy as np
 from tilewright.base import events, signals
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.compiled import CompiledStage
-from tilewright.driver.kernels import Interface
-from tilewright.driver.validate.feeds import Feeds, index_limit
-from tilewright.driver.validate.guarded import poison, report_faults
-from tilewright.driver.validate.judges import (
+from tilewright.driver.guard.feeds import Feeds, index_limit
+from tilewright.driver.guard.guarded import poison, report_faults
+from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
     Expected,
@@ -28,8 +27,9 @@ from tilewright.driver.validate.judges import (
     differ,
     steps,
 )
-from tilewright.driver.validate.native import Bench, Run
-from tilewright.driver.validate.verdict import Fault, Verdict
+from tilewright.driver.guard.native import Bench, Run
+from tilewright.driver.guard.verdict import Fault, Verdict
+from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
 from tilewright.runtime.abi import STATUS_INDEX
@@ -37,6 +37,7 @@ from tilewright.runtime.abi import STATUS_INDEX
 Array = np.ndarray[Any, Any]
 EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected results: about a second
 _SECONDS: Final = 120  # after which a kernel counts as one that does not end
+_DEPTH: Final = 50_000  # expressions are walked by recursion; a long chain of operations is deep
 _MOST: Final = 8  # faults told of one kernel
 
 
@@ -318,6 +319,7 @@ def _work(job: _Job, write: int) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(_SECONDS)
+        sys.setrecursionlimit(_DEPTH)
         report_faults(lambda: job.bench.places if job.bench else (), _teller(job, write))
         try:
             result: Any = job.do()

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.compiled import CompiledStage
+from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.driver.kernels import Interface
-from tilewright.driver.validate.guarded import Guarded, poison
 from tilewright.expr.nodes import Buffer
 from tilewright.runtime import abi
 from tilewright.runtime.loader import Image, link

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.nodes import Computation
 from tilewright.compute.truth import Truth
-from tilewright.driver.validate.guarded import poison
+from tilewright.driver.guard.guarded import poison
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
 from tilewright.loops import interp
@@ -63,13 +63,13 @@ class ComputationJudge:
         other: ComputationJudge | None = None,
     ) -> None:
         self.refused = False
-        before = None if other is None or other.refused else other._truth
+        before = None if other is None or other.refused else other.truth
         self._expected: dict[Buffer, Expected] = {}
         try:
-            self._truth = Truth(group, arrays, before)
+            self.truth: Truth = Truth(group, arrays, before)
             for b in outputs:
                 places = self._places(b, effort // len(outputs), np.random.default_rng(seed))
-                found = self._truth.at(b, places)
+                found = self.truth.at(b, places)
                 error = np.broadcast_to(found.error, places.shape)
                 self._expected[b] = Expected(places, found.value, error)
         except ExecutionError as error:
@@ -79,14 +79,14 @@ class ComputationJudge:
 
     def written(self, b: Buffer) -> Array:
         """Which elements of an output the Computations write."""
-        return self._truth.written(b)
+        return self.truth.written(b)
 
     def expected(self, b: Buffer) -> Expected:
         """Elements of an output to compare."""
         return self._expected[b]
 
     def _places(self, b: Buffer, effort: int, rng: np.random.Generator) -> Array:
-        truth = self._truth
+        truth = self.truth
         if truth.total <= effort:
             return np.flatnonzero(truth.written(b))
         before = truth.work
