@@ -30,7 +30,8 @@ def compile(
     or a Kernel, which runs as its schedule says. dims: values of symbolic dimensions. options:
     target, mcpu, threads, strict (a reference kernel is an error), math ("strict", "exact",
     "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes),
-    trust (read a .pt2 as PyTorch does, which runs code that the file brings).
+    trust (read a .pt2 as PyTorch does, which runs code that the file brings), sanitize (check every
+    access while the model runs).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """

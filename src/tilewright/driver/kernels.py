@@ -21,6 +21,7 @@ from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.driver.compiled import CompiledStage, Preparation
+from tilewright.driver.limits import limits
 from tilewright.driver.offsets import from_zero
 from tilewright.driver.processes import share, workers
 from tilewright.driver.version import compiler
@@ -33,7 +34,7 @@ from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.schedule import Schedule
-from tilewright.targets.base import Artifact, Target
+from tilewright.targets.base import Artifact, Limits, Target
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,13 +117,17 @@ def _nameless(kernel: Kernel) -> str:
 class KernelCompiler:
     """Compiles Stages for a target, each distinct one once.
 
-    store: the cache on disk, or None. host: the target that runs on this machine.
+    store: the cache on disk, or None. host: the target that runs on this machine. sanitize: check
+    every access while the code runs.
     """
 
-    def __init__(self, target: Target, host: Target, store: Store | None) -> None:
+    def __init__(
+        self, target: Target, host: Target, store: Store | None, sanitize: bool = False
+    ) -> None:
         self.target = target
         self.host = host
         self.store = store
+        self.sanitize = sanitize
         self.known: dict[str, CompiledStage] = {}
         self._prepared: dict[str, Artifact] = {}
 
@@ -196,6 +201,7 @@ class KernelCompiler:
                 self.host.key,
                 names,
                 str(fixed),
+                f"sanitize={self.sanitize}",
                 str([face.params.index(o) for o in face.outputs]),
                 program,
             ]
@@ -220,7 +226,8 @@ class KernelCompiler:
         text = _nameless(kernel)
         if text not in self._prepared:
             symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            self._prepared[text] = self.host.emit(kernel, symbol)
+            whole: Limits | None = {} if self.sanitize else None
+            self._prepared[text] = self.host.emit(kernel, symbol, whole)
         return self._prepared[text]
 
     def _make(self, wanted: Wanted) -> CompiledStage:
@@ -228,7 +235,11 @@ class KernelCompiler:
         try:
             work = self.hoisted(face, wanted.fixed)
             symbol = f"{face.name}_{wanted.key[:12]}"
-            made = self.target.emit(work.kernel, symbol)
+            made = self.target.emit(
+                work.kernel,
+                symbol,
+                limits(face.computations, face.outputs) if self.sanitize else None,
+            )
             position = {p: n for n, p in enumerate(face.params)}
             preparations: list[Preparation] = []
             codes: list[bytes] = []

@@ -28,6 +28,7 @@ class Options:
     cache: bool | None = None
     memory_limit: int | None = None
     trust: bool = False
+    sanitize: bool = False
 
     def __post_init__(self) -> None:
         if self.mcpu == "native":
@@ -59,7 +60,8 @@ class Options:
         threads = str(thread_count(self.threads))
         chosen = {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
         # What somebody trusted once is not found by who does not.
-        return chosen | ({"trust": "on"} if self.trust else {})
+        switches = {"trust": self.trust, "sanitize": self.sanitize}
+        return chosen | {name: "on" for name, on in switches.items() if on}
 
     @property
     def limit(self) -> int:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.errors import ExecutionError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
+from tilewright.runtime.call import report
 from tilewright.runtime.loader import link
 
 
@@ -45,3 +47,7 @@ class Preparer:
                 self._image.address(p.symbol)
             )
             function(*[address(a) for a in pointers])
+            if context[abi.CTX_STATUS]:
+                found = int(context[abi.CTX_REPORT])
+                reason = report(found) if found else "a preparation of constants failed"
+                raise ExecutionError(reason, where=p.symbol, code="TW-BOUNDS")

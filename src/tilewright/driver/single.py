@@ -16,8 +16,10 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
 
 
-def build_kernel(kernel: Kernel, target: Target) -> CompiledModel:
+def build_kernel(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:
     """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
+
+    sanitize: check every access while it runs.
 
     Raises UnsupportedError for what has no native code.
     """
@@ -29,7 +31,7 @@ def build_kernel(kernel: Kernel, target: Target) -> CompiledModel:
         Graph(kernel.name, inputs, outputs, ()), [stage], {v: b for b, v in values.items()}
     )
     face = interface(stage, kernel.outputs)
-    code = KernelCompiler(target, target, None).compile(face, ())
+    code = KernelCompiler(target, target, None, sanitize).compile(face, ())
     if flags.CHECK.get():
         validate(face, code, [False] * len(face.values)).require()
     assembler = Assembler(lowered, [Built(stage, face, code)], target, None)

@@ -47,7 +47,7 @@ def executable(
     if isinstance(source, Kernel):
         verify(source)  # whoever made it, by hand or by primitives that were not asked
         machine = _target(options)
-        return Executable(build_kernel(source, machine), threads=options.threads)
+        return Executable(build_kernel(source, machine, options.sanitize), threads=options.threads)
     graph = import_model(source, example_inputs, options)
     if dims:
         graph = with_dims(graph, dims, options)
@@ -113,7 +113,7 @@ def build(graph: Graph, options: Options) -> CompiledModel:
     _report_reference_kernels(lowered, options)
     if (folder := flags.DUMP.get()) is not None:
         dump(folder, lowered, target)
-    steps = kernels(lowered, target, options.store)
+    steps = kernels(lowered, target, options.store, options.sanitize)
     with events.span("assemble"):
         assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
         meta = {"math": options.math, "target": target.name}
@@ -127,10 +127,12 @@ def optimise(graph: Graph, options: Options, target: Target) -> Graph:
     return pipeline.run(graph, check=flags.DEBUG.get())
 
 
-def kernels(lowered: Lowered, target: Target, store: Store | None) -> list[Built | HostCall]:
+def kernels(
+    lowered: Lowered, target: Target, store: Store | None, sanitize: bool = False
+) -> list[Built | HostCall]:
     """Every Stage with its object code."""
     host = target if target.runs_here else find_target("cpu")
-    compiler = KernelCompiler(target, host, store)
+    compiler = KernelCompiler(target, host, store, sanitize)
     live = live_buffers(lowered)
     staged = [s for s in lowered.steps if isinstance(s, Stage)]
     faces = [interface(s, live[s]) for s in staged]

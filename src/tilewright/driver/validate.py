@@ -60,7 +60,8 @@ def validate_model(
             count = thread_count(chosen.threads)
             machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact", count)
         lowered = stages(optimise(graph, chosen, machine), machine, chosen.math)
-        return list(validate_stages(lowered, machine, effort=effort, threads=threads, seed=seed))
+        given: Any = {"effort": effort, "threads": threads, "seed": seed}
+        return list(validate_stages(lowered, machine, sanitize=chosen.sanitize, **given))
 
 
 def validate_stages(
@@ -70,9 +71,10 @@ def validate_stages(
     effort: int = EFFORT,
     threads: Sequence[int] = (3,),
     seed: int = 0,
+    sanitize: bool = False,
 ) -> Iterator[Verdict]:
     """The verdict on each distinct kernel of a model that was cut into Stages."""
-    compiler = KernelCompiler(target, target, None)
+    compiler = KernelCompiler(target, target, None, sanitize)
     live = live_buffers(lowered)
     seen: set[str] = set()
     for stage in lowered.steps:

@@ -17,6 +17,7 @@ CTX_THREADS = 1  # shares of a parallel region, at least 1
 CTX_STATUS = 2  # 0, or the first failure: (kernel number + 1) << 8 | code
 CTX_PROFILE = 3  # address of u64[kernels + 1] cycle stamps, or 0
 CTX_POOL = 4  # address of the pool's state
+CTX_REPORT = 5  # address of what sanitized code reports, see below
 CTX_SLOTS = 8
 
 TABLE_ARENA = 0
@@ -25,6 +26,13 @@ TABLE_FIRST_VALUE = 2
 
 STATUS_INDEX = 1  # an index read from data is out of range
 STATUS_TILES = 2  # the system does not permit AMX tiles
+STATUS_BOUNDS = 3  # sanitized code was about to access memory outside of a buffer
+
+# A report, in the workspace of the kernel: the address of a text that ends with 0, the count of
+# numbers, and the numbers, which are i64 and take the places of the marks.
+REPORT_SIZE = 256
+REPORT_NUMBERS = REPORT_SIZE // 8 - 2
+REPORT_MARK = "\x01"
 
 ALIGNMENT = 64  # bytes; of the arena, constants, workspaces and every slot in them
 

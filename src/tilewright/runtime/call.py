@@ -29,6 +29,7 @@ NativeFunction = Callable[[int, int], None]
 
 _STATUS: Final = {
     abi.STATUS_INDEX: "an index in the data is out of range",
+    abi.STATUS_BOUNDS: "an access outside of a buffer",
     abi.STATUS_TILES: "the system does not permit the tiles (AMX) that the model was compiled for",
 }
 
@@ -77,12 +78,22 @@ class Frame:
         number, code = (status >> 8) - 1, status & 0xFF
         kernels = self.plan.model.kernels
         reason = _STATUS.get(code, f"failure code {code}")
+        if code == abi.STATUS_BOUNDS and self.context[abi.CTX_REPORT]:
+            reason = report(self.context[abi.CTX_REPORT])
+        kind = "TW-BOUNDS" if code == abi.STATUS_BOUNDS else None
         if not 0 <= number < len(kernels):
-            raise ExecutionError(reason)
+            raise ExecutionError(reason, code=kind)
         record = kernels[number]
         nodes = ", ".join(record.nodes)
         place = f"kernel {record.name!r}" + (f" (nodes {nodes})" if nodes else "")
-        raise ExecutionError(reason, where=place)
+        raise ExecutionError(reason, where=place, code=kind)
+
+
+def report(address: int) -> str:
+    """What sanitized code says at an address: the text with its numbers."""
+    words = (ctypes.c_int64 * (abi.REPORT_NUMBERS + 2)).from_address(address)
+    first, *rest = ctypes.string_at(words[0]).decode().split(abi.REPORT_MARK)
+    return first + "".join(f"{n}{text}" for n, text in zip(words[2 : 2 + words[1]], rest))
 
 
 class Values:

@@ -13,6 +13,9 @@ from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Sketch
 
+# By buffer, the least and the greatest index along each axis; others may be accessed everywhere.
+Limits = Mapping[Buffer, tuple[tuple[int, int], ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -90,8 +93,11 @@ class Target(Protocol):
         """What these cost as one kernel, to compare forms of one thing; None where not covered."""
         ...
 
-    def emit(self, kernel: Kernel, symbol: str) -> Artifact:
-        """Object code of a scheduled kernel."""
+    def emit(self, kernel: Kernel, symbol: str, limits: Limits | None = None) -> Artifact:
+        """Object code of a scheduled kernel.
+
+        With limits it is sanitized: each access is compared with its buffer's box, or its shape.
+        """
         ...
 
     def segment(self, symbol: str, calls: Sequence[Call]) -> bytes:

@@ -185,6 +185,7 @@ class _Job:
             if status != STATUS_INDEX or not refused:
                 text = f"the kernel reports failure code {status}, expected "
                 text += f"{STATUS_INDEX}: an index is out of range" if refused else "none"
+                text = self.bench.said or text
                 self._fault(Fault("status", str(run), text))
             return None
         for held in dict.fromkeys(self.bench.places):

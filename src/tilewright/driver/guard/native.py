@@ -14,6 +14,7 @@ from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
 from tilewright.runtime import abi
+from tilewright.runtime.call import report
 from tilewright.runtime.loader import Image, link
 
 Array = np.ndarray[Any, Any]
@@ -43,13 +44,18 @@ class Run:
 
 @dataclass(eq=False)
 class Bench:
-    """Runs one kernel. After a run, `held` has every tensor by its number in the interface."""
+    """Runs one kernel.
+
+    After a run, `held` has every tensor by its number in the interface, and `said` is what
+    sanitized code reported.
+    """
 
     face: Interface
     code: CompiledStage
     fixed: Sequence[bool]
     held: dict[int, Guarded] = field(default_factory=dict)
     others: list[Guarded] = field(default_factory=list)
+    said: str = ""
 
     def __post_init__(self) -> None:
         codes = [self.code.code, *dict.fromkeys(self.code.prepare_code)]
@@ -113,7 +119,9 @@ class Bench:
         pointers = [start, *addresses]
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
         kind(self._image.address(symbol))(*pointers)
-        return int(slots[abi.CTX_STATUS])
+        status = int(slots[abi.CTX_STATUS])
+        self.said = report(slots[abi.CTX_REPORT]) if slots[abi.CTX_REPORT] else ""
+        return status
 
 
 _REGION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
+from tilewright.targets.base import Limits
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.emit_plan import plan_memory
 from tilewright.targets.cpu.machine import Machine
@@ -32,26 +33,41 @@ class CompiledKernel:
 
 
 def compile_kernel(
-    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+    kernel: Kernel,
+    machine: Machine,
+    symbol: str | None = None,
+    *,
+    contract: bool = True,
+    limits: Limits | None = None,
 ) -> CompiledKernel:
     """Object code of a scheduled kernel, position independent, with no external symbols.
 
-    symbol: the entry point's name (default: the kernel's own). contract: as in `llvm_ir`.
-    Raises UnsupportedError for what has no native code, CompileError if LLVM refuses the program.
+    symbol: the entry point's name (default: the kernel's own). contract, limits: as in
+    `llvm_ir`. Raises UnsupportedError for what has no native code, CompileError if LLVM refuses
+    the program.
     """
     name = symbol or kernel.name
-    code = compile_text(llvm_ir(kernel, machine, name, contract=contract), machine, name)
-    plan = plan_memory(kernel)
+    text = llvm_ir(kernel, machine, name, contract=contract, limits=limits)
+    code = compile_text(text, machine, name)
+    plan = plan_memory(kernel, limits is not None)
     return CompiledKernel(name, code, plan.shared, plan.thread)
 
 
 def llvm_ir(
-    kernel: Kernel, machine: Machine, symbol: str | None = None, *, contract: bool = True
+    kernel: Kernel,
+    machine: Machine,
+    symbol: str | None = None,
+    *,
+    contract: bool = True,
+    limits: Limits | None = None,
 ) -> str:
-    """The kernel as LLVM assembly, before LLVM's passes; contract: allow fused multiply-add."""
+    """The kernel as LLVM assembly, before LLVM's passes.
+
+    contract: allow fused multiply-add. limits: sanitize it: where each buffer may be accessed.
+    """
     try:
         with _deep_recursion():
-            return emit_module(kernel, symbol or kernel.name, machine, contract)
+            return emit_module(kernel, symbol or kernel.name, machine, contract, limits)
     except TilewrightError as e:
         raise e.at(f"kernel {kernel.name}") from None
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
-from tilewright.runtime.abi import CTX_PARALLEL, CTX_THREADS
+from tilewright.runtime.abi import CTX_PARALLEL, CTX_STATUS, CTX_THREADS
+from tilewright.targets.base import Limits
 from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
 from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
@@ -33,6 +34,8 @@ class Module:
     ahead: Mapping[str, int] = field(default_factory=dict)
     streams: frozenset[Buffer] = frozenset()
     has_streamed: bool = False
+    limits: Limits | None = None
+    texts: int = 0
 
     def text(self) -> str:
         """The whole module."""
@@ -43,14 +46,22 @@ class Module:
         return "\n".join([*self.functions, attributes(self.machine)])
 
 
-def emit_module(kernel: Kernel, symbol: str, machine: Machine, contract: bool = True) -> str:
+def emit_module(
+    kernel: Kernel,
+    symbol: str,
+    machine: Machine,
+    contract: bool = True,
+    limits: Limits | None = None,
+) -> str:
     """LLVM assembly of `void symbol(ptr ctx, ptr p0.., ptr workspace)`; see runtime/abi.py.
 
-    contract: whether a product and a sum may be fused into one rounding.
+    contract: whether a product and a sum may be fused into one rounding. limits: for sanitized
+    code, where each buffer may be accessed.
     Raises UnsupportedError for an operation or dtype without native code, CompileError for a
     memory scope that a processor does not have.
     """
-    module = Module(symbol, machine, plan_memory(kernel), contract)
+    module = Module(symbol, machine, plan_memory(kernel, limits is not None), contract)
+    module.limits = limits
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
     module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
     large = streamed(kernel, machine)
@@ -92,6 +103,7 @@ class Function(Statements):
         self.module = module
         self.ahead = module.ahead
         self.streams = module.streams
+        self.limits = module.limits
         self.params = tuple(params)
         self.region = region
 
@@ -113,6 +125,19 @@ class Function(Statements):
             offset = self.binary("add", part, integer(plan.offsets[buffer] + plan.shared))
         self.pointers[buffer] = self.ins(f"getelementptr i8, ptr %ws, {offset.typed}", "ptr")
         self.out = here
+
+    def report(self) -> Value:
+        """Where sanitized code writes what it reports."""
+        return self.ins(f"getelementptr i8, ptr %ws, i64 {self.module.plan.report}", "ptr")
+
+    def constant_text(self, text: str) -> str:
+        """The address of a text, which ends with 0."""
+        data = "".join(f"\\{byte:02X}" for byte in (*text.encode(), 0))
+        name = f"@{self.module.symbol}.text{self.module.texts}"
+        self.module.texts += 1
+        size = len(data) // 3
+        self.module.functions.append(f'{name} = internal constant [{size} x i8] c"{data}"')
+        return name
 
     def finish(self, name: str, extra: list[str], linkage: str) -> str:
         """The text of the function; `extra` are parameters after the workspace."""
@@ -188,6 +213,19 @@ class Function(Statements):
         self.line(f"call void @{name}({closure.typed}, i64 0, i64 1)")
         self.line(f"br label {join}")
         self.label(join)
+        if self.limits is not None:
+            self._leave_if_failed()
+
+    def _leave_if_failed(self) -> None:
+        """A region that reported a failure ends the kernel."""
+        status = self.ins(f"getelementptr i8, ptr %ctx, i64 {8 * CTX_STATUS}", "ptr")
+        found = self.ins(f"load i64, {status.typed}, align 8", "i64")
+        failed = self.compare("icmp ne", found, integer(0))
+        leave, stay = self.fresh("leave"), self.fresh("stay")
+        self.line(f"br {failed.typed}, label {leave}, label {stay}")
+        self.label(leave)
+        self.line("ret void")
+        self.label(stay)
 
 
 def _buffers(node: Node) -> tuple[Buffer, ...]:

@@ -13,6 +13,7 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.reads import reads_memory
 from tilewright.loops.nodes import Operand, Unit
 from tilewright.runtime.abi import CTX_STATUS, STATUS_TILES
+from tilewright.targets.cpu.emit_check import check_unit
 from tilewright.targets.cpu.emit_expr import Expressions
 from tilewright.targets.cpu.emit_scope import PURE, Info
 from tilewright.targets.cpu.emit_text import Value, integer
@@ -47,6 +48,7 @@ def emit_intrinsic(x: Expressions, s: Unit) -> None:
     elif any(reads_memory(i) for o in s.operands for i in o.index):
         reason, hint = "its address depends on data", "schedule without it"
     else:
+        check_unit(x, s)
         _CALLS[call.name](x, s)
         x.changed((s.operands[-1].buffer,))
         return

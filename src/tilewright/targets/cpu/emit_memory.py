@@ -11,6 +11,8 @@ from tilewright.expr.affine import Affine, affine, rejoined
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
+from tilewright.targets.base import Limits
+from tilewright.targets.cpu.emit_check import check
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
@@ -66,11 +68,21 @@ class Memory(Scopes):
         # What is stored past the caches, and whether some of it is.
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False
+        # Where sanitized code may access each buffer; None in other code.
+        self.limits: Limits | None = None
         self._safe: dict[str, Value] = {}
         self._clamped: set[Expr] = set()
 
     def value(self, e: Expr) -> Value:
         """The held value of an expression; see `emit_expr`."""
+        raise NotImplementedError
+
+    def report(self) -> Value:
+        """Where sanitized code writes what it reports."""
+        raise NotImplementedError
+
+    def constant_text(self, text: str) -> str:
+        """The address of a text, which ends with 0."""
         raise NotImplementedError
 
     @property
@@ -164,6 +176,7 @@ class Memory(Scopes):
         permission = None
         if self.guard is not None and self.info(e).risky:
             permission = self._holds(self.guard)
+        check(self, "load of", e.buffer, index, permission)
         place = self.access(e.buffer, index)
         raw = self._load_raw(place, e.buffer, permission, outside)
         return self.ops.formats.unpack(raw, e.buffer.dtype)
@@ -273,6 +286,7 @@ class Memory(Scopes):
             if not mask.const:
                 return
             mask = None
+        check(self, "store to", buffer, index, mask)
         contiguous = place.is_uniform or (place.offsets is None and place.stride == 1)
         if mask is not None and contiguous and self._rewritable(buffer, index):
             # So it stays promotable to registers.

@@ -13,7 +13,7 @@ from tilewright.base.errors import CompileError
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, Update, While
-from tilewright.runtime.abi import ALIGNMENT
+from tilewright.runtime.abi import ALIGNMENT, REPORT_SIZE
 
 STACK_LIMIT = 64 << 10
 
@@ -22,7 +22,8 @@ STACK_LIMIT = 64 << 10
 class Plan:
     """Offsets in bytes of the buffers in the workspace; those on the stack have none.
 
-    shared: bytes of the common part. thread: bytes of each thread's part.
+    shared: bytes of the common part. thread: bytes of each thread's part. report: the offset of
+    the report of sanitized code.
     """
 
     offsets: dict[Buffer, int] = field(default_factory=dict)
@@ -30,12 +31,19 @@ class Plan:
     shared: int = 0
     thread: int = 0
     stack: int = 0
+    report: int | None = None
 
 
-def plan_memory(kernel: Kernel) -> Plan:
-    """Place every Alloc. Raises CompileError for a memory scope this target does not have."""
+def plan_memory(kernel: Kernel, reports: bool = False) -> Plan:
+    """Place every Alloc, and the report that sanitized code writes.
+
+    Raises CompileError for a memory scope this target does not have.
+    """
     plan = Plan()
     _place(kernel.body, plan, 0, False, 1)
+    if reports:
+        plan.report = plan.shared
+        plan.shared += REPORT_SIZE
     return plan
 
 

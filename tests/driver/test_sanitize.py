@@ -1,0 +1,147 @@
+"""Sanitized code: right on right programs, and a wrong access is named, not made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tests.driver.kinds import SMALL
+from tilewright.base import dtypes
+from tilewright.base.errors import ExecutionError
+from tilewright.compute.build import map_
+from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.limits import limits
+from tilewright.driver.options import Options
+from tilewright.driver.single import build_kernel
+from tilewright.driver.validate import validate_model
+from tilewright.expr.nodes import Buffer, Select, Var, const
+from tilewright.graph.stages import Stage
+from tilewright.loops.nodes import Kernel, Store, block, loop
+from tilewright.runtime.abi import REPORT_SIZE
+from tilewright.runtime.executable import Executable
+from tilewright.targets.registry import target
+
+f32, i64 = dtypes.float32, dtypes.int64
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_right_programs_run(name: str):
+    small = SMALL[name]
+    machine, data = small.target(), small.model()
+    for v in validate_model(
+        data, target=machine, math=small.math, effort=20_000, cache=False, sanitize=True
+    ):
+        assert v.ok, v
+
+
+def run(kernel: Kernel, *arrays: np.ndarray, threads: int = 1):
+    made = build_kernel(kernel, target("cpu"), sanitize=True)
+    return Executable(made, threads=threads)(*arrays)
+
+
+def copy(value, kind: str = "serial", extent: int = 12) -> Kernel:
+    """`y[i] = value(x, i)` for more elements than y has, where that is asked for."""
+    x, y = Buffer("x", (10,), f32), Buffer("y", (10,), f32)
+    i = Var("i", i64)
+    return Kernel("copy", (x, y), (y,), loop(i, extent, Store(y, (i,), value(x, i)), kind))
+
+
+X = np.arange(10, dtype=np.float32)
+
+
+@pytest.mark.parametrize("kind", ["serial", "unroll", "vector", "parallel"])
+def test_a_store_outside_is_named_and_not_made(kind: str):
+    with pytest.raises(ExecutionError) as raised:
+        run(copy(lambda x, i: const(1.0, f32), kind), X)
+    said = str(raised.value)
+    assert raised.value.code == "TW-BOUNDS"
+    assert "kernel 'copy'" in said
+    assert "store to y[" in said and "of dimension 0 is outside 0..9" in said
+    if kind == "serial":
+        assert "y[i]: index 10 of dimension 0 is outside 0..9, in i = 10" in said
+    if kind == "vector":
+        assert "index 11 " in said  # the greatest of the lanes'
+
+
+def test_a_load_outside_is_named_with_its_loops():
+    x, y = Buffer("x", (4, 5), f32), Buffer("y", (4, 5), f32)
+    i, j = Var("i", i64), Var("j", i64)
+    body = loop(i, 4, loop(j, 5, Store(y, (i, j), x[i, j - 1])))
+    with pytest.raises(ExecutionError, match=r"load of x\[i, ") as raised:
+        run(Kernel("shifted", (x, y), (y,), body), np.zeros((4, 5), np.float32))
+    assert "index -1 of dimension 1 is outside 0..4, in i = 0, j = 0" in str(raised.value)
+
+
+def test_each_dimension_is_checked_and_not_only_the_memory():
+    """Row 0, element 5 is an element of row 1: in the memory, but not where the program says."""
+    x, y = Buffer("x", (4, 5), f32), Buffer("y", (4, 5), f32)
+    i, j = Var("i", i64), Var("j", i64)
+    body = loop(i, 3, loop(j, 5, Store(y, (i, j), x[i, j + 1])))
+    with pytest.raises(ExecutionError, match="index 5 of dimension 1 is outside"):
+        run(Kernel("next", (x, y), (y,), body), np.zeros((4, 5), np.float32))
+
+
+def test_masked_lanes_are_not_checked():
+    def value(x, i):
+        return Select(i < const(9), x[i + 1], const(0.0, f32))
+
+    for kind in ("serial", "vector", "unroll"):
+        got = run(copy(value, kind, 10), X)
+        np.testing.assert_array_equal(got, [*range(1, 10), 0])
+
+
+def test_threads_report_once():
+    kernel = copy(lambda x, i: const(1.0, f32), "parallel", 40)
+    with pytest.raises(ExecutionError, match=r"index \d+ of dimension 0"):
+        run(kernel, X, threads=2)
+
+
+def test_a_call_after_a_violation_is_as_good_as_the_first():
+    at = Buffer("at", (1,), i64)
+    y = Buffer("y", (4,), f32)
+    i = Var("i", i64)
+    kernel = Kernel("fill", (at, y), (y,), loop(i, 4, Store(y, (i,), const(2.0, f32))))
+    exe = Executable(build_kernel(kernel, target("cpu"), sanitize=True), threads=1)
+    np.testing.assert_array_equal(exe(np.array([1])), [2, 2, 2, 2])
+    bad = Executable(build_kernel(copy(lambda x, i: x[i]), target("cpu"), sanitize=True), threads=1)
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="load of x"):
+            bad(X)
+
+
+def test_a_kernel_may_not_leave_its_part_of_a_result():
+    """What `cache_write` did to the inside of a halo: it wrote the tensor from its start to end."""
+    x, y = Buffer("x", (4, 4), f32), Buffer("y", (6, 6), f32)
+    i, j = Var("i", i64), Var("j", i64)
+    from tilewright.compute.nodes import Computation, Dim, Output
+
+    part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
+    face = interface(Stage("part", (part,)), {y})
+    assert limits(face.computations, face.outputs) == {face.outputs[0]: ((0, 3), (0, 3))}
+    p, q = Var("p", i64), Var("q", i64)
+    out = face.outputs[0]
+    whole = loop(p, 6, loop(q, 6, Store(out, (p, q), const(0.0, f32))))
+    plain = face.plain()
+    wrong = plain.with_body(block(plain.body, whole))
+    made = target("cpu").emit(wrong, "wrong", limits(face.computations, face.outputs))
+    assert b"store to y[p, q]" in made.code
+    assert b"outside 0..3" in made.code
+
+
+def test_it_is_part_of_the_key_and_of_the_options():
+    assert Options().decisive != Options(sanitize=True).decisive
+    x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
+    face = interface(Stage("m", (map_("m", y, lambda i: x[i]),)), {y})
+    machine = target("cpu")
+    codes = [KernelCompiler(machine, machine, None, s).compile(face, ()) for s in (False, True)]
+    assert codes[0].symbol != codes[1].symbol
+    assert codes[1].workspace == codes[0].workspace + REPORT_SIZE
+
+
+def test_a_whole_model_with_prepared_constants():
+    small = SMALL["packed"]
+    x = np.random.default_rng(0).standard_normal((7, 50)).astype(np.float32)
+    want = tw.compile(small.model(), cache=False)(x)
+    got = tw.compile(small.model(), cache=False, sanitize=True)(x)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
