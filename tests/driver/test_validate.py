@@ -55,6 +55,17 @@ def test_every_sketch_has_a_model():
     assert set(RULES) | {"parts", "kernel"} <= kinds
 
 
+def test_overlapping_windows_into_a_halo():
+    """The stem of many networks: its pooling writes the inside of what the convolution pads."""
+    body = (
+        "(float[1,4,13,13] x, float[4,4,3,3] w) => (float[1,4,6,6] y) "
+        "{ p = MaxPool<kernel_shape=[3,3], strides=[2,2]>(x) y = Conv<pads=[1,1,1,1]>(p, w) }"
+    )
+    small = replace(SMALL["convolution"], text=body, weights={"w": (4, 4, 3, 3)})
+    for v in validate_model(small.model(), effort=200_000):
+        assert v.ok, v
+
+
 # -- seeded faults
 
 Change = Callable[[Kernel], Kernel]
@@ -326,7 +337,7 @@ def test_the_flag_refuses_a_wrong_kernel_even_from_the_cache(monkeypatch, tmp_pa
     with monkeypatch.context() as patch:
         emit = CpuTarget.emit
         drop = body(longer(-1, 50))
-        patch.setattr(CpuTarget, "emit", lambda t, kernel, symbol: emit(t, drop(kernel), symbol))
+        patch.setattr(CpuTarget, "emit", lambda t, kernel, *rest: emit(t, drop(kernel), *rest))
         tw.compile(model)
     monkeypatch.setenv("TILEWRIGHT_CHECK", "1")
     with pytest.raises(ExecutionError, match=r"elements of y are wrong: y\[0, 49\]") as raised:

@@ -119,7 +119,8 @@ def _accesses(body: Stmt) -> list[tuple[str, Buffer, tuple[Expr, ...]]]:
         elif isinstance(node, Store):
             found.append(("store to", node.buffer, node.index))
         elif isinstance(node, Update):
-            found += [("store to", b, node.index) for b in node.buffers]
+            pairs = zip(node.buffers, node.indices, strict=True)
+            found += [("store to", b, index) for b, index in pairs]
     return found
 
 
