@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import click
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import quantised
+from tilewright.cli import certificate, quantised
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
 from tilewright.cli.options import (
     OUT,
@@ -34,12 +35,18 @@ STAGES: Final = ("graph", "computation", "kernel", "llvm", "asm")
 @click.option(
     "--emit", type=click.Choice(STAGES), help="Print this stage instead (or write it to -o)."
 )
+@click.option(
+    "--certify", is_flag=True, help="Compare it with float64 first, and write that down in it."
+)
+@click.option("--seed", default=0, type=click.IntRange(0), help="Of the inputs of --certify.")
 @compile_options
 @json_option
 def command(
     model: Path,
     output: Path | None,
     emit: str | None,
+    certify: bool,
+    seed: int,
     options: CompileOptions,
     as_json: bool,
 ) -> None:
@@ -49,6 +56,7 @@ def command(
     Example:
       tilewright compile model.onnx -o model.tw
       tilewright compile model.onnx --mcpu x86-64-v3 --emit asm | less
+      tilewright compile model.onnx --certify && tilewright verify model.tw
     """
     from tilewright.driver.options import Options
     from tilewright.driver.steps import build
@@ -67,6 +75,9 @@ def command(
         # Not driver.compile: an artifact for another processor is made, but cannot run here.
         made = build(graph, Options(**_keywords(options)))
         seconds = time.perf_counter() - start
+        said = certificate.certify(made, graph, seed, options.threads) if certify else None
+        if said is not None:
+            made = replace(made, meta={**made.meta, "certificate": said})
         bundle.save(made, target)
     facts: dict[str, Any] = {
         "artifact": str(target),
@@ -75,6 +86,7 @@ def command(
         "kernels": len(made.kernels),
         "memory": made.memory(thread_count(options.threads)) + len(made.constants),
         "requirements": dict(made.requirements),
+        **({} if said is None else {"certificate": said}),
     }
     if as_json:
         dump(facts)

@@ -98,6 +98,7 @@ class CompileOptions:
     use_cache: bool
     memory_limit: int | None
     trust: bool
+    sanitize: bool
     dim: tuple[tuple[str, int], ...]
     scales: Path | None = None
     description: str | None = None
@@ -118,6 +119,7 @@ class CompileOptions:
             "cache": None if self.use_cache else False,
             "memory_limit": self.memory_limit,
             "trust": self.trust,
+            "sanitize": self.sanitize,
             "dims": self.dims or None,
         }
 
@@ -139,6 +141,7 @@ _COMPILE: Final = (
     click.option("--cache/--no-cache", "use_cache", default=True, help="The kernel cache on disk."),
     click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's."),
     trust_option,
+    click.option("--sanitize", is_flag=True, help="Check every access while the model runs."),
     click.option(
         "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
     ),

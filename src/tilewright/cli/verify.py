@@ -1,4 +1,4 @@
-"""`tilewright verify`: a compiled model against the float64 reference."""
+"""`tilewright verify`: a compiled model against the float64 reference, or its kernels alone."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import inputs
-from tilewright.cli.model import compile_model, extents, load_graph
+from tilewright.base.errors import InputError
+from tilewright.cli import certificate, inputs, kernels
+from tilewright.cli.model import compile_model, extents, is_artifact, load_graph, specialised
 from tilewright.cli.options import (
     AMOUNT,
+    OUT,
     CompileOptions,
     compile_options,
     input_options,
     json_option,
     model_argument,
 )
-from tilewright.cli.output import dump, progress, say, table
+from tilewright.cli.output import dump, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 @model_argument
 @input_options
 @click.option("--tolerance", type=AMOUNT, help="Allowed difference, as a share of the peak.")
+@click.option("--kernels", "alone", is_flag=True, help="Run every kernel alone in guarded memory.")
+@click.option("--minimize", type=OUT, help="Write the smallest wrong part to this ONNX file.")
 @compile_options
 @json_option
 def command(
@@ -37,23 +41,32 @@ def command(
     archive: Path | None,
     seed: int,
     tolerance: float | None,
+    alone: bool,
+    minimize: Path | None,
     options: CompileOptions,
     as_json: bool,
 ) -> int:
     """Compare MODEL (.onnx, .pt2), compiled, with a float64 reference; exit with 1 if they differ.
 
-    On a mismatch it names the first operator that diverges.
+    On a mismatch it names the first operator that diverges. Of an artifact (.tw) it shows what that
+    was compared with when it was made.
 
     \b
     Example:
       tilewright verify model.onnx
       tilewright verify model.onnx --inputs samples.npz --tolerance 1e-5
+      tilewright verify model.onnx --kernels
     """
     from tilewright.cli import diverge
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
 
+    if is_artifact(model):
+        _certificate(model, alone or minimize is not None, as_json)
+        return 0
     graph = load_graph(model, options.memory_limit, options.trust)
+    if alone:
+        return kernels.verify(specialised(graph, options.dims), options, seed, as_json)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
 
@@ -64,28 +77,49 @@ def command(
 
     got = native(graph, feeds)
     with progress("computing the reference"):
-        expected = diverge.reference(graph, feeds)
-    rows: list[dict[str, Any]] = []
-    for value, ours, reference in zip(graph.outputs, got, expected):
-        error, allowed = diverge.gap(ours, reference), diverge.tolerance(value.dtype, tolerance)
-        rows.append(
-            {"output": value.name, "type": value.type_text, "difference": error,
-             "allowed": allowed, "ok": error <= allowed}
-        )  # fmt: skip
+        rows = certificate.rows_of(graph, got, diverge.reference(graph, feeds), tolerance)
     failed = not all(row["ok"] for row in rows)
-    found = None
+    found = written = None
     if failed:
         with progress("looking for the first operator that differs"):
             found = diverge.first(graph, feeds, native, tolerance)
+        if minimize is not None:
+            written = _smallest(graph, feeds, native, found, tolerance, minimize)
     if as_json:
-        dump({"ok": not failed, "outputs": rows, "divergence": found and found.to_dict()})
+        said = {"ok": not failed, "outputs": rows, "divergence": found and found.to_dict()}
+        dump(said | ({"minimized": written} if minimize is not None else {}))
         return int(failed)
-    cells = [
-        [r["output"], r["type"], f"{r['difference']:.2e}", f"{r['allowed']:.0e}",
-         "ok" if r["ok"] else "differs"]
-        for r in rows
-    ]  # fmt: skip
-    say(table(["output", "type", "difference", "allowed", ""], cells, "<<>><"))
+    say(certificate.outputs(rows))
     if failed:
         say(f"\n{found}" if found else "\nno single operator differs when each is compared")
+    if written is not None:
+        say(
+            f"\n{written['model']}: {written['operators']} operators that are wrong by themselves; "
+            f"tilewright verify {written['model']} --inputs {written['inputs']} shows it"
+        )
     return int(failed)
+
+
+def _certificate(model: Path, more: bool, as_json: bool) -> None:
+    """Show what an artifact says of itself."""
+    from tilewright.runtime import bundle
+
+    if more:
+        raise InputError(
+            "an artifact holds machine code, not the model",
+            where=str(model),
+            hint="Give the .onnx or .pt2 file that it was compiled from",
+        )
+    found = bundle.load(model).meta.get("certificate")
+    certificate.show(model, found if isinstance(found, Mapping) else None, as_json)
+
+
+def _smallest(
+    graph: Graph, feeds: Mapping[str, Any], native: Any, found: Any, tolerance: Any, path: Path
+) -> dict[str, Any]:
+    from tilewright.cli import minimize
+
+    with progress("looking for the smallest part that is wrong"):
+        part, data = minimize.smallest(graph, feeds, native, found, tolerance)
+        beside = minimize.write(part, data, path)
+    return {"model": str(path), "inputs": str(beside), "operators": len(part.operations)}

@@ -37,30 +37,31 @@ def validate_model(
     example_inputs: Sequence[Any] = (),
     *,
     dims: Mapping[str, int] | None = None,
-    target: Target | None = None,
+    target: Target | str = "cpu",
     effort: int = EFFORT,
-    threads: Sequence[int] = (3,),
+    shares: Sequence[int] = (3,),
     seed: int = 0,
     **options: Any,
 ) -> list[Verdict]:
     """The verdict on each distinct kernel of a model, which is compiled anew for that.
 
     source, example_inputs, dims, options: as for `tilewright.compile`. target: a machine to make
-    the kernels for, in place of the one that the options name. effort, threads, seed: as for
+    the kernels for, or its name, as for `compile`. effort, shares, seed: as for
     `validate`. Raises what `compile` raises, and UnsupportedError for a machine whose code does not
     run here.
     """
-    chosen = Options.of(options)
+    named = {"target": target} if isinstance(target, str) else {}
+    chosen = Options.of({**options, **named})
     with alone():
         graph = import_model(source, example_inputs, chosen)
         if dims:
             graph = with_dims(graph, dims, chosen)
+        count = thread_count(chosen.threads)
         machine = target
-        if machine is None:
-            count = thread_count(chosen.threads)
-            machine = find_target(chosen.target, chosen.mcpu, chosen.math == "exact", count)
+        if isinstance(machine, str):
+            machine = find_target(machine, chosen.mcpu, chosen.math == "exact", count)
         lowered = stages(optimise(graph, chosen, machine), machine, chosen.math)
-        given: Any = {"effort": effort, "threads": threads, "seed": seed}
+        given: Any = {"effort": effort, "shares": shares, "seed": seed}
         return list(validate_stages(lowered, machine, sanitize=chosen.sanitize, **given))
 
 
@@ -69,7 +70,7 @@ def validate_stages(
     target: Target,
     *,
     effort: int = EFFORT,
-    threads: Sequence[int] = (3,),
+    shares: Sequence[int] = (3,),
     seed: int = 0,
     sanitize: bool = False,
 ) -> Iterator[Verdict]:
@@ -94,7 +95,7 @@ def validate_stages(
             kind=_sketch(happened) or kind_of(face.computations),
             known=lowered.data,
             effort=effort,
-            threads=threads,
+            shares=shares,
             seed=seed,
         )
 

@@ -63,6 +63,15 @@ class Executable:
         """Name, dtype and shape of each output, in order."""
         return self.model.outputs
 
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What was compared when it was compiled, on which data, with which error, or None.
+
+        `tilewright compile --certify` puts it there; see docs/checking.md for its keys.
+        """
+        found = self.model.meta.get("certificate")
+        return found if isinstance(found, Mapping) else None
+
     @cached_property
     def in_place(self) -> InPlace | None:
         """The quickest call on (inputs..., outputs...); see `runtime.direct.in_place`."""

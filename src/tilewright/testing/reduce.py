@@ -1,83 +1,16 @@
-"""Smaller graphs that still fail: delta debugging by cutting at values.
-
-A step keeps one output, or turns the results of operators into inputs with the values they had;
-what nothing needs any more is dropped. Steps repeat until none of them keeps the failure.
-"""
+"""Smaller cases that still fail; see `graph.minimal`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-
-from tilewright.graph import interp
 from tilewright.graph.infer import Fallback
-from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.minimal import Fails, minimal
 from tilewright.testing.graphs import Case
-
-Array = np.ndarray[Any, Any]
-Fails = Callable[[Graph, Mapping[str, Array]], bool]
 
 
 def reduce_case(case: Case, fails: Fails, fallback: Fallback | None = None) -> Case:
-    """A case that `fails` too, no operator of which can be left out by the steps above."""
+    """A case that `fails` too, no operator of which can be left out."""
     if fallback is None:
         from tilewright.frontends.onnx.reference import OnnxFallback
 
         fallback = OnnxFallback()
-    inputs = dict(case.inputs)
-    arrays = interp.evaluate(case.graph, inputs, fallback=fallback, keep=lambda v: True)
-    graph = case.graph
-    while True:
-        for smaller in _candidates(graph):
-            feeds = {v.name: np.asarray(arrays[v.name]) for v in smaller.inputs}
-            if fails(smaller, feeds):
-                graph, inputs = smaller, feeds
-                break
-        else:
-            return Case(graph, inputs)
-
-
-def _candidates(graph: Graph) -> Iterator[Graph]:
-    outputs = tuple(dict.fromkeys(graph.outputs))
-    made = [v for op in graph.operations for v in op.writes]
-    for v in made:  # the first value that fails alone has the smallest graph
-        if graph.outputs != (v,):
-            yield cut(graph, (), (v,))
-    if len(graph.outputs) > 1:
-        for v in outputs:
-            yield cut(graph, (), tuple(o for o in outputs if o is not v))
-    half = len(graph.operations) // 2
-    if half > 1:
-        yield cut(graph, {v for op in graph.operations[:half] for v in op.writes}, graph.outputs)
-    for op in reversed(graph.operations):
-        results = set(op.writes)
-        if not results & set(graph.outputs):
-            yield cut(graph, results, graph.outputs)
-
-
-def cut(graph: Graph, given: Collection[Value], outputs: tuple[Value, ...]) -> Graph:
-    """The graph for these outputs in which the values of `given` are inputs."""
-    needed = set(outputs)
-    kept = []
-    for op in reversed(graph.operations):
-        wanted = {v for v in op.writes if v in needed and v not in given}
-        if wanted:
-            kept.append(op)
-            needed |= set(op.reads)
-    kept.reverse()
-    made = {v for op in kept for v in op.writes}
-    inputs = [v for v in (*graph.inputs, *given) if v in needed and v not in made]
-    clash = [v for v in given if v in made]
-    if clash:  # another result of the same operator is still needed from it
-        return graph
-    constants = {v: a for v, a in graph.constants.items() if v in needed}
-    return replace(
-        graph,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        operations=tuple(kept),
-        constants=constants,
-    )
+    return Case(*minimal(case.graph, dict(case.inputs), fails, fallback))

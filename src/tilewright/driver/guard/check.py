@@ -49,15 +49,15 @@ def validate(
     kind: str = "",
     known: Mapping[Buffer, Array] | None = None,
     effort: int = EFFORT,
-    threads: Sequence[int] = (3,),
+    shares: Sequence[int] = (3,),
     seed: int = 0,
 ) -> Verdict:
     """Run a compiled kernel alone on random data in guarded memory and judge its results.
 
     fixed: which of `face.values` are constants, as it was compiled. known: contents of constants;
     those of integers are used. effort: expression nodes evaluated for what is expected; a kernel
-    with more is judged at some of its results, at its real extents, edges first. threads: counts
-    it is run with besides 1.
+    with more is judged at some of its results, at its real extents, edges first. shares: counts
+    of threads that it is run with besides 1.
 
     It runs in a forked process, so that a fault ends only that. Every run has a protected page
     directly behind (or before) each tensor, inputs that cannot be written, and poisoned outputs and
@@ -69,7 +69,7 @@ def validate(
         raise UnsupportedError(
             f"kernels are not validated on {sys.platform}: only on Linux", code="TW-CHECK"
         )
-    job = _Job(face, code, fixed, dict(known or {}), effort, tuple(threads), seed)
+    job = _Job(face, code, fixed, dict(known or {}), effort, tuple(shares), seed)
     verdict = Verdict(face.name, kind, ", ".join(map(_type, _outputs(face))))
     found = _forked(job)
     events.emit("kernel-validated", kernel=face.name, ok=not found.faults)
@@ -93,7 +93,7 @@ class _Job:
     fixed: Sequence[bool]
     known: dict[Buffer, Array]
     effort: int
-    threads: tuple[int, ...]
+    shares: tuple[int, ...]
     seed: int
     run: Run | None = None
     bench: Bench | None = None
@@ -139,7 +139,7 @@ class _Job:
         if data == "integers":
             return
         yield Run(data, right=False, second=True)
-        for count in self.threads:
+        for count in self.shares:
             yield Run(data, threads=count)
         if not self.face.offsets[-1]:
             for k in self.code.in_place:

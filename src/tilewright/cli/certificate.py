@@ -1,0 +1,106 @@
+"""What a compiled model was compared with, on which data and with which error, in its artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.errors import ArtifactError, ExecutionError, InputError
+from tilewright.cli.output import dump, say, table
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+    from tilewright.runtime.model import CompiledModel
+
+
+def rows_of(
+    graph: Graph, got: Sequence[Any], expected: Sequence[Any], tolerance: float | None
+) -> list[dict[str, Any]]:
+    """A row for each output: its type, its difference from the reference, and what is allowed."""
+    from tilewright.cli import diverge
+
+    rows: list[dict[str, Any]] = []
+    for value, ours, reference in zip(graph.outputs, got, expected):
+        error, allowed = diverge.gap(ours, reference), diverge.tolerance(value.dtype, tolerance)
+        rows.append(
+            {"output": value.name, "type": value.type_text, "difference": error,
+             "allowed": allowed, "ok": error <= allowed}
+        )  # fmt: skip
+    return rows
+
+
+def certify(model: CompiledModel, graph: Graph, seed: int, threads: int | None) -> dict[str, Any]:
+    """Run a compiled model on random data beside its graph in float64; what to say of that.
+
+    Raises ExecutionError (TW-CERTIFY) if an output is wrong, and ArtifactError if the model cannot
+    run here.
+    """
+    from tilewright import __version__
+    from tilewright.cli import diverge, inputs
+    from tilewright.runtime.executable import Executable
+
+    exe = Executable(model, threads=threads)
+    feeds = inputs.gather(inputs.of_graph(graph), (), None, seed, {})
+    results = exe({name: feeds[name] for name in (t.name for t in exe.inputs)})
+    got = [results] if len(graph.outputs) == 1 else list(results)
+    rows = rows_of(graph, got, diverge.reference(graph, feeds), None)
+    for row in rows:
+        if not row["ok"]:
+            raise ExecutionError(
+                f"the output {row['output']!r} is off by {row['difference']:.2g} of its peak, "
+                f"{row['allowed']:.2g} allowed, on random inputs of seed {seed}",
+                code="TW-CERTIFY",
+                where=f"graph {graph.name!r}",
+                hint="Nothing was written. Find the operator with tilewright verify",
+            )
+    return {
+        "reference": "the graph, operator by operator, in float64",
+        "version": __version__,
+        "seed": seed,
+        "inputs": {v.name: v.type_text for v in graph.inputs},
+        "outputs": rows,
+        "threads": exe.threads,
+        "math": model.meta.get("math"),
+    }
+
+
+def show(path: Path, found: Mapping[str, Any] | None, as_json: bool) -> None:
+    """Print an artifact's certificate. Raises InputError if it has none."""
+    if found is None:
+        raise InputError(
+            "the artifact says nothing about what it was compared with",
+            where=str(path),
+            hint="tilewright compile --certify puts that into it",
+        )
+    try:
+        text = _text(found)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ArtifactError("its certificate is malformed", where=str(path)) from None
+    if as_json:
+        dump({"certificate": found})
+    else:
+        say(text)
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    inputs = ", ".join(f"{name}: {kind}" for name, kind in found["inputs"].items())
+    return "\n".join(
+        [
+            f"compared with {found['reference']}",
+            f"on random inputs of seed {found['seed']}: {inputs or 'none'}",
+            f"by tilewright {found['version']}, math {found['math']}, threads {found['threads']}",
+            "",
+            outputs(found["outputs"]),
+        ]
+    )
+
+
+def outputs(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of outputs."""
+    cells = [
+        [r["output"], r["type"], f"{r['difference']:.2e}", f"{r['allowed']:.0e}",
+         "ok" if r["ok"] else "differs"]
+        for r in rows
+    ]  # fmt: skip
+    return table(["output", "type", "difference", "allowed", ""], cells, "<<>><")

@@ -1,0 +1,62 @@
+"""The smallest part of a wrong model that is wrong by itself, as an ONNX file with its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.base.errors import TilewrightError
+from tilewright.base.files import write_whole
+from tilewright.cli import diverge
+from tilewright.frontends.onnx.export import to_model
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph.minimal import cut, minimal, shortest_end
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Graph
+
+
+def smallest(
+    graph: Graph,
+    feeds: Mapping[str, diverge.Array],
+    native: diverge.Native,
+    found: diverge.Divergence | None,
+    tolerance: float | None,
+) -> tuple[Graph, dict[str, diverge.Array]]:
+    """A part of the graph whose compiled outputs differ from float64, no operator of it needless.
+
+    found: the first operator that differs, whose result the part then ends in. Inputs of the part
+    have the values that they have in the whole.
+    """
+
+    def fails(part: Graph, data: Mapping[str, Any]) -> bool:
+        if not part.operations:
+            return False
+        try:
+            pairs = zip(part.outputs, native(part, data), diverge.reference(part, data))
+            return any(
+                not diverge.gap(a, b) <= diverge.tolerance(v.dtype, tolerance) for v, a, b in pairs
+            )
+        except TilewrightError:
+            return False
+
+    fallback = OnnxFallback()
+    start = graph
+    if found is not None and fails(ending := cut(graph, (), (found.value,)), feeds):
+        start = ending
+    given = {v.name: feeds[v.name] for v in start.inputs}
+    return minimal(*shortest_end(start, given, fails, fallback), fails, fallback)
+
+
+def write(graph: Graph, feeds: Mapping[str, diverge.Array], path: Path) -> Path:
+    """Write the model to `path` and its inputs beside it, as .npz; the latter's path."""
+    data = to_model(graph).SerializeToString()
+    write_whole(path, lambda file: file.write(data))
+    beside = path.with_suffix(".npz")
+    # np.savez would take a tensor called "file" for its own argument.
+    arrays: dict[str, Any] = {name: np.asarray(a) for name, a in feeds.items()}
+    write_whole(beside, lambda file: np.savez(file, **arrays))
+    return beside
