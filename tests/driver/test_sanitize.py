@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,11 +12,12 @@ from tests.driver.kinds import SMALL
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
+from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.limits import limits
 from tilewright.driver.options import Options
 from tilewright.driver.single import build_kernel
-from tilewright.driver.validate import validate_model
+from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Select, Var, const
 from tilewright.graph.stages import Stage
 from tilewright.loops.nodes import Kernel, Store, block, loop
@@ -114,8 +117,6 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     """What `cache_write` did to the inside of a halo: it wrote the tensor from its start to end."""
     x, y = Buffer("x", (4, 4), f32), Buffer("y", (6, 6), f32)
     i, j = Var("i", i64), Var("j", i64)
-    from tilewright.compute.nodes import Computation, Dim, Output
-
     part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
     face = interface(Stage("part", (part,)), {y})
     assert limits(face.computations, face.outputs) == {face.outputs[0]: ((0, 3), (0, 3))}
@@ -124,9 +125,13 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     whole = loop(p, 6, loop(q, 6, Store(out, (p, q), const(0.0, f32))))
     plain = face.plain()
     wrong = plain.with_body(block(plain.body, whole))
-    made = target("cpu").emit(wrong, "wrong", limits(face.computations, face.outputs))
-    assert b"store to y[p, q]" in made.code
-    assert b"outside 0..3" in made.code
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None, True).compile(face, ())
+    made = machine.emit(wrong, code.symbol, limits(face.computations, face.outputs))
+    found = validate(face, replace(code, code=made.code, workspace=made.workspace), [False] * 2)
+    (fault,) = found.faults[:1]
+    assert fault.what == "status"
+    assert fault.text == "store to y[p, q]: index 4 of dimension 1 is outside 0..3, in p = 0, q = 4"
 
 
 def test_it_is_part_of_the_key_and_of_the_options():

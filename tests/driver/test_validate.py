@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -352,3 +353,37 @@ def test_verdicts_travel_and_print():
     said = found.to_dict()
     assert said["ok"] is False and said["faults"][0]["what"] == "fault"
     assert "kernel turned" in str(found) and "behind y" in str(found)
+
+
+def test_what_is_written_twice_is_judged_in_order_or_not_at_all():
+    x, y = Buffer("x", (6, 8), f32), Buffer("y", (6, 8), f32)
+    face = face_of(
+        map_("first", y, lambda i, j: x[i, 7 - j] + 1.0),
+        map_("last", y, lambda i, j: x[i, 7 - j] + 2.0),
+    )
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None).compile(face, ())
+    found = validate(face, code, [False, False])
+    assert found.ok and found.compared == 2 * 48 and not found.note
+    found = validate(face, code, [False, False], effort=1)
+    assert found.ok and found.compared == 0
+    assert found.note == "values were not compared: results are written several times"
+
+
+def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
+    from tilewright.driver.guard import check
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    face = doubled()
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None).compile(face, ())
+    started = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: started.append(fork()) or started[-1])
+    monkeypatch.setattr(check, "open", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        validate(face, code, [False, False])
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[-1], 0)

@@ -93,7 +93,7 @@ class Truth:
     """The tensors that a group of Computations writes.
 
     arrays: the contents before the group runs: of every tensor read that it does not write whole.
-    work: expression nodes evaluated so far.
+    work: expression nodes evaluated so far. in_order: the first question evaluates everything.
     """
 
     def __init__(
@@ -114,9 +114,8 @@ class Truth:
         else:
             for n, part in enumerate(self.parts):
                 self._twice |= self._place(n, part)
-        if self._twice or _reads_ahead(group):
-            for n, part in enumerate(self.parts):
-                self._compute(part, np.arange(part.points), n)
+        self.in_order = self._twice or _reads_ahead(group)
+        self._waiting = self.in_order
 
     @cached_property
     def total(self) -> int:
@@ -147,6 +146,10 @@ class Truth:
 
         Raises ExecutionError (TW-INDEX) where an index read from data is out of range.
         """
+        if self._waiting:
+            self._waiting = False
+            for n, part in enumerate(self.parts):
+                self._compute(part, np.arange(part.points), n)
         held = self._held.get(buffer)
         if held is None:
             return self._given(buffer, places)

@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -161,9 +162,11 @@ class _Job:
         face = self.face
         if face.source:
             other = before if isinstance(before, ComputationJudge) else None
-            return ComputationJudge(
+            judge = ComputationJudge(
                 face.source, arrays, self.outputs, self.effort, self.seed, other
             )
+            self.verdict = replace(self.verdict, note=judge.note or self.verdict.note)
+            return judge
         assert face.kernel is not None
         if steps(face.kernel.body) > STEPS:
             note = "values were not compared: the loop interpreter would take too long"
@@ -298,9 +301,18 @@ def _forked(job: _Job) -> Verdict:
             os.close(read)
             _work(job, write)
     os.close(write)
-    with open(read, "rb") as stream:
-        data = stream.read()
-    _, status = os.waitpid(pid, 0)
+    status = 0
+    try:
+        with open(read, "rb") as stream:
+            data = stream.read()
+    except BaseException:  # Ctrl-C: nobody waits for the kernel any more
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        # A program that lets the system reap its children still waits for their end here.
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(pid, 0)
     if data:
         found = pickle.loads(data)
         if isinstance(found, TilewrightError):
