@@ -191,7 +191,7 @@ class _Steps:
             return each(
                 lambda r, u, lane: Update(
                     (sums,),
-                    (r, u, lane),
+                    ((r, u, lane),),
                     (left(first + r, k) * panels[p, k, u * LANES + lane],),
                     add,
                 )
