@@ -141,8 +141,7 @@ CHECK: Final = Flag(
     parse_switch,
     False,
     "on or off",
-    "Run every kernel of a compilation alone, on random data in guarded memory, and refuse a model "
-    "whose kernels are wrong.",
+    "Run every kernel alone, in guarded memory, when it is compiled, and refuse a wrong one.",
 )
 MCPU: Final = Flag(
     "TILEWRIGHT_MCPU",
