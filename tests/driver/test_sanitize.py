@@ -150,3 +150,16 @@ def test_a_whole_model_with_prepared_constants():
     want = tw.compile(small.model(), cache=False)(x)
     got = tw.compile(small.model(), cache=False, sanitize=True)(x)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nothing_runs_behind_a_region_that_failed(threads: int):
+    x, y = Buffer("x", (10,), f32), Buffer("y", (10,), f32)
+    i = Var("i", i64)
+    first = loop(i, 10, Store(y, (i,), x[i + 10]), "parallel")
+    kernel = Kernel("two", (x, y), (y,), block(first, Store(y, (const(3),), const(7.0, f32))))
+    out = np.zeros(10, np.float32)
+    exe = Executable(build_kernel(kernel, target("cpu"), sanitize=True), threads=threads)
+    with pytest.raises(ExecutionError, match="load of x"):
+        exe(X, out=out)
+    assert not out.any()
