@@ -8,6 +8,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
+from tilewright.graph.passes.batchnorm import fold_batchnorm
 from tilewright.graph.passes.idioms import recognise
 from tilewright.graph.passes.integers import integer_products
 from tilewright.graph.verify import verify
@@ -65,7 +66,7 @@ class FoldBatchnorm(Pass[Graph]):
     """BatchNormalization on constants goes into the convolution before it."""
 
     def run(self, program: Graph) -> Graph:
-        return simplify.fold_batchnorm(program)
+        return fold_batchnorm(program)
 
 
 @dataclass(frozen=True)

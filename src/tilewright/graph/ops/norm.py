@@ -77,11 +77,26 @@ def moments(name: str, x: Buffer, axes: Sequence[int]) -> Moments:
 
 
 def _trains(op: OpCall) -> bool:
-    """Whether the statistics are those of the batch; before version 7 that was the default."""
-    return bool(op.attr("training_mode", 0)) or (op.version < 7 and not op.attr("is_test", 0))
+    """Whether the statistics are those of the batch.
+
+    Since version 14 an attribute says so; from 7 on it is so where more than the result is asked
+    for, and before that unless `is_test` is set.
+    """
+    if op.version >= 14:
+        return bool(op.attr("training_mode", 0))
+    return (op.version >= 7 and _updates(op)) or (op.version < 7 and not op.attr("is_test", 0))
+
+
+def _updates(op: OpCall) -> bool:
+    return any(op.wants(n) for n in range(1, 5))
 
 
 def _batch_norm_types(op: OpCall) -> Sequence[Type]:
+    x = op.shape(0)
+    each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or x[:1]
+    for n in range(1, 5):
+        if op.shape(n) != each:
+            raise op.error(f"input {n} has the shape {list(op.shape(n))}, not {list(each)}")
     statistics = op.dtype(3), op.shape(3)
     return [*_same(op), *[statistics] * (len(op.operation.outputs) - 1)]
 
@@ -89,12 +104,14 @@ def _batch_norm_types(op: OpCall) -> Sequence[Type]:
 def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
     """At inference: the statistics are inputs, so it is one multiply-add per element."""
     x, scale, bias, mean, variance = inputs[:5]
-    out = outputs[0]
-    if op.attr("spatial", 1) == 0 or not x.dtype.is_float:
+    out, per_channel = outputs[0], bool(op.attr("spatial", 1))
+    if not x.dtype.is_float:
         return None
-    if op.attr("training_mode", 0):
-        return _batch_norm_training(op, inputs, outputs)
-    if _trains(op) or any(op.wants(n) for n in range(1, 5)):
+    if _trains(op):
+        # What was saved for a gradient (outputs 3 and 4, before version 14) is left open by ONNX.
+        plain = per_channel and not op.wants(3) and not op.wants(4)
+        return _batch_norm_training(op, inputs, outputs) if plain else None
+    if _updates(op):
         return None
     epsilon, dtype = op.attr("epsilon", 1e-5), wide_dtype(x.dtype)
     factor = Buffer(f"{op.name}_factor", scale.shape, dtype)
@@ -103,18 +120,17 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     def to(e: Expr) -> Expr:
         return cast(e, dtype)
 
-    def inverse(c: Any) -> Expr:
+    def inverse(*c: Any) -> Expr:
         return to(scale[c]) / call("sqrt", to(variance[c]) + epsilon)
 
-    channel = 1 if len(x.shape) > 1 else 0
+    def normal(*i: Any) -> Expr:
+        c = (i[1:2] or i[:1]) if per_channel else i[1:]
+        return cast(to(x[i]) * factor[c] + offset[c], out.dtype)
+
     return [
         map_(factor.name, factor, inverse),
-        map_(offset.name, offset, lambda c: to(bias[c]) - to(mean[c]) * factor[c]),
-        map_(
-            op.name,
-            out,
-            lambda *i: cast(to(x[i]) * factor[i[channel]] + offset[i[channel]], out.dtype),
-        ),
+        map_(offset.name, offset, lambda *c: to(bias[c]) - to(mean[c]) * factor[c]),
+        map_(op.name, out, normal),
     ]
 
 
@@ -145,12 +161,26 @@ def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[
 
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
-    if _trains(op) or op.attr("spatial", 1) == 0 or len(op.operation.outputs) > 1:
+    per_channel, trains = bool(op.attr("spatial", 1)), _trains(op)
+    if op.wants(3) or op.wants(4) or (trains and not per_channel) or (_updates(op) and not trains):
         return None
     shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
+    if not per_channel:
+        shape = (1, *x.shape[1:])
     scale, bias, mean, variance = (widened(a).reshape(shape) for a in rest)
+    moved: list[Array] = []
+    if trains:
+        axes = tuple(a for a in range(x.ndim) if a != 1)
+        old, momentum = (mean, variance), op.attr("momentum", 0.9)
+        mean, variance = (f(widened(x), axes, keepdims=True) for f in (np.mean, np.var))
+        pairs = zip(old, (mean, variance), rest[2:], strict=True)
+        moved = [
+            (a * momentum + b * (1 - momentum)).astype(c.dtype).reshape(c.shape)
+            for a, b, c in pairs
+        ]
     root = np.sqrt(variance + op.attr("epsilon", 1e-5))
-    return [((widened(x) - mean) / root * scale + bias).astype(x.dtype)]
+    y = ((widened(x) - mean) / root * scale + bias).astype(x.dtype)
+    return [y, *moved][: len(op.operation.outputs)]
 
 
 register(

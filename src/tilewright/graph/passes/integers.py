@@ -24,7 +24,9 @@ from tilewright.graph.ops.integer import requantised
 from tilewright.graph.ops.offsets import shaped
 from tilewright.graph.passes.simplify import remove_unused
 
-MOST_TERMS = (2**31 - 1) // (255 * 255)  # of a sum that int32 holds
+_BYTE = 255  # what two bytes, one of them a zero point, differ by at most
+_WHOLE = 2**31 - 1
+MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # of a sum that int32 holds
 # What gives some of its first input's elements, in an order that is known or by comparing them.
 SELECTING = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
              "Identity", "Expand", "Gather", "DepthToSpace", "SpaceToDepth")  # fmt: skip
@@ -72,15 +74,28 @@ def _rewritten(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """The operands of a product that takes bytes, and the bias, which is real."""
+    """The operands of a product that takes bytes, and the bias, which is real.
+
+    terms: of one sum.
+    """
 
     op: Operation
     left: _Real
     right: _Real
     bias: Value | None
+    terms: int
 
 
 def _product(graph: Graph, op: Operation) -> _Product | None:
+    """`op` as a product of bytes.
+
+        sum_k (s * (a[i, k] - p)) * (t[j] * (b[k, j] - q[j]))
+            = s * t[j] * sum_k (a[i, k] - p) * (b[k, j] - q[j])
+
+    Both operands are dequantized bytes; s and p are single numbers, t and q may be one per column
+    or channel of the result, not per term; the sum fits int32 for any bytes; the scales are such
+    that no side leaves float32 (`_in_range`). Of a Gemm: alpha and beta are 1, a is not transposed.
+    """
     left, right = (_real(graph, v, (uint8, int8)) for v in op.inputs[:2])
     if left is None or right is None or left.axis is not None:
         return None
@@ -92,7 +107,22 @@ def _product(graph: Graph, op: Operation) -> _Product | None:
         return None
     if op.qualified == "Gemm" and not _is_plain_gemm(op, bias):
         return None
-    return _Product(op, left, right, bias)
+    product = _Product(op, left, right, bias, terms)
+    return product if _in_range(graph, product) else None
+
+
+def _in_range(graph: Graph, p: _Product) -> bool:
+    """Whether, for any bytes, s * t is a normal number and the largest sum with it is finite.
+
+    A scale that is no constant is taken for what a quantizer computes from data, which is so.
+    """
+    given = [graph.constants.get(v.scale) for v in (p.left, p.right)]
+    left, right = (np.float64(1) if a is None else a.astype(np.float64) for a in given)
+    with np.errstate(all="ignore"):
+        each = np.abs(np.multiply.outer(left, right))
+        most = each * _largest(p)
+    limits = np.finfo(np.float32)
+    return bool(((each >= limits.tiny) & (most <= limits.max)).all())
 
 
 def _columns(op: Operation, rank: int) -> int:
@@ -159,7 +189,10 @@ def _zero(f: Fragment, x: _Real, dtype: DType | None) -> Value:
 
 
 def _whole_bias(graph: Graph, p: _Product) -> Value | None:
-    """The int32 bias that was dequantised by the product's own scale."""
+    """The int32 bias that was dequantised by the product's own scale.
+
+    bias = s * t * whole, with no zero point; it is a constant, and sum + whole fits int32.
+    """
     found = _real(graph, p.bias, (int32,))
     if found is None or found.axis not in (None, len(found.whole.extents) - 1):
         return None
@@ -167,10 +200,17 @@ def _whole_bias(graph: Graph, p: _Product) -> Value | None:
     known = all(v in graph.constants for v in scales)
     if not known or (found.zero is not None and not _is_known(graph, found.zero, 0)):
         return None
+    whole = graph.constants.get(found.whole)
+    if whole is None or np.abs(whole.astype(np.int64)).max(initial=0) > _WHOLE - _largest(p):
+        return None
     own, left, right = (graph.constants[v].reshape(-1) for v in scales)
     if 1 not in (own.size, right.size) and own.size != right.size:
         return None
     return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
+
+
+def _largest(p: _Product) -> int:
+    return p.terms * _BYTE * _BYTE
 
 
 PRODUCTS = ("MatMul", "Gemm", "Conv")
@@ -198,7 +238,7 @@ def _quantised(graph: Graph, op: Operation, f: Fragment) -> Value | None:
 
 
 def _quantiser(op: Operation) -> _Real | None:
-    """The result of a QuantizeLinear to bytes with one scale."""
+    """The result of a QuantizeLinear to bytes with one scale, divided by in float32."""
     _, scale, zero = (*op.inputs, None)[:3]
     out = op.outputs[0]
     if scale is None or out is None or out.dtype not in (uint8, int8):
@@ -210,7 +250,11 @@ def _quantiser(op: Operation) -> _Real | None:
 
 
 def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
-    """`x` before a Relu or a Clip to bounds that the quantiser clips to anyway."""
+    """`x` before a Relu or a Clip to bounds that the quantiser clips to anyway.
+
+    round(low / s) + p <= the least byte and round(high / s) + p >= the largest: what is clipped
+    saturates. Bounds and quantisation are known, and nothing else reads what was clipped.
+    """
     made = graph.producer(x)
     if made is None or made.qualified not in ("Relu", "Clip") or not _only_use(graph, x):
         return x
@@ -240,7 +284,11 @@ def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | Non
 
 
 def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | None:
-    """A selection of dequantised elements that are quantised as they were before."""
+    """A selection of dequantised elements that are quantised as they were before.
+
+    select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; behind
+    it stands the same quantisation (`_same`); nothing but the elements is asked for (no indices).
+    """
     if op.qualified == "DequantizeLinear":
         x = _real(graph, op.outputs[0], (uint8, int8))
         return x.whole if x is not None and _same(graph, x, q) else None
@@ -253,7 +301,10 @@ def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | No
 
 
 def _same(graph: Graph, x: _Real, q: _Real) -> bool:
-    """Whether both are quantised in the same way, with a scale above zero."""
+    """Whether both are quantised in the same way, so that going there and back changes no byte.
+
+    round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
+    """
     if x.axis is not None or x.whole.dtype is not q.whole.dtype:
         return False
     scales = [graph.constants.get(v.scale) for v in (x, q)]
@@ -261,7 +312,8 @@ def _same(graph: Graph, x: _Real, q: _Real) -> bool:
     if any(v is None for v in (*scales, *zeros)):
         return False
     first, second = (s.item() for s in scales if s is not None)
-    return bool(first == second > 0 and zeros[0] == zeros[1])
+    alike = first == second and zeros[0] == zeros[1]
+    return bool(alike and 0 < first <= np.finfo(np.float32).max / _BYTE)
 
 
 # ------------------------------------------------------------------------------------ quantities
@@ -271,6 +323,8 @@ def _real(graph: Graph, value: Value | None, dtypes: tuple[DType, ...]) -> _Real
     """What is dequantised to `value`: integers with one scale, or one along an axis."""
     op = None if value is None else graph.producer(value)
     if op is None or op.qualified != "DequantizeLinear" or op.attributes.get("block_size"):
+        return None
+    if value is None or value.dtype is not float32:  # `output_dtype` may say another
         return None
     x, scale, zero = (*op.inputs, None)[:3]
     if x is None or scale is None or not (x.static and scale.static):

@@ -1,27 +1,33 @@
-"""Graph clean-up: constants folded, no-ops and repetitions removed, BatchNorm folded into Conv.
+"""Graph clean-up: constants folded, no-ops and repetitions removed.
 
-Each pass takes a Graph and returns one with the same meaning (BatchNorm folding: within the stated
-tolerance; `--math exact` leaves it out).
+Each pass takes a Graph and returns one with the same meaning, bit by bit. Above each check stands
+the condition that it decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.base import events
+from tilewright.base.dtypes import dtype_of
 from tilewright.graph.infer import IMPURE, Fallback, run_operation
-from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import native_dtype
 
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as what it was made from
 
 
 def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
-    """Operations on constants become constants, up to a size."""
+    """Operations on constants become constants, up to a size.
+
+    op(constants) = arrays, and it is the same in every run (no operator of IMPURE; what subgraphs
+    draw is not looked at, so operators with subgraphs stay); the arrays have the types that the
+    results were given, which everything behind is typed by.
+    """
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
@@ -29,7 +35,7 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
         if not op.subgraphs and op.qualified not in IMPURE and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             arrays = run_operation(op, given, fallback)
-        if arrays is None or not all(isinstance(a, np.ndarray) for a in arrays):
+        if arrays is None or not _fits(op, arrays):
             operations.append(op)
             continue
         events.emit("fold", node=op.label)
@@ -64,6 +70,16 @@ def _foldable(op: Operation, constants: Mapping[Value, Any]) -> bool:
     return made <= limit
 
 
+def _fits(op: Operation, arrays: Sequence[Any]) -> bool:
+    """Whether the arrays are what the results of `op` are typed as."""
+    for v, a in zip(op.outputs, arrays, strict=False):
+        if v is not None and not (isinstance(a, np.ndarray) and v.dtype is not None):
+            return False
+        if v is not None and (a.shape != v.extents or dtype_of(a.dtype) is not v.dtype):
+            return False
+    return len(arrays) >= len(op.writes)
+
+
 def _nbytes(v: Value) -> int:
     size = 1 if v.dtype is None else v.dtype.itemsize
     for extent in v.extents:
@@ -72,15 +88,19 @@ def _nbytes(v: Value) -> int:
 
 
 def remove_no_ops(graph: Graph) -> Graph:
-    """Identity, Dropout at inference, casts to the same type, transposes and reshapes to itself."""
+    """Identity, Dropout at inference, casts to the same type, transposes and reshapes to itself.
+
+    target = source, element by element and in the same order. A target that leaves the model, or
+    that a subgraph reads (`renamed` does not look into those), keeps its own value.
+    """
     swap: dict[Value, Value] = {}
     kept: list[Operation] = []
+    fixed = {*graph.outputs, *_captured(graph)}
     for op in graph.operations:
         op = renamed(op, swap)
         source = op.inputs[0] if op.inputs else None
         target = op.outputs[0]
-        # What leaves the model keeps its own value.
-        keep = source is None or target is None or target in graph.outputs
+        keep = source is None or target is None or target in fixed
         if keep or not _is_no_op(op, source, target):  # type: ignore[arg-type]
             kept.append(op)
         else:
@@ -89,14 +109,22 @@ def remove_no_ops(graph: Graph) -> Graph:
     return graph.with_operations(kept)
 
 
+def _captured(graph: Graph) -> set[Value]:
+    """The values that subgraphs read."""
+    return {v for op in graph.operations for g in op.subgraphs for v in g.captured}
+
+
 def _is_no_op(op: Operation, source: Value, target: Value) -> bool:
     if any(v is not None for v in op.outputs[1:]):
         return False
     if op.qualified == "Identity":
         return source.kind == target.kind
     if op.qualified == "Dropout":
+        # Versions 7 and 10 are inference alone; since 12 input 2 says whether it trains. Version
+        # 1 and 6 train unless is_test is set, as exporters always did.
         training = op.inputs[2] if len(op.inputs) > 2 else None
-        return training is None and op.version >= 7
+        return training is None and (op.version >= 7 or bool(op.attributes.get("is_test", 0)))
+    # Elements of one type in one row-major order: with equal shapes, each stays where it is.
     same = source.static and target.static and source.shape == target.shape
     if op.qualified in ("Cast", "Reshape", "Expand", "Flatten", "Squeeze", "Unsqueeze"):
         return same and source.dtype is target.dtype
@@ -114,11 +142,16 @@ def renamed(op: Operation, swap: Mapping[Value, Value]) -> Operation:
 
 
 def merge_repeated(graph: Graph) -> Graph:
-    """Common subexpressions: one operation for all with the same operands and attributes."""
+    """Common subexpressions: one operation for all with the same operands and attributes.
+
+    Same operator of the same version, operands, attributes (their types and bits included) and
+    result types, no random numbers: same results. Results that leave the model or that a subgraph
+    reads keep their own values.
+    """
     swap: dict[Value, Value] = {}
     seen: dict[tuple[Any, ...], Operation] = {}
     kept: list[Operation] = []
-    captured = {v for op in graph.operations for g in op.subgraphs for v in g.captured}
+    captured = _captured(graph)
     for op in graph.operations:
         op = renamed(op, swap)
         if op.subgraphs or op.qualified in IMPURE or any(v in graph.outputs for v in op.writes):
@@ -127,7 +160,7 @@ def merge_repeated(graph: Graph) -> Graph:
         key = (op.qualified, op.version, op.inputs, _attributes(op), len(op.outputs))
         twin = seen.get(key)
         pairs = [] if twin is None else list(zip(op.outputs, twin.outputs, strict=True))
-        same = all(a is None or (b is not None and a.kind == b.kind) for a, b in pairs)
+        same = all(a is None or (b is not None and _type(a) == _type(b)) for a, b in pairs)
         if twin is None or not same or any(v in captured for v in op.writes):
             seen.setdefault(key, op)
             kept.append(op)
@@ -136,11 +169,18 @@ def merge_repeated(graph: Graph) -> Graph:
     return graph.with_operations(kept)
 
 
+def _type(v: Value) -> tuple[Any, ...]:
+    return v.kind, v.dtype, v.shape
+
+
 def _attributes(op: Operation) -> tuple[Any, ...]:
     def frozen(value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            return (value.dtype.str, value.shape, value.tobytes())
+            return (value.dtype.name, value.shape, _bits(value))
         return repr(value)
+
+    def _bits(value: np.ndarray[Any, Any]) -> Any:
+        return repr(value.tolist()) if value.dtype.hasobject else value.tobytes()
 
     return tuple((k, frozen(v)) for k, v in sorted(op.attributes.items()))
 
@@ -154,54 +194,3 @@ def remove_unused(graph: Graph) -> Graph:
             kept.append(op)
             needed.update(op.reads)
     return graph.with_operations(kept[::-1])
-
-
-def fold_batchnorm(graph: Graph) -> Graph:
-    """Conv followed by BatchNormalization on constants is one Conv with other weights."""
-    constants = dict(graph.constants)
-    swap: dict[Operation, Operation | None] = {}
-    for op in graph.operations:
-        if op.qualified != "BatchNormalization" or len(op.writes) != 1:
-            continue
-        x = op.inputs[0]
-        conv = graph.producer(x) if x is not None else None
-        if conv is None or conv.qualified != "Conv" or conv in swap or x in graph.outputs:
-            continue
-        if x is None or len(graph.users(x)) != 1 or not _known(conv.inputs[1:], constants):
-            continue
-        if not _known(op.inputs[1:], constants):
-            continue
-        swap[conv] = None
-        swap[op] = _folded(conv, op, constants)
-        events.emit("fold", node=op.label)
-    if not swap:
-        return graph
-    operations = [swap.get(op, op) for op in graph.operations]
-    return graph.with_operations([op for op in operations if op is not None], constants)
-
-
-def _known(values: tuple[Value | None, ...], constants: Mapping[Value, Any]) -> bool:
-    return all(v is None or v in constants for v in values)
-
-
-def _folded(conv: Operation, norm: Operation, constants: dict[Value, Any]) -> Operation:
-    scale, bias, mean, var = (constants[v].astype(np.float64) for v in norm.inputs[1:5] if v)
-    factor = scale / np.sqrt(var + float(norm.attributes.get("epsilon", 1e-5)))
-    weight_value = conv.inputs[1]
-    assert weight_value is not None
-    weight = constants[weight_value]
-    old = conv.inputs[2] if len(conv.inputs) > 2 else None
-    shift = (
-        bias - mean * factor + (0 if old is None else constants[old].astype(np.float64) * factor)
-    )
-    new_weight = np.empty_like(weight)
-    # In float64, but without a copy of the weights in it.
-    np.multiply(
-        weight, factor.reshape(-1, *[1] * (weight.ndim - 1)), out=new_weight, casting="same_kind"
-    )
-    w = constant(f"{weight_value.name}/folded", new_weight)
-    b = constant(f"{weight_value.name}/bias", shift.astype(weight.dtype))
-    constants[w], constants[b] = new_weight, shift.astype(weight.dtype)
-    return replace(
-        conv, inputs=(conv.inputs[0], w, b), outputs=norm.outputs, name=conv.name or norm.name
-    )

@@ -14,7 +14,8 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.recurrent_steps import DOMAIN
 from tilewright.graph.ops.registry import OpCall
-from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remove_unused
+from tilewright.graph.passes.batchnorm import fold_batchnorm
+from tilewright.graph.passes.simplify import remove_no_ops, remove_unused
 from tilewright.notation.lift.nodes import Lambda, Param
 from tilewright.notation.lift.patterns import WORDS, Tuple, let
 from tilewright.notation.lift.types import Type

@@ -21,8 +21,9 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import specialise
 from tilewright.graph.interp import run
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.passes.batchnorm import fold_batchnorm
 from tilewright.graph.passes.integers import SELECTING
-from tilewright.graph.passes.simplify import fold_batchnorm, remove_no_ops, remove_unused
+from tilewright.graph.passes.simplify import remove_no_ops, remove_unused
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.partition import MATRIX, Part, partition

@@ -19,6 +19,9 @@ from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.attention import ATTENTION, DOMAIN, POINTWISE
 
 MAX_STEPS = 12  # operators between the two products
+# Scales that may go from before a sum to behind it, or the other way round, and 1 over them: the
+# scores of one side stay below the largest float32 for whatever scores a softmax can tell apart.
+MAX_SCALE = 2.0**16
 
 
 def recognise_attention(graph: Graph) -> Graph:
@@ -44,7 +47,13 @@ def recognise_attention(graph: Graph) -> Graph:
 
 
 def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
-    """All operations of the attention around a softmax, in the graph's order; None if none."""
+    """All operations of the attention around a softmax, in the graph's order; None if none.
+
+    scores -> pointwise* -> softmax over the last axis -> pointwise* -> product with v, where scores
+    are a product. Whatever is inside is read inside alone and is no result of the model; all of it
+    has the shape of the scores; neither operand of the first product nor v is made inside; the
+    second product comes last (an unused step may stand behind it).
+    """
     if softmax.qualified != "Softmax" or not _along_rows(softmax):
         return None
     scores, found = softmax.inputs[0], softmax.outputs[0]
@@ -66,7 +75,8 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
         return None
     if inner.intersection((*first.inputs, *last.inputs[1:])):
         return None
-    return [op for op in graph.operations if op in members]
+    region = [op for op in graph.operations if op in members]
+    return region if region[0] is first and region[-1] is last else None
 
 
 def _along_rows(softmax: Operation) -> bool:
@@ -117,7 +127,12 @@ def _is_matrix(value: Value | None) -> bool:
 
 
 def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph) -> list[Operation]:
-    """The product of operands without their scales, and their scales as one factor of it."""
+    """The product of operands without their scales, and their scales as one factor of it.
+
+    (a * s) @ (b * t) = (a @ b) * (s * t) for real numbers: not for integers, whose quotients are
+    rounded, nor in float16, where scales keep the scores from overflowing; nor for scales beyond
+    MAX_SCALE, which do that in float32.
+    """
     out = product.outputs[0]
     assert out is not None and out.dtype is not None
     operands, factor = [], 1.0
@@ -126,7 +141,8 @@ def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph)
         source, scale = _unscaled(graph, v)
         operands.append(source)
         factor *= scale
-    if factor == 1.0 or out.dtype.bits < 32 or not np.isfinite(factor):
+    moderate = 1 / MAX_SCALE <= abs(factor) <= MAX_SCALE
+    if factor == 1.0 or not moderate or not out.dtype.is_float or out.dtype.bits < 32:
         return [product]
     array = np.array(factor, out.dtype.numpy)
     scale_value = constant(f"{out.name}/scale", array)

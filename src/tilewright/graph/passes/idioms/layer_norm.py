@@ -51,7 +51,12 @@ def recognise_layer_norm(graph: Graph) -> Graph:
 
 
 def _normalised(graph: Graph, op: Operation) -> _Norm | None:
-    """`op` as the division of a centred input by its standard deviation."""
+    """`op` as the division of a centred input by its standard deviation.
+
+    op = (x - m) / sqrt(mean((x - m) ** 2) + eps), both means over the last axis, kept, and eps one
+    number. Nothing on the way has more axes than x (eps or an exponent of shape [1, 1, 1] may add
+    some): the result has its shape.
+    """
     if op.qualified != "Div":
         return None
     centred, deviation = (_made_by(graph, v) for v in op.inputs)
@@ -59,6 +64,8 @@ def _normalised(graph: Graph, op: Operation) -> _Norm | None:
         return None
     x, mean = centred.inputs
     if x is None or not x.static or deviation.qualified != "Sqrt":
+        return None
+    if any(v is None or v.shape != x.shape or v.dtype is not x.dtype for v in op.outputs):
         return None
     shifted = _made_by(graph, deviation.inputs[0])
     if shifted is None or shifted.qualified != "Add":
@@ -99,7 +106,11 @@ def _mean_of(graph: Graph, value: Value | None) -> Value | None:
 
 
 def _affine(graph: Graph, op: Operation, kind: str, x: Value) -> tuple[Value | None, Operation]:
-    """A vector that the only reader of `op` multiplies by (or adds), and that reader."""
+    """A vector that the only reader of `op` multiplies by (or adds), and that reader.
+
+    The vector is a constant of one number per element of the last axis; what it is multiplied with
+    is read nowhere else and is no result of the model.
+    """
     out = op.outputs[0]
     assert out is not None
     users = graph.users(out)
