@@ -108,6 +108,12 @@ LAYER_NORM: dict[str, Row] = {
         18, f"({LNX}) {{ {LAST} y = Div(d, s) }}",
         LNC | {"eps": abs(real(6, 1)) + np.float32(0.01)}, False,
     ),
+    "with a scale per row": (
+        18, f"({LNX}) {{ {LAST} n = Div(d, s) y = Mul(n, column) }}", LNC, True,
+    ),
+    "the quotient leaves": (
+        18, f"({LNX}, float[2, 6, 6] n) {{ {LAST} n = Div(d, s) y = Mul(n, g) }}", LNC, True,
+    ),
     "a product of two": (
         18, f"({LNX}) {{ {LN.format(axes='last', square='Mul(d, x)')} r = Abs(e) t = Sqrt(r) "
         "y = Div(d, t) }", LNC, False,
@@ -155,6 +161,11 @@ ATTENTION: dict[str, Row] = {
         18, f"({QKV}) => (float[2, 2, 6, 4] y) "
         "{ a = MatMul(q, k) s = Add(a, tall) p = Softmax<axis = -1>(s) y = MatMul(p, v) }", ATC,
         False,
+    ),
+    "the scores are read elsewhere": (
+        18, f"({QKV}) => (float[2, 6, 4] y, float[2, 6] z) "
+        f"{{ s = MatMul(q, k) {PV} z = ReduceMax<keepdims = 0>(s, ax) }}",
+        ATC | {"ax": np.array([-1])}, False,
     ),
     "quotients of integers": (
         18, "(int32[2, 6, 4] q, int32[2, 4, 6] k, float[2, 6, 4] v) => (float[2, 6, 4] y) "
@@ -224,6 +235,14 @@ PRODUCTS: dict[str, Row] = {
         21, MM + f"{{ {DQ.format('')} y = MatMul(a, b) }}",
         PRODUCT | {"s": np.float32(1e20), "t": np.float32(1e17), "w": whole(np.int8, 12, 20) // 64},
         False,
+    ),
+    "sums beyond int32": (
+        21, f"(uint8[1, 33026] x) => (float[1, 2] y) {{ {DQ.format('')} y = MatMul(a, b) }}",
+        PRODUCT | {"w": np.full((33026, 2), -128, np.int8), "o": np.int8(127)}, False,
+    ),
+    "the product is read elsewhere": (
+        21, MMQ.replace("y)", "y, float[6, 20] r)") + f"{{ {DQ.format('')} r = MatMul(a, b) "
+        "y = QuantizeLinear(r, u, zero) }", PRODUCT, True,
     ),
     "Gemm": (21, MM + GEMM.replace("@", ""), PRODUCT, True),
     "alpha": (21, MM + GEMM.replace("@", "<alpha = 2.0>"), PRODUCT, False),
