@@ -200,12 +200,15 @@ class DynamicExecutable:
             for d, n in zip(v.shape, got, strict=True):
                 known, where = seen.setdefault(d, (n, v.name)) if isinstance(d, str) else (d, "")
                 if known is not None and known != n:
-                    hint = f"{d} is {known} in input {where!r}" if where else None
+                    hint = f"{d} is {known} in input {where!r}; {_RENAME}" if where else None
                     raise InputError(
                         f"expected [{expected}], got {list(got)}",
                         where=f"input {v.name!r}",
                         hint=hint,
                     )
+
+
+_RENAME = "what may differ, or is broadcast, needs a name of its own in the model"
 
 
 def _tensor(v: Value) -> Tensor:

@@ -205,6 +205,14 @@ def _report_reference_kernels(lowered: Lowered, options: Options) -> None:
     calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
     if not calls:
         return
+    fallback = _fallback()
+    if lost := [op for op in calls if not fallback.knows(op)]:
+        items = [f"{op.label} ({op.qualified})" for op in lost]
+        raise UnsupportedError(
+            f"nothing can run {len(items)} operators in the form they have: {listing(items)}",
+            hint="Its attributes, operands or types are none that its definition knows",
+            items=items,
+        )
     items = [f"{op.label} ({op.qualified})" for op in calls]
     what = f"{len(calls)} operators run by reference kernels: {listing(items)}"
     strict = flags.STRICT.get() if options.strict is None else options.strict

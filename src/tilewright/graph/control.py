@@ -116,6 +116,7 @@ def _stacked(items: Sequence[Any], value: Value, axis: int) -> Any:
     if items:
         return np.stack([np.asarray(i) for i in items], axis)
     inner = [d if isinstance(d, int) else 0 for d in value.shape or ()]
+    axis = axis % (len(inner) + 1)  # counted in the result
     dtype = np.float32 if value.dtype is None else value.dtype.numpy
     return np.zeros((*inner[:axis], 0, *inner[axis:]), dtype)
 

@@ -39,6 +39,10 @@ UNFOLDED = IMPURE | {"DequantizeLinear"}
 class Fallback(Protocol):
     """What knows operators that have no definition here; a frontend supplies it."""
 
+    def knows(self, op: Operation) -> bool:
+        """Whether it has a kernel for that operator and version."""
+        ...
+
     def infer(self, op: Operation, known: Mapping[Value, Array]) -> Sequence[Value | None]:
         """The outputs of `op` with types filled in as far as they can be known."""
         ...

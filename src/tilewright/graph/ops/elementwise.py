@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, float64, int64
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
@@ -138,7 +138,12 @@ def _celu(op: OpCall, x: Expr) -> Expr:
 
 
 def _shrink(op: OpCall, x: Expr) -> Expr:
+    """Integers in float64, so that fractions are what they are; the result is cut off and wraps."""
     bias, lambd = op.attr("bias", 0.0), op.attr("lambd", 0.5)
+    if x.dtype.is_int:
+        real, none = cast(x, float64), const(0.0, float64)
+        bent = Select(real < -lambd, real + bias, Select(real > lambd, real - bias, none))
+        return cast(cast(bent, int64), x.dtype)
     return Select(x < -lambd, x + bias, Select(x > lambd, x - bias, const(0, x.dtype)))
 
 

@@ -57,7 +57,11 @@ def _isinf(ops: Operations, args: list[Value], dtype: DType) -> Value:
 
 
 def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
-    """One rounding. Without the instruction, float32 goes through float64 rounded to odd."""
+    """One rounding. Without the instruction, a sum rounded to odd goes before it.
+
+    What is rounded to odd with two more bits than the result has rounds as the exact sum does
+    (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+    """
     w = ops.w
     a, b, c = w.match(*args)
     if dtype.is_float and dtype.bits < 32:
@@ -67,19 +71,68 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
     if ops.machine.arch != "x86_64" or ops.machine.has("fma"):
         return w.call(f"fma.{mangle(a.type, a.lanes)}", a.type, a.lanes, a, b, c)
     if a.type == "double":
-        raise UnsupportedError(
-            "fma on float64 needs a processor with the instruction",
-            code="TW-FMA",
-            hint="compile for x86-64-v3 or later",
-        )
+        return _fma_double(w, a, b, c)
     x, y, z = (w.convert("fpext", v, "double") for v in (a, b, c))
-    product = w.binary("fmul", x, y)
-    total = w.binary("fadd", product, z)
-    # Knuth's exact error of the sum decides the sticky bit.
-    part = w.binary("fsub", total, product)
-    error = w.binary(
-        "fadd", w.binary("fsub", product, w.binary("fsub", total, part)), w.binary("fsub", z, part)
+    return w.convert("fptrunc", _odd_sum(w, w.binary("fmul", x, y), z), "float")
+
+
+def _fma_double(w: Writer, a: Value, b: Value, c: Value) -> Value:
+    """Of float64, by the exact errors of a product and of two sums.
+
+    Exact but for products below 2**-960, whose last bit may be another.
+    """
+    scaled = [_moderate(w, v) for v in (a, b)]
+    high = w.binary("fmul", a, b)
+    # A factor that was made smaller lets the other grow: their product stays.
+    x = w.binary("fmul", w.binary("fmul", a, scaled[0][0]), scaled[1][1])
+    y = w.binary("fmul", w.binary("fmul", b, scaled[1][0]), scaled[0][1])
+    low = _product_error(w, x, y, high)
+    top, under = _two_sum(w, c, low)
+    total, rest = _two_sum(w, high, top)
+    exact = w.binary("fadd", total, _odd_sum(w, under, rest))
+    plain = w.binary("fadd", high, c)
+    # Infinities and NaN have no exact errors, and a zero has its sign from the plain sum.
+    finite = w.compare("fcmp olt", w.unary("fabs", plain), real(float("inf"), "double"))
+    nonzero = w.compare("fcmp une", exact, real(0.0, "double"))
+    return w.select(w.binary("and", finite, nonzero), exact, plain)
+
+
+def _moderate(w: Writer, v: Value) -> tuple[Value, Value]:
+    """A power of two that keeps `v` from overflowing when it is split, and one over it."""
+    large = w.compare("fcmp ogt", w.unary("fabs", v), real(2.0**900, "double"))
+    one = real(1.0, "double")
+    return w.select(large, real(2.0**-64, "double"), one), w.select(
+        large, real(2.0**64, "double"), one
     )
+
+
+def _product_error(w: Writer, a: Value, b: Value, product: Value) -> Value:
+    """a * b - product, exactly (Dekker): the factors in halves of 26 bits."""
+    halves = []
+    for v in (a, b):
+        wide = w.binary("fmul", v, real(2.0**27 + 1.0, "double"))
+        top = w.binary("fsub", wide, w.binary("fsub", wide, v))
+        halves.append((top, w.binary("fsub", v, top)))
+    (a1, a0), (b1, b0) = halves
+    rest = w.binary("fsub", w.binary("fmul", a1, b1), product)
+    for x, y in ((a1, b0), (a0, b1), (a0, b0)):
+        rest = w.binary("fadd", rest, w.binary("fmul", x, y))
+    return rest
+
+
+def _two_sum(w: Writer, a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b rounded, and the exact error of that (Knuth)."""
+    total = w.binary("fadd", a, b)
+    part = w.binary("fsub", total, a)
+    error = w.binary(
+        "fadd", w.binary("fsub", a, w.binary("fsub", total, part)), w.binary("fsub", b, part)
+    )
+    return total, error
+
+
+def _odd_sum(w: Writer, a: Value, b: Value) -> Value:
+    """a + b in float64, rounded to odd: to the neighbor with an odd last bit where inexact."""
+    total, error = _two_sum(w, a, b)
     bits = w.convert("bitcast", total, "i64")
     even = w.compare("icmp eq", w.binary("and", bits, integer(1)), integer(0))
     inexact = w.binary("and", w.compare("fcmp one", error, real(0.0, "double")), even)
@@ -88,7 +141,7 @@ def _fma(ops: Operations, args: list[Value], dtype: DType) -> Value:
     )
     step = w.select(outward, integer(1), integer(-1))
     odd = w.select(inexact, w.binary("add", bits, step), bits)
-    return w.convert("fptrunc", w.convert("bitcast", odd, "double"), "float")
+    return w.convert("bitcast", odd, "double")
 
 
 def _ldexp(ops: Operations, args: list[Value], dtype: DType) -> Value:
