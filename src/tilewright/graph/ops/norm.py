@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, call
@@ -93,10 +94,16 @@ def _updates(op: OpCall) -> bool:
 
 def _batch_norm_types(op: OpCall) -> Sequence[Type]:
     x = op.shape(0)
-    each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or x[:1]
-    for n in range(1, 5):
+    each = x[1:] if op.attr("spatial", 1) == 0 else x[1:2] or (1,)
+    for n, name in enumerate(("scale", "B", "mean", "var"), start=1):
         if op.shape(n) != each:
-            raise op.error(f"input {n} has the shape {list(op.shape(n))}, not {list(each)}")
+            raise op.error(f"{name} has the shape {list(op.shape(n))}, expected {list(each)}")
+    if op.wants(3) or op.wants(4):
+        raise UnsupportedError(
+            "what it saves for a gradient is left open by ONNX",
+            where=f"node {op.operation.label!r} ({op.operation.qualified})",
+            hint="leave out outputs 3 and 4, or export the model with opset 14 or later",
+        )
     statistics = op.dtype(3), op.shape(3)
     return [*_same(op), *[statistics] * (len(op.operation.outputs) - 1)]
 
@@ -108,8 +115,7 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     if not x.dtype.is_float:
         return None
     if _trains(op):
-        # What was saved for a gradient (outputs 3 and 4, before version 14) is left open by ONNX.
-        plain = per_channel and not op.wants(3) and not op.wants(4)
+        plain = per_channel and len(x.shape) > 1
         return _batch_norm_training(op, inputs, outputs) if plain else None
     if _updates(op):
         return None
@@ -124,7 +130,7 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
         return to(scale[c]) / call("sqrt", to(variance[c]) + epsilon)
 
     def normal(*i: Any) -> Expr:
-        c = (i[1:2] or i[:1]) if per_channel else i[1:]
+        c = (i[1:2] or (0,)) if per_channel else i[1:]
         return cast(to(x[i]) * factor[c] + offset[c], out.dtype)
 
     return [
@@ -162,7 +168,7 @@ def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
     per_channel, trains = bool(op.attr("spatial", 1)), _trains(op)
-    if op.wants(3) or op.wants(4) or (trains and not per_channel) or (_updates(op) and not trains):
+    if (trains and not per_channel) or (_updates(op) and not trains):
         return None
     shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
     if not per_channel:

@@ -90,7 +90,7 @@ def _shares(graph: Graph) -> dict[Value, float]:
         stepped = max((steps[v] for v in op.reads), default=0.0)
         for v in op.writes:
             depth[v] = before
-            steps[v] = STEP if op.op_type in QUANTIZERS else stepped
+            steps[v] = STEP if op.qualified in QUANTIZERS else stepped
     found = {}
     for v, d in depth.items():
         unit = UNIT.get(v.dtype.name, 0.0) if v.dtype is not None else 0.0
@@ -101,9 +101,9 @@ def _shares(graph: Graph) -> dict[Value, float]:
 def _terms(op: Operation) -> int:
     """How many roundings there are behind one element, beyond those of the operands."""
     sizes = [v.extents for v in op.inputs if v is not None and v.static]
-    match op.op_type:
+    match op.qualified:
         case "Conv" | "ConvInteger" | "ConvTranspose":
-            return math.prod(sizes[1][1:]) if op.op_type != "ConvTranspose" else _lifted(sizes[1])
+            return math.prod(sizes[1][1:]) if op.qualified != "ConvTranspose" else _lifted(sizes[1])
         case "MatMul" | "MatMulInteger" | "Gemm":
             return sizes[0][0 if op.attributes.get("transA") else -1]
         case "LSTM" | "GRU" | "RNN":
