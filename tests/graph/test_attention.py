@@ -236,3 +236,22 @@ def test_torch_exports_it_as_one_kernel(masked: bool) -> None:
         want = Attention()(*tensors).numpy()
     np.testing.assert_allclose(exe(*(t.numpy() for t in tensors)), want, rtol=2e-5, atol=2e-5)
     assert len(exe.model.kernels) == 1
+
+
+@pytest.mark.parametrize("math", ["exact", "strict", "fast"])
+@pytest.mark.parametrize(
+    "behind", ["Conv<group = 4, pads = [1, 1]>(r, w)", "Conv<pads = [1, 1]>(r, u)"]
+)
+def test_attention_into_the_border_of_a_convolution(behind: str, math: Any) -> None:
+    """Its second product is written inside of the halo that the convolution reads."""
+    source = (
+        "f (float[2,1,4,2] q, float[2,1,2,4] k, float[2,1,4,2] v, float[4,1,3] w, float[4,4,3] u) "
+        "=> (float[2,4,2] y) <int64[3] n = {2,4,-1}> { s = MatMul(q, k) p = Softmax<axis=-1>(s) "
+        f"a = MatMul(p, v) t = Transpose<perm=[0,2,1,3]>(a) r = Reshape(t, n) y = {behind} }}"
+    )
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["" : 15]> {source}')
+    rng = np.random.default_rng(1)
+    feeds = {v.name: rng.standard_normal(v.extents).astype(np.float32) for v in load(model).inputs}
+    (expected,) = evaluate(load(model), feeds).values()
+    found = tw.compile(model, math=math, threads=1)(feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
