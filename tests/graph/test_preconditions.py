@@ -167,6 +167,10 @@ ATTENTION: dict[str, Row] = {
         f"{{ s = MatMul(q, k) {PV} z = ReduceMax<keepdims = 0>(s, ax) }}",
         ATC | {"ax": np.array([-1])}, False,
     ),
+    "probabilities of one more axis": (
+        18, f"({QKV}) => (float[2, 2, 6, 4] y) {{ s = MatMul(q, k) p = Softmax<axis = -1>(s) "
+        "r = Add(p, tall) y = MatMul(r, v) }", ATC, False,
+    ),
     "quotients of integers": (
         18, "(int32[2, 6, 4] q, int32[2, 4, 6] k, float[2, 6, 4] v) => (float[2, 6, 4] y) "
         f"{{ i = Div(q, three) a = MatMul(i, k) s = Cast<to = 1>(a) {PV} }}", ATC, True,
@@ -190,7 +194,7 @@ MMQ = "(uint8[6, 12] x) => (uint8[6, 20] y) "
 GEMM = f"{{ {DQ.format('')} y = Gemm@(a, b, c) }}"
 CONV = {
     **PRODUCT, "w": whole(np.int8, 8, 4, 3, 3), "ci": RNG.integers(-99, 99, 8).astype(np.int32),
-    "cs": np.float32(0.03) * np.float32(0.02), "cz": np.int32(1),
+    "cs": np.float32(0.03) * np.float32(0.02), "cz": np.int32(20000),
 }  # fmt: skip
 CV = "(uint8[1, 4, 6, 6] x) => (uint8[1, 8, 4, 4] y) "
 CVB = f"{{ {DQ.format('')} d = DequantizeLinear(ci, cs@) r = Conv(a, b, d) " \
@@ -213,6 +217,14 @@ PRODUCTS: dict[str, Row] = {
     "blocks": (
         21, MM + f"{{ {DQ.format('<axis = 0, block_size = 6>')} y = MatMul(a, b) }}",
         PRODUCT | {"t": abs(real(2, 20)) + 1, "o": whole(np.int8, 2, 20)}, False,
+    ),
+    "quantized per column": (
+        21, MMQ + f"{{ {DQ.format('')} r = MatMul(a, b) y = QuantizeLinear<axis = 1>(r, u, e) }}",
+        PRODUCT | {"u": abs(real(20)) + 1, "e": whole(np.uint8, 20)}, True,
+    ),
+    "quantized to int16": (
+        21, MMQ.replace("uint8[6, 20]", "int16[6, 20]") + f"{{ {DQ.format('')} r = MatMul(a, b) "
+        "y = QuantizeLinear(r, u, e) }", PRODUCT | {"e": np.int16(5)}, True,
     ),
     "a vector": (
         21, f"(uint8[12] x) => (float[20] y) {{ {DQ.format('')} y = MatMul(a, b) }}", PRODUCT,
@@ -334,6 +346,10 @@ CLEAN_UP: dict[str, Row] = {
         18, "(float[3] x) => (float[3] y, bool[3] k) { a, k = Dropout(x, r, t) y = Neg(a) }",
         {"r": np.float32(0), "t": np.array(True)}, False,
     ),
+    "a reshape that moves": (
+        18, "(float[2, 3] x) => (float[2, 3] y) { a = Reshape(x, n) y = Transpose(a) }",
+        {"n": np.array([3, 2])}, False,
+    ),
     "a transpose that moves": (
         18, "(float[3, 3] x) => (float[3, 3] y) { a = Transpose(x) y = Neg(a) }", {}, False,
     ),
@@ -383,4 +399,5 @@ def _fed(v: Value) -> Any:
         return (scale * random.standard_normal(v.extents)).astype(v.dtype.numpy if v.dtype else "f")
     if v.dtype.name == "uint8":
         return random.integers(0, 256, v.extents).astype(np.uint8)
-    return random.integers(0, 2, v.extents).astype(v.dtype.numpy)
+    low, high = (0, 2) if v.dtype.is_bool else (-9, 9)
+    return random.integers(low, high, v.extents).astype(v.dtype.numpy)
