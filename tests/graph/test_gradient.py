@@ -92,3 +92,18 @@ def test_at_another_point():
 def test_an_operator_without_a_rule_is_named():
     with pytest.raises(UnsupportedError, match="derivative of Erf"):
         tw.compile(model("e = Erf(x) \n y = Add(e, w)", (2,), (2,)))
+
+
+def test_powers_of_zero_have_finite_slopes() -> None:
+    """As PyTorch has them: 0 along the base where the exponent is 0, and along e at 0 ** e."""
+    x, w = np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 1.0])
+    _, dx, dw = tw.compile(model("y = Pow(x, w)", (4,), (4,)), threads=1)(x, w, x)
+    np.testing.assert_array_equal(dx, [0, 0, 0, 1])
+    np.testing.assert_allclose(dw, [0, 0, np.log(2), 0])
+
+
+def test_the_mean_of_nothing() -> None:
+    source = model("y = ReduceMean<axes=[1]>(x)", (2, 0), ())
+    x, w = np.zeros((2, 0)), np.array(1.0)
+    found = tw.compile(source, threads=1)(x, w, x)
+    assert found[1].shape == (2, 0) and found[2] == 0

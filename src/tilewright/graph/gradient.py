@@ -139,10 +139,15 @@ def _div(f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequ
 
 
 def _pow(f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
+    """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has no slope along e: not 0 * infinity."""
     base, exponent = x
+    none, zero = f.constant(0, base.dtype), f.constant(0, exponent.dtype)
     less = f.op("Sub", exponent, f.constant(1, exponent.dtype))
     slope = f.op("Mul", f.op("Pow", base, less), f.op("CastLike", exponent, base))
-    return f.op("Mul", g, slope), f.op("Mul", g, f.op("Mul", y, f.op("Log", base)))
+    slope = f.op("Where", f.op("Equal", exponent, zero), none, slope)
+    rise = f.op("Mul", y, f.op("Log", base))
+    flat = f.op("And", f.op("Equal", base, none), f.op("GreaterOrEqual", exponent, zero))
+    return f.op("Mul", g, slope), f.op("Mul", g, f.op("Where", flat, none, rise))
 
 
 def _relu(f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
@@ -194,7 +199,7 @@ def _reduce(mean: bool) -> Rule:
             over = set()
         kept = [1 if i in over else n for i, n in enumerate(extents)]
         flow = _shaped(f, _reshaped(f, g, kept), x[0])
-        return [_scaled(f, flow, 1 / math.prod(extents[i] for i in over)) if mean else flow]
+        return [_scaled(f, flow, 1 / max(math.prod(extents[i] for i in over), 1)) if mean else flow]
 
     return rule
 
