@@ -10,6 +10,7 @@ __all__ = [
     "ExecutionError",
     "FlagError",
     "InputError",
+    "LimitError",
     "MemoryLimitError",
     "ModelError",
     "ScheduleError",
@@ -136,6 +137,12 @@ class ArtifactError(TilewrightError):
     """A saved artifact is corrupted, of another version, or for another machine."""
 
     code = "TW-ARTIFACT"
+
+
+class LimitError(TilewrightError):
+    """Something would go beyond a stated limit other than memory; see `base.limits`."""
+
+    code = "TW-LIMIT"
 
 
 class MemoryLimitError(TilewrightError):

@@ -171,6 +171,55 @@ NODE_LIMIT: Final = Flag(
     "an integer of at least 1",
     "Nodes that a model may have, those of the functions it calls included.",
 )
+FILE_LIMIT: Final = Flag[int | None](
+    "TILEWRIGHT_FILE_LIMIT",
+    parse_size,
+    None,
+    _SIZE_EXPECTED,
+    "Bytes that a model's file may have; by default as many as the model may need.",
+)
+DEPTH_LIMIT: Final = Flag(
+    "TILEWRIGHT_DEPTH_LIMIT",
+    parse_count,
+    64,
+    "an integer of at least 1",
+    "Functions and subgraphs that may lie within one another.",
+)
+FOLD_LIMIT: Final = Flag(
+    "TILEWRIGHT_FOLD_LIMIT",
+    parse_size,
+    4 << 30,
+    _SIZE_EXPECTED,
+    "Bytes of constants and tables that a compilation may make, besides those of the file.",
+)
+FOLD_WORK: Final = Flag(
+    "TILEWRIGHT_FOLD_WORK",
+    parse_size,
+    1 << 31,
+    "a number of operations, such as 1000000 or 2G",
+    "Operations that folding one node may take; what needs more is left to run time.",
+)
+CODE_LIMIT: Final = Flag(
+    "TILEWRIGHT_CODE_LIMIT",
+    parse_count,
+    1 << 19,
+    "an integer of at least 1",
+    "Instructions of one kernel, unrolled loops written out.",
+)
+COMPILE_SECONDS: Final = Flag(
+    "TILEWRIGHT_COMPILE_SECONDS",
+    parse_count,
+    3600,
+    "a number of seconds of at least 1",
+    "Seconds that a compilation may take.",
+)
+COMPILE_MEMORY: Final = Flag[int | None](
+    "TILEWRIGHT_COMPILE_MEMORY",
+    parse_size,
+    None,
+    _SIZE_EXPECTED,
+    "Bytes by which a compilation may make the process grow; by default what the machine has.",
+)
 DUMP: Final = Flag[Path | None](
     "TILEWRIGHT_DUMP",
     _parse_path,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from math import gcd
 
 from tilewright.base.errors import VerifyError
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, TooHard, Translator, greatest, sample
 from tilewright.compute.nodes import CC, PS, PW, Computation, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
@@ -106,7 +107,31 @@ def _out_view(c: Computation) -> Iterator[str]:
                 yield f"{o.tensor.name} is written at an index that depends on data: {show(i)}"
 
 
-def _inside(c: Computation) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """An access that is not proven inside its tensor.
+
+    index: of dimension `axis`, whose extent is `extent`. low, high: what it takes where it is
+    evaluated, None where that is not known.
+    """
+
+    tensor: Buffer
+    axis: int
+    index: Expr
+    low: int | None
+    high: int | None
+
+    @property
+    def extent(self) -> int:
+        """Of the tensor along that axis."""
+        return self.tensor.shape[self.axis]
+
+
+def leaving(c: Computation) -> Iterator[Leaving]:
+    """Accesses of the points of `c` that may lie outside of their tensors.
+
+    An index that is read from memory is left out: code checks it where it is used.
+    """
     if any(d.extent == 0 for d in c.dims):
         return
     env = {d.var: (0, d.extent - 1) for d in c.dims}
@@ -122,20 +147,44 @@ def _inside(c: Computation) -> Iterator[str]:
             lo, hi = bounds(i, known)
             if lo is not None and hi is not None and lo >= 0 and hi < extent:
                 continue
-            if not reads_memory(i) and _leaves(c, i, extent, guards):
-                yield f"index {show(i)} of dimension {axis} of {b.name} leaves 0..{extent - 1}"
+            if reads_memory(i) or not _leaves(c, i, extent, guards):
+                continue
+            yield Leaving(b, axis, i, *_range(c, i, guards))
 
 
-def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> bool:
+def _inside(c: Computation) -> Iterator[str]:
+    for x in leaving(c):
+        yield (
+            f"index {show(x.index)} of dimension {x.axis} of {x.tensor.name} "
+            f"leaves 0..{x.extent - 1}"
+        )
+
+
+def _guarded(c: Computation, i: Expr, guards: tuple[Guard, ...]) -> tuple[Domain, str]:
+    """The points at which the guards hold, and the index over them."""
     domain = Domain()
     translate = _point(c, domain)
     for condition, holds in guards:
         domain.require(translate.condition(condition, holds))
-    text = translate.expr(i)
+    return domain, translate.expr(i)
+
+
+def _leaves(c: Computation, i: Expr, extent: int, guards: tuple[Guard, ...]) -> bool:
+    domain, text = _guarded(c, i, guards)
     try:
         return sample(domain, [f"{text} < 0 or {text} >= {extent}"]) is not None
     except TooHard:
         return True
+
+
+def _range(c: Computation, i: Expr, guards: tuple[Guard, ...]) -> tuple[int | None, int | None]:
+    """The least and the greatest value of an index where it is evaluated."""
+    domain, text = _guarded(c, i, guards)
+    try:
+        low, high = greatest(domain, f"-({text})"), greatest(domain, text)
+    except TooHard:
+        return None, None
+    return None if low is None else -low, high
 
 
 def _injective(c: Computation) -> Iterator[str]:

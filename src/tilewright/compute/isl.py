@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base import limits
 from tilewright.expr import nodes as n
 from tilewright.expr.bounds import Env, bounds
 from tilewright.expr.nodes import INDEX, Const, Expr, Var
@@ -194,6 +195,7 @@ _contexts: list[Any] = []
 def _ask(text: str, question: Callable[[Any], Any], limit: int | None) -> Any:
     import islpy
 
+    limits.check()
     if not _contexts:
         _contexts.append(islpy.Context())
     context = _contexts[0]

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tilewright.base import limits
+
 _lock = threading.RLock()
 
 
@@ -23,11 +25,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """No other compilation meanwhile, and no collector.
+    """No other compilation meanwhile, no collector, and the limits of `base.limits` hold.
 
     Programs are immutable and have no cycles, so collecting garbage finds nothing but time.
     """
-    with _lock:
+    with _lock, limits.compilation():
         was_on = gc.isenabled()
         try:
             gc.disable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base import events, flags
+from tilewright.base import events, flags, limits
 from tilewright.driver import whole
 from tilewright.driver.alone import alone
 from tilewright.driver.options import Options
@@ -42,7 +42,8 @@ def compile(
         asked = None
         # Kernels are checked where they are known as such: not in a model that is kept whole.
         if store is not None and not flags.CHECK.get():
-            asked = whole.known(store, source, dims, chosen.decisive, limit)
+            most = limits.file_bytes(limit)
+            asked = whole.known(store, source, dims, chosen.decisive, most)
         if store is None or asked is None:
             return _anew(source, example_inputs, dims, chosen)
         found = whole.find(store, asked, limit, thread_count(chosen.threads))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.base import events
+from tilewright.base import events, limits
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical, canonical_tree
@@ -171,6 +171,7 @@ class KernelCompiler:
             self.store.put(key, data)
 
     def _made(self, wanted: Wanted) -> CompiledStage:
+        limits.check()
         with events.span("kernel", name=wanted.face.name):
             return self._make(wanted)
 

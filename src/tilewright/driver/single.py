@@ -12,6 +12,7 @@ from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
+from tilewright.loops.verify import verify
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
 
@@ -19,10 +20,10 @@ from tilewright.targets.base import Target
 def build_kernel(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:
     """The compiled model that calls `kernel` once; its parameters are the inputs and outputs.
 
-    sanitize: check every access while it runs.
-
-    Raises UnsupportedError for what has no native code.
+    sanitize: check every access while it runs. Raises VerifyError for a broken invariant, such as
+    an index that leaves its buffer, and UnsupportedError for what has no native code.
     """
+    verify(kernel)
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)

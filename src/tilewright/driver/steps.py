@@ -32,7 +32,6 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
-from tilewright.loops.verify import verify
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -45,7 +44,6 @@ def executable(
 ) -> Executable | DynamicExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
-        verify(source)  # whoever made it, by hand or by primitives that were not asked
         machine = _target(options)
         return Executable(build_kernel(source, machine, options.sanitize), threads=options.threads)
     graph = import_model(source, example_inputs, options)

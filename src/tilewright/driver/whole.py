@@ -73,7 +73,7 @@ def known(
             held = contents.of_file(path, store)
         except (OSError, ValueError):
             return None
-    elif isinstance(source, bytes):
+    elif isinstance(source, bytes) and len(source) <= limit:
         held = digest.of_bytes(source)
     else:
         return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.base import flags, limits
 from tilewright.base.errors import MemoryLimitError, ModelError
 
 
 def checked(path: Path, limit: int) -> None:
     """Raise ModelError if there is no such file, or a folder or device; MemoryLimitError for one of
-    more than `limit` bytes."""
+    more bytes than a model of `limit` bytes may have."""
     where = str(path)
     try:
         if path.is_dir():
@@ -21,10 +22,24 @@ def checked(path: Path, limit: int) -> None:
         raise ModelError("no such file", where=where, hint="Check the path") from None
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
-    if size > limit:
-        raise MemoryLimitError(
-            f"the file has {size:,} bytes, over the memory limit of {limit:,}", where=where
-        )
+    check_bytes(size, limit, where)
+
+
+def check_bytes(size: int, limit: int, where: str) -> None:
+    """Raise MemoryLimitError for a file of `size` bytes that is over the limits."""
+    most = limits.file_bytes(limit)
+    if size <= most:
+        return
+    what, raised = (
+        ("memory limit", "--memory-limit if the machine has the memory")
+        if most == limit
+        else ("limit for files", flags.FILE_LIMIT.name)
+    )
+    raise MemoryLimitError(
+        f"the file has {size:,} bytes, over the {what} of {most:,}",
+        where=where,
+        hint=f"Raise {raised}",
+    )
 
 
 def unreadable(path: Path, error: Exception) -> ModelError:

@@ -9,6 +9,7 @@ becomes its branch. `specialise` does this anew for a graph whose symbolic exten
 from __future__ import annotations
 
 import math
+import operator
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
@@ -16,18 +17,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightError
+from tilewright.base import limits
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import (
+    CompileError,
+    InputError,
+    MemoryLimitError,
+    ModelError,
+    TilewrightError,
+)
 from tilewright.graph import sequences
+from tilewright.graph.folding import may_fold
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
+from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.registry import Array, DataDependent, OpCall, definition_of
+from tilewright.graph.ops.registry import Array, OpCall, definition_of, foreign
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
 
 MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
-# What a definition raises, besides its own errors, on operands that break its rules.
-RULE_BREAKS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 IMPURE = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli "
     "Dropout".split()
@@ -88,6 +97,7 @@ class Typer:
         Raises ModelError for a use against the operator's rules, MemoryLimitError for a result
         that is too large.
         """
+        limits.check()
         pieces = self._decomposed(draft)
         if pieces is not None:
             return pieces
@@ -96,7 +106,7 @@ class Typer:
             return (item,)
         op = replace(draft, outputs=tuple(self._types(draft)))
         for v in op.writes:
-            check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
+            check_size(v, self.memory_limit, place(op))
         values = self._values(op)
         if values is None:
             self.operations.append(op)
@@ -114,14 +124,13 @@ class Typer:
             return None
         for v in self._types(op):  # tables made on the way may be as large as the results
             if v is not None:
-                check_size(v, self.memory_limit, f"node {op.label!r} ({op.qualified})")
+                check_size(v, self.memory_limit, place(op))
         fragment = Fragment(op.name or next(v.name for v in op.writes), self.known)
         try:
-            results = definition.decompose(OpCall(op, self.known), fragment)
+            with definition_of_node(op):
+                results = definition.decompose(OpCall(op, self.known), fragment)
         except DataDependent:
             return None
-        except RULE_BREAKS as error:
-            raise broken_rule(op, error) from error
         if results is None:
             return None
         env = self.add(self._renamed(fragment.operations, results, op), fragment.constants)
@@ -166,18 +175,16 @@ class Typer:
         tensors = all(v.kind == "tensor" for v in op.reads)
         if definition is not None and tensors:
             try:
-                types = definition.infer(OpCall(op, self.known))
+                says = "infer of its definition fails" if foreign(definition) else RULES
+                with definition_of_node(op, says):
+                    types = list(definition.infer(OpCall(op, self.known)))
             except DataDependent:
                 types = None
-            except RULE_BREAKS as error:
-                raise broken_rule(op, error) from error
             if types is not None:
-                return [
-                    None if v is None else Value(v.name, t[0], t[1])
-                    for v, t in zip(op.outputs, types, strict=False)
-                ]
+                return typed(op, types)
         if self.fallback is not None:
-            return self.fallback.infer(op, self.known)
+            with definition_of_node(op):
+                return self.fallback.infer(op, self.known)
         return op.outputs
 
     def _values(self, op: Operation) -> list[Array] | None:
@@ -185,7 +192,8 @@ class Typer:
         definition = definition_of(op)
         call = OpCall(op, self.known)
         if definition is not None and definition.static_value is not None:
-            found = definition.static_value(call)
+            with definition_of_node(op):
+                found = definition.static_value(call)
             if found is not None:
                 return list(found)
         if op.qualified in UNFOLDED or op.subgraphs or not op.reads:
@@ -193,6 +201,8 @@ class Typer:
         if not all(v in self.known for v in op.reads):
             return None
         if not all(v.static and math.prod(v.extents) <= FOLD_ELEMENTS for v in op.writes):
+            return None
+        if not may_fold(op, self.known):
             return None
         arrays = [None if v is None else self.known[v] for v in op.inputs]
         results = run_operation(op, arrays, self.fallback)
@@ -208,20 +218,49 @@ def run_operation(
     definition = definition_of(op)
     if definition is not None and definition.reference is not None:
         try:
-            with np.errstate(all="ignore"):
+            with definition_of_node(op), np.errstate(all="ignore"):
                 found = definition.reference(OpCall(op), *arrays)
         except DataDependent:
             found = None
         if found is not None:
             return list(found)
-    return None if fallback is None else fallback.run(op, arrays)
+    if fallback is None:
+        return None
+    with definition_of_node(op):
+        return fallback.run(op, arrays)
 
 
-def broken_rule(op: Operation, error: Exception) -> ModelError:
-    """What to raise where a definition met operands or attributes that it cannot mean."""
-    return ModelError(
-        f"its inputs or attributes break the operator's rules: {error}",
-        where=f"node {op.label!r} ({op.qualified})",
+def typed(op: Operation, types: Sequence[Any]) -> list[Value | None]:
+    """The outputs of `op` with the types that its definition's `infer` gave.
+
+    Raises CompileError where these are not one (dtype, shape) per output.
+    """
+    wanted = len(op.outputs)
+    if len(types) < wanted:
+        raise _bad_types(op, f"gives {len(types)} types for {wanted} outputs")
+    found: list[Value | None] = []
+    for n, (v, given) in enumerate(zip(op.outputs, types, strict=False)):
+        try:
+            dtype, shape = given
+            extents = None if shape is None else tuple(map(_extent, shape))
+        except (TypeError, ValueError):
+            raise _bad_types(op, f"gives {given!r} for output {n}") from None
+        if not isinstance(dtype, DType):
+            raise _bad_types(op, f"gives {dtype!r} as the element type of output {n}")
+        found.append(None if v is None else Value(v.name, dtype, extents))
+    return found
+
+
+def _extent(extent: Any) -> int | str | None:
+    return extent if extent is None or isinstance(extent, str) else operator.index(extent)
+
+
+def _bad_types(op: Operation, what: str) -> CompileError:
+    return CompileError(
+        f"infer of its definition {what}",
+        code="TW-DEFINITION",
+        where=place(op),
+        hint="Let it return one pair (dtype, shape) per output, the shape a tuple of integers",
     )
 
 
@@ -314,7 +353,7 @@ def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
         try:
             results = typer.apply(draft)
         except TilewrightError as error:
-            raise error.at(f"graph {graph.name!r}") from None
+            raise error.at(f"graph {graph.name!r}") from error.__cause__
         for old, new in zip(op.outputs, results, strict=False):
             if old is not None and new is not None:
                 env[old] = new

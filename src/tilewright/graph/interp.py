@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.errors import ExecutionError, InputError, TilewrightError
+from tilewright.base.errors import ExecutionError, InputError
 from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
@@ -23,6 +23,8 @@ from tilewright.graph.control import is_control, run_control
 from tilewright.graph.infer import Fallback, run_operation, specialise
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.casts import number_of
+from tilewright.graph.ops.errors import definition_of_node, place
+from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import Array, Program, program_of
 from tilewright.loops import interp as kernels
 
@@ -96,19 +98,14 @@ def run_on(op: Operation, operands: Sequence[Any], fallback: Fallback | None) ->
             values |= {v: a for v, a in zip(inner.outputs, results, strict=False) if v is not None}
         return [whole[v] for v in graph.outputs]
 
-    where = f"node {op.label!r} ({op.qualified})"
-    try:
+    with definition_of_node(op, "its reference failed", ExecutionError):
         if is_control(op):
             return run_control(op, operands, subgraph)
         found = run_operation(op, operands, fallback)
-    except TilewrightError as error:
-        raise error if error.where else error.at(where) from None
-    except (ValueError, IndexError, TypeError) as error:
-        raise ExecutionError(f"its reference failed: {error}", where=where) from error
+        if found is None:
+            found = run_natively(op, operands)
     if found is None:
-        found = run_natively(op, operands)
-    if found is None:
-        raise ExecutionError("there is neither a reference nor a native form", where=where)
+        raise ExecutionError("there is neither a reference nor a native form", where=place(op))
     return found
 
 
@@ -127,14 +124,11 @@ def run_natively(
         Buffer(v.name, v.extents, _dtype(v)) if v is not None and v.static else None
         for v in op.outputs
     ]
-    program = program_of(
-        op,
-        arrays if known is None else known,
-        [None if v is None else buffers.get(v) for v in op.inputs],
-        outputs,
-    )
+    inputs = [None if v is None else buffers.get(v) for v in op.inputs]
+    program = program_of(op, arrays if known is None else known, inputs, outputs)
     if program is None:
         return None
+    check_program(op, program, inputs, outputs)
     results = _execute(program, {buffers[v]: a for v, a in arrays.items()})
     return [None if b is None else results[b] for b in outputs]
 

@@ -7,19 +7,22 @@ left becomes a HostCall, which runs a reference kernel between the native segmen
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompileError
 from tilewright.base.names import fresh
 from tilewright.compute.laws import follow, order_dims, relayout, widen
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, program_of
 from tilewright.graph.passes import layout
 from tilewright.graph.stages import HostCall, Stage, Step
@@ -69,7 +72,8 @@ def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Opera
     if not all(v.static for v in (*op.reads, *op.writes)):
         return None
     fragment = Fragment(op.label, known)
-    results = definition.decompose(OpCall(op, known), fragment)
+    with definition_of_node(op):
+        results = definition.decompose(OpCall(op, known), fragment)
     if results is None:
         return None
     made = {v for o in fragment.operations for v in o.writes}
@@ -105,9 +109,13 @@ def _program(
 ) -> Sequence[Computation | Kernel] | None:
     if not all(v in buffers for v in (*op.reads, *op.writes)):
         return None
-    inputs = [None if v is None else buffers[v] for v in op.inputs]
-    outputs = [None if v is None else buffers[v] for v in op.outputs]
-    return program_of(op, known, inputs, outputs)
+    return program_of(op, known, _buffers(op.inputs, buffers), _buffers(op.outputs, buffers))
+
+
+def _buffers(
+    values: Sequence[Value | None], buffers: Mapping[Value, Buffer]
+) -> list[Buffer | None]:
+    return [None if v is None else buffers[v] for v in values]
 
 
 def _scratch(v: Value) -> Buffer:
@@ -130,6 +138,9 @@ def lower(graph: Graph, channel_last: bool = True) -> Lowered:
         if v.static and native_dtype(v.dtype):
             logical[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
     programs = {op: _program(op, graph.constants, logical) for op in graph.operations}
+    for op, program in programs.items():
+        if program is not None:
+            check_program(op, program, *(_buffers(v, logical) for v in (op.inputs, op.outputs)))
     fixed = {
         v
         for op, program in programs.items()
@@ -168,7 +179,10 @@ def _stages(
 ) -> Iterable[Stage]:
     definition = definition_of(op)
     counter = definition.flops if definition is not None else None
-    flops = counter(OpCall(op, graph.constants)) if counter is not None else 0
+    flops = 0
+    if counter is not None:
+        with definition_of_node(op, "flops of its definition fails", CompileError):
+            flops = counter(OpCall(op, graph.constants))
     group: list[Computation] = []
     found: list[Stage] = []
 

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+from tilewright.base import limits
 from tilewright.base.errors import InputError, VerifyError
 from tilewright.base.events import span
 from tilewright.base.text import did_you_mean
@@ -62,6 +63,7 @@ class Pipeline(Generic[T]):
         if check:
             self._check(program, "before the first pass")
         for step in self.passes:
+            limits.check()
             with span("pass", pipeline=self.name, name=step.name) as timed:
                 before = program
                 nested = isinstance(step, Pipeline)
@@ -79,7 +81,7 @@ class Pipeline(Generic[T]):
         try:
             self.verify(program)
         except VerifyError as error:
-            raise error.at(f"pipeline {self.name}, {where}") from None
+            raise error.at(f"pipeline {self.name}, {where}") from error.__cause__
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))

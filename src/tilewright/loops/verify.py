@@ -214,6 +214,13 @@ def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
 # -- bounds
 
 
+def access_errors(kernel: Kernel) -> Iterator[str]:
+    """The accesses of `kernel` that are not proven inside their buffers, as `verify` says it."""
+    scope = _Scope(kernel)
+    for at in places(kernel.body):
+        yield from _inside(scope, at)
+
+
 def _inside(scope: _Scope, at: Place) -> Iterator[str]:
     for access in accesses(at):
         for axis, (i, extent) in enumerate(zip(access.index, access.buffer.shape, strict=True)):

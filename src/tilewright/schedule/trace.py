@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.base import limits
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule.arguments import check_arguments
@@ -54,6 +55,7 @@ class Trace:
 
 def apply(kernel: Kernel, step: Step) -> tuple[Kernel, Any]:
     """`kernel` after one step, and the names it made. Raises ScheduleError if it is illegal."""
+    limits.check()
     rewrite = PRIMITIVES.get(step.primitive)
     if rewrite is None:
         raise ScheduleError(

@@ -32,7 +32,6 @@ from tilewright.graph.ops.registry import lookup
 from tilewright.graph.renaming import name_outputs
 
 FunctionKey = tuple[str, str, str]  # domain, name, overload
-MAX_DEPTH = 64  # of functions and subgraphs within one another
 
 
 @dataclass
@@ -50,6 +49,7 @@ class Context:
     fallback: OnnxFallback = field(default_factory=OnnxFallback)
     names: set[str] = field(default_factory=set)
     node_limit: int = field(default_factory=flags.NODE_LIMIT.get)
+    depth_limit: int = field(default_factory=flags.DEPTH_LIMIT.get)
     nodes: int = 0
     constant_bytes: int = 0
 
@@ -114,11 +114,13 @@ class Scope:
         self.depth = depth
         self.inlined = inlined
         self.values: dict[str, Value | None] = {}
-        if depth > MAX_DEPTH:
+        if depth > context.depth_limit:
             raise ModelError(
-                f"functions and subgraphs lie over {MAX_DEPTH} deep in one another",
+                f"functions and subgraphs lie over {context.depth_limit} deep in one another",
+                code="TW-DEPTH",
                 where=f"{prefix[:40]}...",
-                hint="A function that calls itself has no end",
+                hint="A function that calls itself has no end; if it is meant to be so deep, "
+                f"raise {flags.DEPTH_LIMIT.name}",
             )
 
     def sees(self, name: str) -> bool:
@@ -225,7 +227,7 @@ def _nodes(nodes: Sequence[Any], scope: Scope, where: str) -> None:
         try:
             _node(node, scope)
         except TilewrightError as error:
-            raise error if error.where else error.at(_label(node, scope)) from None
+            raise error if error.where else error.at(_label(node, scope)) from error.__cause__
 
 
 def _label(node: Any, scope: Scope) -> str:
@@ -258,6 +260,7 @@ def _node(node: Any, scope: Scope) -> None:
     version = schema.since_version if schema is not None else scope.opsets.get(domain, 1)
     if schema is not None:
         check_signature(schema, inputs, attributes, where)
+        attributes = {n: a for n, a in attributes.items() if n in schema.attributes}
     if lookup(node.op_type, domain, version) is None and schema is not None:
         body = functions.body_of(schema, node, attributes, inputs, scope.opsets)
         if body is not None:

@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.base import limits
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.memory import memory_limit as memory_limit_of
-from tilewright.frontends.files import checked, unreadable
+from tilewright.frontends.files import check_bytes, checked, unreadable
 from tilewright.graph.nodes import Graph
+
+_BYTES = bytes | bytearray | memoryview
 
 
 def load(
@@ -46,12 +49,13 @@ def load(
         limit,
     )
     try:
-        graph = import_graph(model.graph, context)
+        with limits.compilation():
+            graph = import_graph(model.graph, context)
         return replace(graph, files=tuple(context.external.named))
     except RecursionError:
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
-        raise error.at(where) from None
+        raise error.at(where) from error.__cause__
 
 
 def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
@@ -62,7 +66,8 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
         model = source
     else:
         data = _read(path, limit) if path is not None else source
-        if not isinstance(data, bytes | bytearray | memoryview):
+        check_bytes(len(data) if isinstance(data, _BYTES) else 0, limit, where)
+        if not isinstance(data, _BYTES):
             raise ModelError(
                 f"a {type(source).__name__} is no model",
                 hint="Give a path, the bytes of an ONNX file, or an onnx.ModelProto",

@@ -15,12 +15,13 @@ import numpy as np
 import onnx
 
 from tilewright.base.dtypes import dtype_of
-from tilewright.base.errors import ExecutionError, TilewrightError
+from tilewright.base.errors import ExecutionError
 from tilewright.frontends.onnx import functions
 from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
 from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.registry import Array, OpCall, lookup
 
 PROVIDER = "onnx"
@@ -128,7 +129,8 @@ def kernel_of(model: Any, op: Operation) -> Kernel:
     call = OpCall(op)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        with np.errstate(all="ignore"):
+        says = "its reference failed"
+        with definition_of_node(op, says, ExecutionError), np.errstate(all="ignore"):
             found = reference(call, *arrays)
         return _onnx_kernel(model, op)(arrays) if found is None else list(found)
 
@@ -142,37 +144,21 @@ def operands_of(model: Any) -> list[str]:
 
 
 def _onnx_kernel(model: Any, op: Operation) -> Kernel:
+    from onnx.reference import ReferenceEvaluator
+
     names = operands_of(model)
     wanted = [o.name for o in model.graph.output]
-    where = f"node {op.label!r} ({op.qualified})"
-    evaluator = _evaluator(model, where)
+    with definition_of_node(op, "there is no reference kernel", ExecutionError):
+        evaluator = ReferenceEvaluator(model)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         feeds = {n: a for n, a in zip(names, arrays, strict=False) if n}
-        try:
-            with np.errstate(all="ignore"):
-                results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))
-        except TilewrightError:
-            raise
-        except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ExecutionError(
-                f"its reference kernel failed: {type(error).__name__}: {reason}", where=where
-            ) from error
+        says = "its reference kernel failed"
+        with definition_of_node(op, says, ExecutionError), np.errstate(all="ignore"):
+            results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))
         return [None if v is None else _tidy(results[v.name], v) for v in op.outputs]
 
     return run
-
-
-def _evaluator(model: Any, where: str) -> Any:
-    from onnx.reference import ReferenceEvaluator
-
-    try:
-        return ReferenceEvaluator(model)
-    except Exception as error:
-        raise ExecutionError(
-            f"there is no reference kernel: {type(error).__name__}: {error}", where=where
-        ) from error
 
 
 def _tidy(result: Any, value: Value) -> Any:

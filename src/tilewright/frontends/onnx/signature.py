@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from onnx import AttributeProto
-from onnx.defs import OpSchema
+from onnx.defs import OpSchema, get_all_schemas_with_history
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
@@ -20,8 +21,15 @@ def check_signature(
 ) -> None:
     """Raise ModelError naming the operand or attribute that is missing or of a wrong type.
 
-    Attributes that the operator does not have are let pass: exporters leave notes in them.
+    Attributes that the operator never had are let pass: exporters leave notes in them. One that
+    another version has means something there that would be lost here.
     """
+    if schema.deprecated:
+        raise ModelError(
+            f"{schema.name} is no operator since version {schema.since_version}",
+            where=where,
+            hint="Export the model again, or for an older operator set",
+        )
     _check_operands(schema, inputs, where)
     _check_attributes(schema, attributes, where)
     _check_types(schema, inputs, where)
@@ -40,6 +48,14 @@ def _check_operands(schema: Any, inputs: Sequence[Value | None], where: str) -> 
 
 
 def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) -> None:
+    for name in attributes:
+        if name not in schema.attributes and name in _of_all_versions(schema.name, schema.domain):
+            raise ModelError(
+                f"attribute {name!r} is one of another version of {schema.name}, "
+                f"the model has version {schema.since_version}",
+                where=where,
+                hint="Let the model import the operator set that it was written for",
+            )
     for name, formal in schema.attributes.items():
         given = attributes.get(name)
         if given is None:
@@ -53,6 +69,14 @@ def _check_attributes(schema: Any, attributes: Mapping[str, Any], where: str) ->
                 f"attribute {name!r}: expected {kinds.Name(expected)}, got {_kind(given.type)}",
                 where=where,
             )
+
+
+@cache
+def _of_all_versions(op_type: str, domain: str) -> frozenset[str]:
+    """The attributes of every version of an operator."""
+    schemas = get_all_schemas_with_history()
+    found = (s.attributes for s in schemas if s.name == op_type and s.domain == domain)
+    return frozenset(name for attributes in found for name in attributes)
 
 
 def _check_types(schema: Any, inputs: Sequence[Value | None], where: str) -> None:

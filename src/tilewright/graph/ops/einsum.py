@@ -53,6 +53,8 @@ def parse(call: OpCall) -> Equation:
                 extents[c] = n
             elif n not in (1, known):
                 raise call.error(f"equation {text!r}: {c!r} is both {known} and {n}")
+    if len(set(result)) < len(result):
+        raise call.error(f"equation {text!r}: the result has a letter twice")
     if not set(result) <= set(extents):
         raise call.error(f"equation {text!r}: the result has letters that no operand has")
     return Equation(tuple(operands), result, extents)

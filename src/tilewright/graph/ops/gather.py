@@ -11,6 +11,7 @@ from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
+from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
@@ -54,13 +55,17 @@ def _checked(call: OpCall, index: int, extent: int) -> int:
 
 def _gather_arrays(call: OpCall, data: Array, indices: Array) -> list[Array]:
     axis = call.attr("axis", 0)
-    extent = data.shape[axis]
-    if indices.size and not (-extent <= indices.min() and indices.max() < extent):
-        raise ExecutionError(
-            f"index out of range for an extent of {extent}",
-            where=f"node {call.operation.label!r} (Gather)",
-        )
+    _check_indices(call, indices, data.shape[axis])
     return [np.take(data, indices, axis)]
+
+
+def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
+    """Raise ExecutionError for an index that lies outside of -extent .. extent - 1."""
+    if not indices.size or (-extent <= indices.min() and indices.max() < extent):
+        return
+    raise ExecutionError(
+        f"index out of range for an extent of {extent}", where=place(call.operation)
+    )
 
 
 register(OpDef("Gather", _gather_type, compute=_gather, reference=_gather_arrays))
@@ -77,10 +82,21 @@ def _gather_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Co
     return [map_(call.name, outputs[0], at)]
 
 
+def _gather_elements_type(call: OpCall) -> Sequence[Type]:
+    data, indices = call.shape(0), call.shape(1)
+    axis = call.axis(call.attr("axis", 0), len(data))
+    fits = len(data) == len(indices) and all(
+        n <= m for a, (n, m) in enumerate(zip(indices, data, strict=True)) if a != axis
+    )
+    if not fits:
+        raise call.error(f"indices {list(indices)} reach beyond data {list(data)}")
+    return [(call.dtype(0), indices)]
+
+
 register(
     OpDef(
         "GatherElements",
-        lambda call: [(call.dtype(0), call.shape(1))],
+        _gather_elements_type,
         since=11,
         compute=_gather_elements,
         reference=lambda call, data, indices: [_take_along(call, data, indices)],
@@ -90,6 +106,8 @@ register(
 
 def _take_along(call: OpCall, data: Array, indices: Array) -> Array:
     grid: list[Array] = list(np.indices(indices.shape, sparse=True))
-    grid[call.attr("axis", 0)] = indices
+    axis = call.attr("axis", 0)
+    _check_indices(call, indices, data.shape[axis])
+    grid[axis] = indices
     found: Array = data[tuple(grid)]
     return found

@@ -59,10 +59,16 @@ def _eye(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     return [map_(call.name, out, lambda i, j: Select((i + k).eq(j), one, zero))]
 
 
+def _eye_type(call: OpCall) -> Sequence[Type]:
+    if call.rank(0) != 2:
+        raise call.error(f"expected a matrix, got {call.rank(0)} dimensions")
+    return [(_eye_dtype(call), call.shape(0))]
+
+
 register(
     OpDef(
         "EyeLike",
-        lambda call: [(_eye_dtype(call), call.shape(0))],
+        _eye_type,
         since=9,
         compute=_eye,
         reference=lambda call, x: [

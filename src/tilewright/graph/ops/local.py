@@ -12,7 +12,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Select, call, const
 from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.elementwise import same_type
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, register
+from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
 
@@ -21,7 +21,7 @@ def _lrn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
     """Each element over a power of the mean square of its channel's neighbourhood."""
     x, out = inputs[0], outputs[0]
     size, alpha = op.attr("size"), op.attr("alpha", 1e-4)
-    before = (size - 1) // 2
+    before, after = _reach(op)
     total = Buffer(f"{op.name}_square", x.shape, wide_dtype(x.dtype))
 
     def square(*i: Any) -> Expr:
@@ -32,7 +32,10 @@ def _lrn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
         base = op.attr("bias", 1.0) + (alpha / size) * total[i]
         return cast(wide(x[i]) / _power(base, op.attr("beta", 0.75)), out.dtype)
 
-    return [reduce_(total.name, total, (size,), "add", square), map_(op.name, out, normal)]
+    return [
+        reduce_(total.name, total, (before + 1 + after,), "add", square),
+        map_(op.name, out, normal),
+    ]
 
 
 def _power(base: Expr, exponent: float) -> Expr:
@@ -46,21 +49,32 @@ def _power(base: Expr, exponent: float) -> Expr:
 
 
 def _lrn_arrays(op: OpCall, x: Array) -> list[Array]:
-    size = op.attr("size")
-    before, v = (size - 1) // 2, widened(x)
-    square = np.pad(v * v, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.ndim - 2))
-    total = sum(square[:, n : n + x.shape[1]] for n in range(size))
-    base = op.attr("bias", 1.0) + op.attr("alpha", 1e-4) / size * total
+    (before, after), v = _reach(op), widened(x)
+    square = np.pad(v * v, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+    total = sum(square[:, n : n + x.shape[1]] for n in range(before + 1 + after))
+    base = op.attr("bias", 1.0) + op.attr("alpha", 1e-4) / op.attr("size") * total
     return [(v / base ** op.attr("beta", 0.75)).astype(x.dtype)]
+
+
+def _reach(op: OpCall) -> tuple[int, int]:
+    """Channels before and after each that its neighborhood has, no further than there are any."""
+    size, last = op.attr("size"), max(op.shape(0)[1] - 1, 0)
+    return min((size - 1) // 2, last), min(size // 2, last)
+
+
+def _lrn_type(op: OpCall) -> Sequence[Type]:
+    if op.attr("size") < 1 or op.rank(0) < 2:
+        raise op.error(f"size is {op.attr('size')}, of a tensor of {op.rank(0)} dimensions")
+    return same_type(op)
 
 
 register(
     OpDef(
         "LRN",
-        same_type,
+        _lrn_type,
         compute=_lrn,
         reference=_lrn_arrays,
-        flops=lambda op: (2 * op.attr("size") + 5) * op.size(0),
+        flops=lambda op: (2 * sum(_reach(op)) + 7) * op.size(0),
     )
 )
 

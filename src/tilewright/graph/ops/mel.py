@@ -42,6 +42,7 @@ def _type(op: OpCall) -> Sequence[Type]:
 def _matrix(op: OpCall, f: Fragment) -> list[Value]:
     bands, length, rate, low, high = (op.need(n).reshape(-1)[0].item() for n in range(5))
     ((dtype, _),) = _type(op)
+    op.table(10 * bands * (length // 2 + 1), "its table of weights")
     return [f.constant(weights(bands, length, rate, low, high), dtype)]
 
 

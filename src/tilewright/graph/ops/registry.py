@@ -27,11 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.base import limits
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompileError, InputError, ModelError
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
+from tilewright.graph.ops.errors import DataDependent, definition_of_node, place
 from tilewright.loops.nodes import Kernel
 
 if TYPE_CHECKING:
@@ -40,10 +42,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Type = tuple[DType, Shape | None]
 Program = Sequence[Computation | Kernel]
-
-
-class DataDependent(Exception):
-    """Raised inside `infer` when an output's shape depends on a value that is not known yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +148,14 @@ class OpCall:
 
     def error(self, message: str) -> ModelError:
         """The error to raise for a use that breaks the operator's rules."""
-        op = self.operation
-        return ModelError(message, where=f"node {op.label!r} ({op.qualified})")
+        return ModelError(message, where=place(self.operation))
+
+    def table(self, elements: int, what: str) -> None:
+        """Ask for a table of so many numbers of 8 bytes, before it is made.
+
+        Raises MemoryLimitError where the compiler may make no more of them.
+        """
+        limits.table(8 * elements, what, place(self.operation))
 
 
 Infer = Callable[[OpCall], Sequence[Type]]
@@ -240,11 +244,13 @@ def registered() -> list[OpDef]:
 
 def user_defined() -> bool:
     """Whether someone outside this package registered a definition."""
-    return any(
-        not str(getattr(d.infer, "__module__", None)).startswith(("tilewright.", "functools"))
-        for known in _definitions.values()
-        for d in known
-    )
+    return any(foreign(d) for known in _definitions.values() for d in known)
+
+
+def foreign(definition: OpDef) -> bool:
+    """Whether someone outside this package wrote it."""
+    module = str(getattr(definition.infer, "__module__", None))
+    return not module.startswith(("tilewright.", "functools"))
 
 
 def program_of(
@@ -265,16 +271,19 @@ def program_of(
     if not all(v.static and native_dtype(v.dtype) for v in values):
         return None
     call = OpCall(operation, known)
+    hint = None if foreign(definition) else "Please report it, with the model"
     try:
-        return definition.compute(call, inputs, outputs)  # type: ignore[arg-type]
+        with definition_of_node(operation, "its definition fails", CompileError, hint):
+            program = definition.compute(call, inputs, outputs)  # type: ignore[arg-type]
+            return None if program is None else [_step(item) for item in program]
     except DataDependent:
         return None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise CompileError(
-            f"its definition fails: {type(error).__name__}: {error}",
-            where=f"node {operation.label!r} ({operation.qualified})",
-            hint="Please report it, with the model",
-        ) from error
+
+
+def _step(item: Computation | Kernel) -> Computation | Kernel:
+    if not isinstance(item, Computation | Kernel):
+        raise TypeError(f"{item!r} is neither a Computation nor a Kernel")
+    return item
 
 
 def native_dtype(dtype: DType | None) -> bool:
@@ -300,6 +309,7 @@ __all__ = [
     "Program",
     "Type",
     "definition_of",
+    "foreign",
     "lookup",
     "native_dtype",
     "program_of",

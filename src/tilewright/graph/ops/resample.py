@@ -93,12 +93,22 @@ def nearest(x: Array, rounding: str) -> Array:
     return ROUNDINGS[rounding](x).astype(np.int64)
 
 
-def weighted(axis: Axis, x: Array, how: Filter) -> tuple[Array, Array]:
-    """first(o), int64, not yet clamped to the axis, and weight(o, t), float64."""
+def _low(axis: Axis, how: Filter) -> tuple[int, float]:
+    """The first tap, counted from the element before a result, and how much the filter is wider."""
     reach = 2 if how.mode == "cubic" else 1
     shrink = min(axis.scale, 1.0) if how.antialias else 1.0
+    return math.floor(-reach / shrink) + 1, shrink
+
+
+def taps(axis: Axis, how: Filter) -> int:
+    """Elements that each result mixes."""
+    return 1 if how.mode == "nearest" else 2 - 2 * _low(axis, how)[0]
+
+
+def weighted(axis: Axis, x: Array, how: Filter) -> tuple[Array, Array]:
+    """first(o), int64, not yet clamped to the axis, and weight(o, t), float64."""
     before = np.ceil(x).astype(np.int64) - 1
-    low = math.floor(-reach / shrink) + 1
+    low, shrink = _low(axis, how)
     offsets = np.arange(low, 2 - low)
     distance = np.abs(offsets[None, :] - (x - before)[:, None]) * shrink
     if how.mode == "cubic":

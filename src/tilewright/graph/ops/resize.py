@@ -30,6 +30,7 @@ from tilewright.graph.ops.resample import (
     coordinates,
     nearest,
     outside,
+    taps,
     weighted,
 )
 
@@ -226,6 +227,8 @@ def _converted(f: Fragment, x: Value, dtype: DType) -> Value:
 def _along(call: OpCall, f: Fragment, x: Value, n: int, axis: Axis) -> Value:
     """`x` resized along its axis `n`."""
     how, transformation = _filter(call), _transformation(call)
+    # Positions, their roundings, and for each tap its distance and what becomes of it.
+    call.table((8 + 6 * taps(axis, how)) * axis.outputs, f"the tables of axis {n}")
     place = coordinates(axis, transformation)
     weights: Value | None = None
     if how.mode == "nearest":

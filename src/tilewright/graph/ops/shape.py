@@ -283,7 +283,10 @@ def _split_sizes(call: OpCall) -> tuple[int, list[int]]:
     axis = call.axis(call.attr("axis", 0), len(shape))
     sizes = call.ints(1) if call.version >= 13 else call.attr("split")
     if sizes is None:
-        count = call.attr("num_outputs") or len(call.operation.outputs)
+        count = len(call.operation.outputs)
+        asked = call.attr("num_outputs", count)
+        if asked != count:
+            raise call.error(f"num_outputs is {asked}, but there are {count} outputs")
         each = -(-shape[axis] // count)
         sizes = [max(0, min(each, shape[axis] - n * each)) for n in range(count)]
     if sum(sizes) != shape[axis] or min(sizes, default=0) < 0:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base import events
+from tilewright.base import events, limits
 from tilewright.base.dtypes import dtype_of
+from tilewright.graph.folding import may_fold
 from tilewright.graph.infer import IMPURE, Fallback, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import native_dtype
@@ -31,6 +32,7 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
     constants = dict(graph.constants)
     operations: list[Operation] = []
     for op in graph.operations:
+        limits.check()
         arrays = None
         if not op.subgraphs and op.qualified not in IMPURE and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
@@ -67,7 +69,7 @@ def _foldable(op: Operation, constants: Mapping[Value, Any]) -> bool:
         return False
     made = sum(_nbytes(v) for v in op.writes)
     limit = max(FOLD_BYTES, sum(int(constants[v].nbytes) for v in op.reads))
-    return made <= limit
+    return made <= limit and may_fold(op, constants)
 
 
 def _fits(op: Operation, arrays: Sequence[Any]) -> bool:

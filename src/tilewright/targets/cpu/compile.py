@@ -69,7 +69,7 @@ def llvm_ir(
         with _deep_recursion():
             return emit_module(kernel, symbol or kernel.name, machine, contract, limits)
     except TilewrightError as e:
-        raise e.at(f"kernel {kernel.name}") from None
+        raise e.at(f"kernel {kernel.name}") from e.__cause__
 
 
 def assembly(

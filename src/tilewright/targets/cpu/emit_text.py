@@ -7,6 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base import flags, limits
+
 # A chunk is a list of lines and of chunks filled later (the places before loops).
 Chunk = list[Any]
 
@@ -99,10 +101,20 @@ class Writer:
         self.entry: Chunk = []
         self.out: Chunk = []
         self.count = 0
+        self._most = flags.CODE_LIMIT.get()
 
     def fresh(self, stem: str = "v") -> str:
-        """A new local name."""
+        """A new local name. Raises LimitError where there are too many instructions."""
         self.count += 1
+        if self.count > self._most:
+            raise limits.exceeded(
+                limits.CODE,
+                f"its code has over {self._most:,} instructions",
+                "TW-CODE",
+                "unroll less",
+            )
+        if not self.count & 1023:
+            limits.check()
         return f"%{stem}{self.count}"
 
     def line(self, text: str) -> None:

@@ -1,0 +1,95 @@
+"""Whether an operator on constants is computed at compile time: what that may cost is bounded.
+
+A reference of ours is NumPy and does about as much as its floating-point operations say. One of
+ONNX's is often a loop in Python, so it gets a thousandth of the work. What costs more, or cannot
+be told, is left to run time, where it is native code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilewright.base import flags, limits
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
+from tilewright.graph.ops.registry import (
+    Array,
+    OpCall,
+    OpDef,
+    Program,
+    definition_of,
+    native_dtype,
+    program_of,
+)
+from tilewright.loops.nodes import For, Kernel, Stmt, While
+
+LOOPS_IN_PYTHON = 1000  # how much slower than NumPy
+
+
+def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
+    """Whether running `op`, all of whose inputs are `known`, is within the limits.
+
+    Its results must have static shapes; they count as made.
+    """
+    work, most = folding_work(op, known), flags.FOLD_WORK.get()
+    if work is None or work > most:
+        return False
+    return limits.fold(sum(_nbytes(v) for v in op.writes))
+
+
+def folding_work(op: Operation, known: Mapping[Value, Array]) -> int | None:
+    """Operations that running `op` takes, in NumPy's; None if nothing bounds them."""
+    elements = sum(known[v].size for v in op.reads) + sum(math.prod(v.extents) for v in op.writes)
+    definition = definition_of(op)
+    if definition is None:
+        return elements * LOOPS_IN_PYTHON
+    if definition.reference is not None:
+        return max(elements, _flops(op, definition, known))
+    points = _points(op, known, elements)
+    return None if points is None else max(elements, points) * LOOPS_IN_PYTHON
+
+
+def _flops(op: Operation, definition: OpDef, known: Mapping[Value, Array]) -> int:
+    if definition.flops is None:
+        return 0
+    with definition_of_node(op):
+        return definition.flops(OpCall(op, known))
+
+
+def _points(op: Operation, known: Mapping[Value, Array], elements: int) -> int | None:
+    """How often the innermost statements of its native form run; None if it has none.
+
+    elements: as often runs a loop that ends by a condition (those of sorts do, at most).
+    """
+    if not all(v.static and native_dtype(v.dtype) for v in (*op.reads, *op.writes)):
+        return None
+    buffers = {v: Buffer(v.name, v.extents, v.dtype) for v in (*op.reads, *op.writes) if v.dtype}
+    inputs = [None if v is None else buffers[v] for v in op.inputs]
+    outputs = [None if v is None else buffers[v] for v in op.outputs]
+    program = program_of(op, known, inputs, outputs)
+    return None if program is None else _runs(program, elements)
+
+
+def _runs(program: Program, elements: int) -> int | None:
+    runs = [
+        _trips(item.body, elements)
+        if isinstance(item, Kernel)
+        else math.prod(d.extent for d in item.dims) * len(item.outputs)
+        for item in program
+    ]
+    return None if None in runs else sum(n for n in runs if n is not None)
+
+
+def _trips(s: Stmt, elements: int) -> int | None:
+    """Statements that a run executes; None where a loop's extent is not known."""
+    own = elements if isinstance(s, While) else s.trips if isinstance(s, For) else 1
+    inner = [_trips(c, elements) for c in s.children() if isinstance(c, Stmt)]
+    if own is None or None in inner:
+        return None
+    return own * max(sum(n for n in inner if n is not None), 1)
+
+
+def _nbytes(v: Value) -> int:
+    return math.prod(v.extents) * (1 if v.dtype is None else v.dtype.itemsize)

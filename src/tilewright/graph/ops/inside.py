@@ -1,0 +1,119 @@
+"""No operator reads or writes outside of its tensors: proven before its program is compiled.
+
+For each access of each statement: for all points at which it is made (loops and guards), each index
+is within 0 .. extent - 1. An index that is read from memory is checked by the code that uses it.
+
+Of a user's operator more is asked, which tests show of our own: what it reads are operands and what
+an earlier step wrote, and its results are written whole: as many elements as they have, none twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tilewright.base.errors import CompileError, ModelError, TilewrightError, VerifyError
+from tilewright.compute.check import Leaving, check, leaving
+from tilewright.compute.nodes import PW, Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.printer import show
+from tilewright.graph.nodes import Operation
+from tilewright.graph.ops.errors import place
+from tilewright.graph.ops.registry import Program, definition_of, foreign
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import access_errors, verify
+
+CODE = "TW-BOUNDS"
+T = TypeVar("T")
+
+
+def check_program(
+    op: Operation,
+    program: Program,
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> None:
+    """Raise where the program of `op` reaches outside of its tensors.
+
+    ModelError for an operator of our own, whose operands do not fit one another; CompileError for a
+    user's, whose definition is wrong.
+    """
+    definition = definition_of(op)
+    users = definition is not None and foreign(definition)
+    for item in program:
+        if isinstance(item, Kernel):
+            _check_kernel(op, item, users)
+            continue
+        for found in leaving(item):
+            raise _outside(op, found, users)
+        if users:
+            _valid(op, check, item)
+    if users:
+        _check_flow(op, program, inputs, outputs)
+
+
+def _check_kernel(op: Operation, kernel: Kernel, users: bool) -> None:
+    for message in access_errors(kernel):
+        if users:
+            raise _wrong(op, message, "Put a condition around the statement", CODE)
+        raise ModelError(f"its operands do not fit: {message}", code=CODE, where=place(op))
+    if users:
+        _valid(op, verify, kernel)
+
+
+def _outside(op: Operation, x: Leaving, users: bool) -> TilewrightError:
+    takes = "values that cannot be bounded" if x.low is None else f"{x.low} to {x.high}"
+    message = (
+        f"index {show(x.index)} of dimension {x.axis} of {x.tensor.name} takes {takes}, "
+        f"the extent is {x.extent}"
+    )
+    if not users:
+        return ModelError(f"its operands do not fit: {message}", code=CODE, where=place(op))
+    hint = "Read it through padded(x, index, outside), or guard it: where(condition, x[i], other)"
+    return _wrong(op, message, hint, CODE)
+
+
+def _check_flow(
+    op: Operation,
+    program: Program,
+    inputs: Sequence[Buffer | None],
+    outputs: Sequence[Buffer | None],
+) -> None:
+    """Operands and earlier results are read; all results are written, each element once."""
+    given = {b for b in inputs if b is not None}
+    written: dict[Buffer, int] = {}
+    for item in program:
+        for b in item.inputs:
+            if b not in given and b not in written:
+                what = f"{b.name} is read, which is neither an operand nor written before"
+                raise _wrong(op, what, "Put the step that computes it first", "TW-OUTPUTS")
+        for b, count in _written(item):
+            written[b] = written.get(b, 0) + count
+    for b in (*written, *(b for b in outputs if b is not None)):
+        if (count := written.get(b, 0)) != b.size:
+            raise _wrong(
+                op,
+                f"it writes {count:,} elements of {b.name}, which has {b.size:,}",
+                "Let infer give the shape that compute fills",
+                "TW-OUTPUTS",
+            )
+
+
+def _written(item: Computation | Kernel) -> list[tuple[Buffer, int]]:
+    """How many elements are written; a kernel, which may write some several times, writes all."""
+    if isinstance(item, Kernel):
+        return [(b, b.size) for b in item.outputs]
+    count = math.prod(d.extent for d in item.dims if d.combine != PW)
+    return [(o.tensor, count) for o in item.outputs]
+
+
+def _valid(op: Operation, test: Callable[[T], None], item: T) -> None:
+    try:
+        test(item)
+    except VerifyError as error:
+        raise _wrong(op, f"{error}", None, error.code) from error
+
+
+def _wrong(op: Operation, what: str, hint: str | None, code: str) -> CompileError:
+    return CompileError(f"its definition is wrong: {what}", code=code, where=place(op), hint=hint)
