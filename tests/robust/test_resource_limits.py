@@ -152,13 +152,13 @@ def test_work_that_nothing_bounds_is_left_to_run_time():
 
 
 def test_instructions_of_a_kernel(monkeypatch):
-    x, y = (Buffer(n, (4096,), tw.dtype_of("float32")) for n in "xy")
+    x, y = (Buffer(n, (512,), tw.dtype_of("float32")) for n in "xy")
     i = Var("i", INDEX)
-    kernel = Kernel("k", (x, y), (y,), loop(i, 4096, Store(y, (i,), x[i] + 1), "unroll"))
-    data = np.ones(4096, np.float32)
+    kernel = Kernel("k", (x, y), (y,), loop(i, 512, Store(y, (i,), x[i] + 1), "unroll"))
+    data = np.ones(512, np.float32)
     assert tw.compile(kernel, cache=False)(data)[7] == 2
-    monkeypatch.setenv("TILEWRIGHT_CODE_LIMIT", "5000")
-    with pytest.raises(LimitError, match=r"over 5,000 instructions.*unroll less") as caught:
+    monkeypatch.setenv("TILEWRIGHT_CODE_LIMIT", "600")
+    with pytest.raises(LimitError, match=r"over 600 instructions.*unroll less") as caught:
         tw.compile(kernel, cache=False)
     assert caught.value.code == "TW-CODE"
     assert "TILEWRIGHT_CODE_LIMIT" in str(caught.value)
