@@ -340,8 +340,9 @@ def _retype(graph: Graph, typer: Typer, env: dict[Value, Value]) -> None:
                 if old is not None:
                     env[old] = env.get(result, result)
             continue
-        if op.subgraphs and unroll(op, typer, env, lambda g: inline_branch(g, typer, env)):
-            continue
+        with definition_of_node(op):
+            if op.subgraphs and unroll(op, typer, env, lambda g: inline_branch(g, typer, env)):
+                continue
         draft = replace(
             op,
             inputs=tuple(None if v is None else env.get(v, v) for v in op.inputs),
@@ -368,6 +369,8 @@ def known_branch(
     condition = known.get(env.get(op.inputs[0], op.inputs[0]))
     if condition is None:
         return None
+    if condition.size != 1:
+        raise ModelError(f"its condition has {condition.size} elements", where=place(op))
     name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     branch = op.attributes.get(name)
     return branch if isinstance(branch, Graph) else None

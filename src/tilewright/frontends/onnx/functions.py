@@ -32,7 +32,7 @@ def schema_of(op_type: str, domain: str, opset: int | None) -> Any:
     if opset is None:
         opset = newest_opset(domain)
     try:
-        return onnx.defs.get_schema(op_type, min(opset, (1 << 31) - 1), domain)
+        return onnx.defs.get_schema(op_type, max(0, min(opset, (1 << 31) - 1)), domain)
     except onnx.defs.SchemaError:
         return None
 

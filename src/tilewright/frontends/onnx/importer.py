@@ -18,6 +18,7 @@ from tilewright.base.errors import (
 from tilewright.base.names import fresh
 from tilewright.frontends.onnx import functions, tensors
 from tilewright.frontends.onnx.attributes import attribute_value, resolved
+from tilewright.frontends.onnx.bodies import check_bodies
 from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.order import check_text, ordered
 from tilewright.frontends.onnx.protos import domain_of, qualified, value_from_onnx
@@ -240,6 +241,8 @@ def _node(node: Any, scope: Scope) -> None:
     where = f"{_label(node, scope)} ({node.op_type})"
     domain, kind = domain_of(node), qualified(node)
     attributes = {a.name: a for a in resolved(node.attribute, scope.attributes)}
+    if not any(node.output):
+        raise ModelError("it has no output", where=where)
     key = (domain, node.op_type, getattr(node, "overload", ""))
     body = _own_function(key, scope)
     if body is not None:
@@ -247,6 +250,9 @@ def _node(node: Any, scope: Scope) -> None:
         _inline(node, body, inputs, attributes, scope, scope.inlined | {key})
         return
     if kind == "Constant":
+        schema = functions.schema_of("Constant", domain, scope.opsets.get(domain))
+        if schema is not None:
+            check_signature(schema, (), attributes, where)
         value = scope.typer.constant(
             scope.fresh(node.output[0]), constant_of(attributes, scope, where)
         )
@@ -305,6 +311,7 @@ def _operation(
         version,
         f"{scope.prefix}{node.name}" if node.name else "",
     )
+    check_bodies(op, where)
     if lookup(node.op_type, domain, version) is None and not context.fallback.knows(op):
         context.unsupported.add(op, scope.opsets.get(domain))
         results: tuple[Value | None, ...] = outputs

@@ -108,6 +108,9 @@ def _check_versions(model: Any, where: str) -> None:
             f"({onnx.IR_VERSION}); trying it"
         )
     for o in model.opset_import:
+        if o.version < 0:
+            name = o.domain or "ai.onnx"
+            raise ModelError(f"it imports opset {o.version} of domain {name}", where=where)
         known = newest_opset(domain_of(o))
         if known and o.version > known:
             _warn(

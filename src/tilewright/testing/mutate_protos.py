@@ -1,0 +1,207 @@
+"""Damage to protobuf messages that knows their structure: fields, lists, names, numbers, bytes.
+
+A message is looked at by reflection alone, so every part of an ONNX file is reached: attributes,
+shapes, element types, edges, nodes, raw data, operator sets, functions, subgraphs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+INTEGERS: Final = (
+    0, 1, -1, 2, 3, 7, 8, 16, 64, 255, 1000, 1 << 16, (1 << 31) - 1, 1 << 31, -(1 << 31), 1 << 32,
+    1 << 40, (1 << 62), (1 << 63) - 1, -(1 << 63),
+)  # fmt: skip
+REALS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, float("nan"), float("inf"), -float("inf"))
+TEXTS: Final = ("", "x", "ai.onnx", "ai.onnx.ml", "com.microsoft", "a/b", "\0", "é" * 20, "n" * 300)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One value inside a message: field `name`, and its place where the field is a list."""
+
+    message: Any
+    name: str
+    index: int | None
+
+    @property
+    def value(self) -> Any:
+        """What is there."""
+        found = getattr(self.message, self.name)
+        return found if self.index is None else found[self.index]
+
+    def put(self, value: Any) -> None:
+        """Another scalar, where it fits the field's type."""
+        try:
+            if self.index is None:
+                setattr(self.message, self.name, value)
+            else:
+                getattr(self.message, self.name)[self.index] = value
+        except (ValueError, TypeError):  # out of the range of a 32-bit field, or no UTF-8
+            return
+
+
+def mutated(rng: Random, message: Any, most: int = 3) -> tuple[Any, str]:
+    """A damaged copy, and what was done to it."""
+    made = type(message)()
+    made.CopyFrom(message)
+    done = []
+    for _ in range(rng.randint(1, most)):
+        slots = _slots(made)
+        if not slots:
+            break
+        slot = rng.choice(slots)
+        change = rng.choice(_CHANGES[_kind(slot)])
+        change(rng, slot, slots)
+        done.append(f"{change.__name__.strip('_')} {type(slot.message).__name__}.{slot.name}")
+    return made, "; ".join(done)
+
+
+def _slots(message: Any) -> list[Slot]:
+    """Every value that is set, at any depth."""
+    found: list[Slot] = []
+    left = [message]
+    while left:
+        at = left.pop()
+        own: list[Slot] = []
+        for field, value in at.ListFields():
+            if not isinstance(value, str | bytes) and hasattr(value, "__len__"):
+                own += [Slot(at, field.name, n) for n in range(len(value))]
+            else:
+                own.append(Slot(at, field.name, None))
+        left += [s.value for s in own if _kind(s) == "message"]
+        found += own
+    return found
+
+
+def _kind(slot: Slot) -> str:
+    value = slot.value
+    if hasattr(value, "ListFields"):
+        return "message"
+    return type(value).__name__
+
+
+# -- scalars
+
+
+def _number(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """An odd number, one nearby, or one from elsewhere."""
+    others = [s.value for s in slots if _kind(s) == "int"]
+    near = slot.value + rng.choice((-2, -1, 1, 2))
+    slot.put(rng.choice((rng.choice(INTEGERS), near, slot.value * 2, rng.choice(others))))
+
+
+def _real(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    slot.put(rng.choice((*REALS, slot.value * 2, -slot.value, slot.value + 1)))
+
+
+def _text(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """Another name of the model: an edge goes elsewhere, an operator becomes another."""
+    others = [s.value for s in slots if _kind(s) == "str"]
+    alike = [s.value for s in slots if s.name == slot.name and _kind(s) == "str"]
+    slot.put(rng.choice((rng.choice(alike), rng.choice(others), rng.choice(TEXTS))))
+
+
+def _raw(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """Bytes cut off, added, or overwritten by an odd number."""
+    data = bytearray(slot.value)
+    odd = rng.choice((
+        struct.pack("<q", rng.choice(INTEGERS)),
+        struct.pack("<f", rng.choice(REALS)),
+        rng.randbytes(rng.choice((1, 4, 8))),
+    ))  # fmt: skip
+    at = rng.randrange(len(data) + 1)
+    change = rng.randrange(4)
+    if change == 0:
+        del data[at:]
+    elif change == 1:
+        data += odd
+    else:
+        at -= at % 8 if change == 2 else at % 4
+        data[at : at + len(odd)] = odd
+    slot.put(bytes(data))
+
+
+# -- lists and messages
+
+
+def _remove(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    if slot.index is None:
+        slot.message.ClearField(slot.name)
+    else:
+        del getattr(slot.message, slot.name)[slot.index]
+
+
+def _double(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """One more of a list's entries."""
+    if slot.index is None:
+        return
+    entries = getattr(slot.message, slot.name)
+    entries.extend([slot.value])
+
+
+def _swap(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """Two entries of a list change places."""
+    if slot.index is None:
+        return
+    entries = getattr(slot.message, slot.name)
+    other = rng.randrange(len(entries))
+    if hasattr(slot.value, "ListFields"):
+        _exchange(slot.value, entries[other])
+    else:
+        entries[slot.index], entries[other] = entries[other], entries[slot.index]
+
+
+def _exchange(a: Any, b: Any) -> None:
+    kept = type(a)()
+    kept.CopyFrom(a)
+    a.CopyFrom(b)
+    b.CopyFrom(kept)
+
+
+def _clear(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """The whole list, or field."""
+    slot.message.ClearField(slot.name)
+
+
+def _copy(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """What another message of the same type holds."""
+    alike = [s.value for s in slots if type(s.value) is type(slot.value)]
+    kept = type(slot.value)()
+    kept.CopyFrom(rng.choice(alike))
+    if kept.ByteSize() < 1 << 20:
+        slot.value.CopyFrom(kept)
+
+
+def _option(rng: Random, slot: Slot, slots: Sequence[Slot]) -> None:
+    """A field that the message does not have, from one like it elsewhere."""
+    target = slot.value
+    absent = [f for f in target.DESCRIPTOR.fields if f not in [g for g, _ in target.ListFields()]]
+    if not absent:
+        return
+    field = rng.choice(absent)
+    try:
+        if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_ENUM):
+            setattr(target, field.name, rng.choice(INTEGERS[:9]))
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            others = [s.value for s in slots if _kind(s) == "str"]
+            setattr(target, field.name, rng.choice((*others, *TEXTS)))
+        elif field.cpp_type == field.CPPTYPE_MESSAGE:
+            getattr(target, field.name).SetInParent()
+    except (AttributeError, TypeError, ValueError):  # a list, or bytes
+        return
+
+
+Change = Callable[[Random, Slot, Sequence[Slot]], None]
+_CHANGES: Final[dict[str, tuple[Change, ...]]] = {
+    "int": (_number, _number, _number, _remove, _double, _swap, _clear),
+    "float": (_real, _real, _remove, _double, _clear),
+    "str": (_text, _text, _text, _remove, _double, _swap, _clear),
+    "bytes": (_raw, _raw, _raw, _clear),
+    "bool": (_remove,),
+    "message": (_remove, _double, _swap, _copy, _option, _clear),
+}
