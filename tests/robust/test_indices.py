@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tests.guarded import guarded, in_a_child
-from tests.robust.models import FLOAT, INT32, INT64, model, node
+from tests.robust.models import BOOL, FLOAT, INT32, INT64, info, model, node
 from tilewright.base.errors import TilewrightError
 
 F, INT = np.float32, np.int64
@@ -221,3 +221,55 @@ def test_the_guard_ends_a_process_that_touches_it():
     assert in_a_child(lambda: int(array[7])) == 0
     with pytest.raises(ZeroDivisionError):
         in_a_child(lambda: 1 / 0)
+
+
+# ------------------------------------------------- operators that run by their reference kernels
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_place_in_a_sequence():
+    def source(op, operands):
+        nodes = [
+            node("SequenceConstruct", ["x", "x"], ["s"]),
+            node("SequenceErase" if op == "SequenceErase" else "SequenceInsert", operands, ["t"])
+            if op != "SequenceAt"
+            else node("Identity", ["s"], ["t"]),
+            node("SequenceAt", ["t", "i" if op == "SequenceAt" else "zero"], ["y"], "n"),
+        ]
+        constants = {"zero": np.array(0)}
+        return model(nodes, {"x": (FLOAT, [4, 4]), "i": (INT64, [])}, constants=constants)
+
+    cases = {"SequenceAt": [], "SequenceErase": ["s", "i"], "SequenceInsert": ["s", "x", "i"]}
+    for op, operands in cases.items():
+        exe = tw.compile(source(op, operands), cache=False)
+        for value in (0, -1, *BAD):
+            found = _called(exe, {"x": X, "i": np.array(value)}, True)
+            if value in (0, -1):
+                np.testing.assert_array_equal(found, X)
+            else:
+                assert "out of range for a sequence of 2" in found, (op, value)
+
+
+@pytest.mark.parametrize("trips", [3, 0, -1, -(2**31), -(2**63)])
+def test_a_loop_of_any_number_of_iterations(trips):
+    """A number below one is none; what the loop has accumulated is then empty."""
+    body = onnx.helper.make_graph(
+        [node("Add", ["s", "s"], ["t"]), node("Identity", ["c"], ["go"])],
+        "body",
+        [info("i", INT64, []), info("c", BOOL, []), info("s", FLOAT, [4, 4])],
+        [info("go", BOOL, []), info("t", FLOAT, [4, 4])],
+    )
+    made = node("Loop", ["n", "", "x"], ["y"], "n", body=body)
+    exe = tw.compile(model([made], {"n": (INT64, []), "x": (FLOAT, [4, 4])}), cache=False)
+    np.testing.assert_array_equal(_called(exe, {"n": np.array(trips), "x": X}, True),
+                                  X * 2 ** max(trips, 0))  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_boxes_that_are_kept():
+    boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 1], [5, 5, 6, 6]]], F)
+    scores = np.array([[[0.9, 0.8, 0.7]]], F)
+    found = calls("NonMaxSuppression", [boxes, scores, np.array(1), np.array(0.5, F)], 2, (2, *BAD))
+    for value, result in found.items():
+        kept = [[0, 0, 0], [0, 0, 2]] if value > 0 else []
+        np.testing.assert_array_equal(result, np.array(kept, INT).reshape(-1, 3))

@@ -21,7 +21,7 @@ from tilewright.frontends.onnx.export import operation_to_model, operation_to_on
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
 from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
-from tilewright.graph.ops.errors import definition_of_node
+from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.registry import Array, OpCall, lookup
 
 PROVIDER = "onnx"
@@ -152,13 +152,35 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
         evaluator = ReferenceEvaluator(model)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
-        feeds = {n: a for n, a in zip(names, arrays, strict=False) if n}
+        feeds = {n: a for n, a in zip(names, _accepted(op, arrays), strict=False) if n}
         says = "its reference kernel failed"
         with definition_of_node(op, says, ExecutionError), np.errstate(all="ignore"):
             results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))
         return [None if v is None else _tidy(results[v.name], v) for v in op.outputs]
 
     return run
+
+
+# The operand that is a position in the sequence, and whether it may be the one behind the last.
+_POSITIONS = {"SequenceAt": (1, False), "SequenceErase": (1, False), "SequenceInsert": (2, True)}
+
+
+def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Operands as the onnx package's kernel takes them.
+
+    Raises ExecutionError for a position outside of a sequence, where Python's lists are lenient.
+    """
+    if op.qualified == "NonMaxSuppression":  # its numbers may be scalars
+        return [*arrays[:2], *(None if a is None else np.atleast_1d(a) for a in arrays[2:])]
+    which, behind = _POSITIONS.get(op.qualified, (len(arrays), False))
+    if which >= len(arrays) or arrays[which] is None:
+        return arrays
+    at, count = int(np.asarray(arrays[which]).reshape(-1)[0]), len(arrays[0])
+    if not -count <= at < count + behind:
+        raise ExecutionError(
+            f"position {at} is out of range for a sequence of {count}", where=place(op)
+        )
+    return arrays
 
 
 def _tidy(result: Any, value: Value) -> Any:
