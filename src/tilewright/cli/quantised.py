@@ -59,14 +59,16 @@ def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
 
 def scales(options: CompileOptions) -> dict[str, Any]:
     """What `quantize` has written, as arguments. Raises InputError for another file."""
-    path = options.scales
-    if path is None:
-        return {}
+    return {} if options.scales is None else read_scales(options.scales)
+
+
+def read_scales(path: Path) -> dict[str, Any]:
+    """The scales in a file, as arguments. Raises InputError for another file, OSError."""
     try:
         found = json.loads(path.read_text())
         units = {str(name): float(unit) for name, unit in found["scales"].items()}
         return {"scales": units, "by": str(found["by"])}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"no scales can be read from it: {error}", where=str(path), hint="quantize writes them"
         ) from None

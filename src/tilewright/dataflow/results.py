@@ -9,10 +9,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
+from tilewright.runtime import schema
 
 Choice = tuple[str, ...]
 
@@ -43,6 +44,14 @@ class Point:
         return self.makespan, self.io, self.buffers, self.pes
 
 
+_ROW: Final = {
+    "choice": [schema.Text],
+    **dict.fromkeys(("pes", "makespan", "io", "buffers", "tasks", "blocks"), schema.Count),
+    "heuristic": schema.Text,
+    **dict.fromkeys(("speedup", "utilisation", "slr", "sslr"), schema.Number),
+}
+
+
 class Store:
     """Points that are known, by combination and number of elements; `open` reads those of a file
     and has new ones written to it."""
@@ -60,7 +69,7 @@ class Store:
         if self._path is None:
             return
         head = json.dumps(subject)
-        text = self._path.read_text() if self._path.exists() else ""
+        text = self._text()
         lines = text[: text.rfind("\n") + 1].splitlines()
         if not lines:
             self._path.write_text(head + "\n")
@@ -78,6 +87,18 @@ class Store:
             whole = "\n".join(lines) + "\n"
             write_whole(self._path, lambda file: file.write(whole.encode()))
 
+    def _text(self) -> str:
+        """What is in the file; nothing where there is none yet."""
+        assert self._path is not None
+        try:
+            return self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+        except ValueError as e:
+            raise InputError(
+                f"these are no results: {e}", where=str(self._path), hint="name another file"
+            ) from None
+
     def add(self, point: Point) -> None:
         """Remember a point."""
         self.known[point.choice, point.pes] = point
@@ -88,8 +109,9 @@ class Store:
     def _point(self, number: int, line: str) -> Point:
         try:
             row = json.loads(line)
+            schema.check(row, _ROW)
             return Point(**{**row, "choice": tuple(row["choice"])})
-        except (ValueError, TypeError, KeyError) as e:
+        except (ValueError, RecursionError) as e:
             raise InputError(
                 f"line {number} is no result: {e}",
                 where=str(self._path),

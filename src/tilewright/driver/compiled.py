@@ -5,8 +5,29 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Final
 
-from tilewright.base.dtypes import dtype_of
+from tilewright.base.dtypes import ALL, dtype_of
+from tilewright.runtime import schema
+
+# The line of JSON that begins an entry of the cache.
+_SHAPE: Final = {
+    "symbol": schema.Text,
+    "arguments": [schema.Integer],
+    "workspace": schema.Count,
+    "thread_workspace": schema.Count,
+    "preparations": [
+        {
+            "symbol": schema.Text,
+            "inputs": [schema.Integer],
+            "shape": [schema.Count],
+            "dtype": schema.One("dtype", *(dtype.name for dtype in ALL)),
+            "workspace": schema.Count,
+        }
+    ],
+    "in_place": [schema.Integer],
+    "sizes": [schema.Count],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +82,15 @@ class CompiledStage:
 
     @staticmethod
     def from_bytes(data: bytes) -> CompiledStage:
-        """The inverse of `to_bytes`. Raises ValueError, KeyError or TypeError for other data."""
+        """The inverse of `to_bytes`. Raises ValueError or RecursionError for other data."""
         line, _, blobs = data.partition(b"\n")
         h = json.loads(line)
+        schema.check(h, _SHAPE)
+        sizes = h["sizes"]
+        if len(sizes) != 1 + len(h["preparations"]) or sum(sizes) != len(blobs):
+            raise ValueError(f"{len(blobs)} bytes of code, expected {sizes}")
         codes, at = [], 0
-        for size in h["sizes"]:
+        for size in sizes:
             codes.append(blobs[at : at + size])
             at += size
         preparations = tuple(

@@ -67,7 +67,7 @@ def of_file(path: Path, store: Store) -> str:
 
 def _remembered(entry: bytes | None, state: State) -> str | None:
     if entry is not None:
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):
             before, kept = json.loads(entry)
             if before == list(astuple(state)) and isinstance(kept, str):
                 return kept

@@ -218,7 +218,7 @@ class KernelCompiler:
             return None
         try:
             found = self.known[key] = CompiledStage.from_bytes(data)
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, RecursionError):
             return None
         return found
 

@@ -134,7 +134,7 @@ def _named(store: Store, asked: Known) -> list[str]:
     entry = store.get(f"files-{asked.stem}")
     try:
         return [] if entry is None else list(map(str, json.loads(entry)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return []
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from tilewright.base.errors import ArtifactError
+from tilewright.base.errors import ArtifactError, TilewrightError
 
 # Takes the inputs in order (None where left out), returns the outputs in order. Inputs are not to
 # be written to; arrays among them are read-only views.
@@ -32,11 +32,20 @@ def register(provider: str, factory: Factory) -> None:
 def resolve(provider: str, op: str, attributes: Mapping[str, Any]) -> HostKernel:
     """The kernel for one host step, importing the provider when first needed.
 
-    Raises ArtifactError for a provider that is unknown or not installed.
+    Raises ArtifactError for a provider that is unknown or not installed, and for attributes that
+    it cannot make a kernel of.
     """
     if provider not in _factories:
         _import(provider)
-    return _factories[provider](op, attributes)
+    try:
+        return _factories[provider](op, attributes)
+    except TilewrightError:
+        raise
+    except Exception as error:
+        raise ArtifactError(
+            f"the reference kernel of {op} cannot be made: {type(error).__name__}: {error}",
+            code="TW-HOST",
+        ) from error
 
 
 def _import(provider: str) -> None:

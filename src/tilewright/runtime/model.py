@@ -180,6 +180,11 @@ def check(model: CompiledModel) -> None:
     for sizes in (model.arena_bytes, model.workspace, model.thread_workspace, model.object_slots):
         if sizes < 0:
             raise ArtifactError(f"the model asks for {sizes} bytes of memory")
+    objects = sum(slot.kind == "object" for slot in _slots(model))
+    if model.object_slots > objects:
+        raise ArtifactError(
+            f"the model has {model.object_slots} objects, of which it names {objects}"
+        )
     for slot in _slots(model):
         if slot.kind not in limits:
             raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")

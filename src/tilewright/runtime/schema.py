@@ -1,6 +1,7 @@
 """The shape of JSON data, written as data, and the one function that checks it.
 
-    shape = Text | Count | Object | Anything            a string; an integer from 0 to 2^63; ...
+    shape = Text | Count | Integer | Number             a string; integers from 0, of any sign; ...
+          | Object | Anything                           an object of whatever members; whatever
           | One("mode", "a", "b")                       one of these strings; "mode" is for messages
           | Maybe(shape)                                or null
           | [shape]                                     a list of such
@@ -14,13 +15,14 @@ What passes has no other types anywhere, so whoever decodes it checks values and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 Shape = Any
 
-MOST: Final = 1 << 63
+_MOST: Final = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class _Plain:
 
 
 Text: Final = _Plain("str")
-Count: Final = _Plain("a count")
+Count: Final = _Plain("a count")  # below 2^63
+Integer: Final = _Plain("an integer")
+Number: Final = _Plain("a number")
 Object: Final = _Plain("dict")
 Anything: Final = _Plain("anything")
 
@@ -105,8 +109,14 @@ def _check_plain(value: Any, shape: _Plain, where: str) -> None:
         _require(value, str, where)
     elif shape is Object:
         _require(value, dict, where)
-    elif shape is Count and (type(value) is not int or not 0 <= value < MOST):
-        raise ValueError(f"expected a count, got {_short(value)}{_at(where)}")
+    elif shape is not Anything and not _is_number(value, shape):
+        raise ValueError(f"expected {shape.expected}, got {_short(value)}{_at(where)}")
+
+
+def _is_number(value: Any, shape: _Plain) -> bool:
+    if shape is Number and type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and (0 if shape is Count else -_MOST) <= value < _MOST
 
 
 def _check_members(value: Any, shape: Mapping[str, Shape], where: str) -> None:

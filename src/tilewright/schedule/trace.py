@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.base import limits
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
+from tilewright.runtime import schema
 from tilewright.schedule.arguments import check_arguments
 from tilewright.schedule.table import PRIMITIVES
 
@@ -43,8 +44,9 @@ class Trace:
         """The trace that `to_json` wrote. Raises ScheduleError if it is none."""
         try:
             rows = json.loads(text)
-            return Trace(tuple(Step(p, tuple(args), dict(opts)) for p, args, opts in rows))
-        except (ValueError, TypeError) as error:
+            schema.check(rows, [(schema.Text, [schema.Anything], schema.Object)])
+            return Trace(tuple(Step(p, tuple(args), opts) for p, args, opts in rows))
+        except (ValueError, TypeError, RecursionError) as error:
             raise ScheduleError(
                 f"this is no trace: {error}", hint="expected a list of [primitive, args, options]"
             ) from None

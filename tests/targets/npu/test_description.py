@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -103,3 +104,25 @@ def test_neither_a_name_nor_a_file(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="cannot be read"):
         machine(str(tmp_path / "bytes.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a = " + "[" * 20_000 + "]" * 20_000, "cannot be read: maximum recursion"),
+        ("#" * (1 << 20) + "\n", "at most 1,048,576 bytes"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_files_that_no_reader_takes(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "m.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InputError, match=why):
+        machine(str(path))
+
+
+def test_pipes_devices_and_endless_names_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), "a" * 5000, "a\0b"):
+        with pytest.raises(InputError, match="no machine and no file"):
+            machine(name)

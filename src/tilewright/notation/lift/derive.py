@@ -149,7 +149,7 @@ def _read(text: str) -> tuple[str, list[tuple[str, Path, dict[str, int]]]]:
                 raise ValueError(f"parameters {sizes}")
             steps.append((str(step["rule"]), parse_path(step["at"]), sizes))
         return str(saved["start"]), steps
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             f"this is no derivation: {error}",
             where="replay",

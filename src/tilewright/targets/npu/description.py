@@ -36,6 +36,7 @@ from tilewright.targets.npu.catalogue import MACHINES
 from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32
 
+_LARGEST = 1 << 20
 _NUMBERS = {n.name: n for n in (Float8, Float16, Float32)}
 
 
@@ -47,14 +48,20 @@ def machine(name: str) -> Machine:
     if name in MACHINES:
         return MACHINES[name]
     path = Path(name)
-    if not path.is_file():
+    try:
+        known = path.is_file()
+    except OSError:  # a name that is too long
+        known = False
+    if not known:
         raise InputError(
             f"there is no machine and no file {name!r}",
             hint=f"one of {', '.join(MACHINES)}, or a file that describes one",
         )
     try:
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"a description has at most {_LARGEST:,} bytes")
         return _machine(tomllib.loads(path.read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"it cannot be read: {error}", where=name) from None
     except InputError as error:
         raise error.at(name) from None

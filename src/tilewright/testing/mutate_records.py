@@ -1,0 +1,91 @@
+"""Damaged records: kernels in the cache, results, traces of schedules, derivations.
+
+Each is made from what the compiler writes, read as it reads it, and may be refused by name only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from tilewright.testing.mutate_json import mutated, written
+
+Reader = Callable[[bytes, Path], None]
+
+
+@cache
+def _valid() -> Mapping[str, Any]:
+    """A valid record of each kind, as JSON."""
+    from tilewright.dataflow.results import Point
+    from tilewright.driver.compiled import CompiledStage, Preparation
+
+    pack = Preparation("pack", (0, -1), (4, 8), "float32", 64)
+    stage = CompiledStage("k", (0, -1), 64, 0, (pack,), b"code", (b"more",), (0,))
+    point = Point(("a", "b"), 16, "work", 100, 10, 3, 4, 1, 2.0, 0.5, 1.5, 1.25)
+    return {
+        "stage": json.loads(stage.to_bytes().partition(b"\n")[0]),
+        "results": asdict(point),
+        "trace": [["split", ["i", 4], {"names": ["a", "b"]}], ["vectorize", ["b"], {}]],
+        "derivation": {
+            "start": "fun(x: f32[4]) -> x",
+            "steps": [{"rule": "id", "at": "/", "n": 2}],
+        },
+    }
+
+
+def _stage(data: bytes, folder: Path) -> None:
+    from tilewright.driver.compiled import CompiledStage
+
+    try:
+        found = CompiledStage.from_bytes(data + b"\ncodemore")
+    except (ValueError, RecursionError):  # what the cache takes for absent
+        return
+    if CompiledStage.from_bytes(found.to_bytes()) != found:
+        raise AssertionError("it is read as something else than it is")
+
+
+def _results(data: bytes, folder: Path) -> None:
+    from tilewright.dataflow.results import Store
+
+    path = folder / "results.jsonl"
+    path.write_bytes(b'{"s": 1}\n' + data + b"\n")
+    store = Store(path)
+    store.open({"s": 1})
+    sorted((p.pes, p.costs) for p in store.known.values())
+
+
+def _trace(data: bytes, folder: Path) -> None:
+    from tilewright.schedule.trace import Trace
+
+    str(Trace.from_json(data.decode("utf-8", "replace")))
+
+
+def _derivation(data: bytes, folder: Path) -> None:
+    from tilewright.notation.lift.derive import replay
+    from tilewright.notation.lift.rules import RULES
+
+    replay(data.decode("utf-8", "replace"), RULES)
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    "stage": _stage,
+    "results": _results,
+    "trace": _trace,
+    "derivation": _derivation,
+}
+
+
+def make(rng: Random, kind: str) -> tuple[bytes, str]:
+    """A damaged record, and what was done to it."""
+    value, damage = mutated(rng, {"record": _valid()[kind]})
+    data = bytearray(written(json.dumps(value.get("record"))))
+    if rng.random() < 0.1:
+        at = rng.randrange(len(data))
+        data[at] = rng.randrange(256)
+        damage += f"; byte {at}"
+    return bytes(data), damage
