@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -236,6 +237,68 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
     os.symlink(tmp_path / "secret.bin", tmp_path / "m" / "w.bin")
     refused(path, "outside")
     np.testing.assert_array_equal(constant_of(path, external_data_roots=[tmp_path]), W)
+
+
+def test_a_folder_that_is_a_link_out_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "w.bin").write_bytes(W.tobytes())
+    path = saved(tmp_path / "m", "data/w.bin")
+    os.symlink(tmp_path / "private", tmp_path / "m" / "data")
+    refused(path, "outside")
+
+
+def test_hard_links_may_lead_anywhere_and_are_refused(tmp_path):
+    """An archive can hold one; which folder its other name lies in, nobody can tell."""
+    (tmp_path / "secret.bin").write_bytes(W.tobytes())
+    path = saved(tmp_path / "m")
+    os.link(tmp_path / "secret.bin", tmp_path / "m" / "w.bin")
+    refused(path, "hard links", "external_data_roots")
+    roots = {"external_data_roots": [tmp_path / "m"]}
+    np.testing.assert_array_equal(constant_of(path, **roots), W)
+    os.unlink(tmp_path / "secret.bin")
+    np.testing.assert_array_equal(constant_of(path), W)
+
+
+def test_what_is_no_file_is_neither_read_nor_waited_for(tmp_path):
+    path = saved(tmp_path)
+    (tmp_path / "w.bin").mkdir()
+    refused(path, "does not exist")
+    (tmp_path / "w.bin").rmdir()
+    os.mkfifo(tmp_path / "w.bin")
+    refused(path, "does not exist")
+    (tmp_path / "w.bin").unlink()
+    os.symlink("/dev/zero", tmp_path / "w.bin")
+    refused(path, "outside")
+    refused(path, "does not exist", external_data_roots=["/dev"])
+
+
+def test_a_model_that_is_a_device_or_never_ends(tmp_path):
+    import threading
+
+    for device in ("/dev/zero", "/dev/full", "/dev/null"):
+        refused(device, "this is a device")
+    pipe = tmp_path / "m.onnx"
+    os.mkfifo(pipe)
+
+    def feed(data):
+        with suppress(BrokenPipeError), pipe.open("wb", buffering=0) as end:
+            for _ in range(100):
+                end.write(data)
+
+    writer = threading.Thread(target=feed, args=(bytes(1 << 16),))
+    writer.start()
+    refused(pipe, "more bytes, over the memory limit", error=MemoryLimitError, memory_limit=1 << 20)
+    writer.join()
+
+
+def test_no_offset_or_length_is_too_large_to_be_refused(tmp_path):
+    for number in (1 << 31, 1 << 63, 1 << 64, 10**30, int("9" * 4000), "9" * 10_000, "0" * 10_000):
+        refused(saved(tmp_path, data=W.tobytes(), offset=number), "external data")
+    refused(saved(tmp_path, data=W.tobytes(), length="9" * 10_000), "no size in bytes")
+    for number in (1 << 63, 10**18):  # a length says at most how much there is
+        np.testing.assert_array_equal(
+            constant_of(saved(tmp_path, data=W.tobytes(), length=number)), W
+        )
 
 
 def test_a_link_to_itself_is_an_error(tmp_path):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Final
 
 from tilewright.base import flags, limits
 from tilewright.base.errors import MemoryLimitError, ModelError
+
+_PIECE: Final = 1 << 20
 
 
 def checked(path: Path, limit: int) -> None:
@@ -15,7 +19,7 @@ def checked(path: Path, limit: int) -> None:
     try:
         if path.is_dir():
             raise ModelError("this is a folder", where=where, hint="Name the model's file in it")
-        if path.is_char_device():
+        if path.is_char_device() or path.is_block_device():
             raise ModelError("this is a device", where=where, hint="Name a file")
         size = path.stat().st_size
     except FileNotFoundError:
@@ -27,16 +31,38 @@ def checked(path: Path, limit: int) -> None:
 
 def check_bytes(size: int, limit: int, where: str) -> None:
     """Raise MemoryLimitError for a file of `size` bytes that is over the limits."""
+    if size > limits.file_bytes(limit):
+        raise _too_large(f"{size:,}", limit, where)
+
+
+def read(path: Path, limit: int) -> bytes:
+    """What is in the file, or comes out of the pipe. Raises ModelError, MemoryLimitError."""
+    checked(path, limit)
     most = limits.file_bytes(limit)
-    if size <= most:
-        return
+    try:
+        with path.open("rb") as file:
+            # A pipe has no size, and a file may grow.
+            pieces = [file.read(os.fstat(file.fileno()).st_size + 1)]
+            have = len(pieces[0])
+            while have <= most and (more := file.read(_PIECE)):
+                pieces.append(more)
+                have += len(more)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if have > most:
+        raise _too_large("more", limit, str(path))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_large(size: str, limit: int, where: str) -> MemoryLimitError:
+    most = limits.file_bytes(limit)
     what, raised = (
         ("memory limit", "--memory-limit if the machine has the memory")
         if most == limit
         else ("limit for files", flags.FILE_LIMIT.name)
     )
-    raise MemoryLimitError(
-        f"the file has {size:,} bytes, over the {what} of {most:,}",
+    return MemoryLimitError(
+        f"the file has {size} bytes, over the {what} of {most:,}",
         where=where,
         hint=f"Raise {raised}",
     )

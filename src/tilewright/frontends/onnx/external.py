@@ -3,7 +3,9 @@
 A location is refused unless it stays, symbolic links resolved, inside the folder of the model
 file, or inside the folder that holds the file which the model's path links to (the Hugging Face
 cache keeps both files as links into one folder), or inside a root that the caller names. A model
-given as bytes has no folder, so it may read nothing unless the caller names a root.
+given as bytes has no folder, so it may read nothing unless the caller names a root. A file with
+several hard links lies in several folders, of which no one can tell the others: it is refused too,
+as ONNX's own checker does, but inside a root that the caller names.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ import numpy as np
 from tilewright.base.errors import ModelError
 
 MAX_LOCATION = 4096
+_DIGITS = 30  # of a size; Python itself gives up at some thousand
 
 
 @dataclass(frozen=True)
 class ExternalData:
     """Where external data may lie. base: folder of the model's path, links not resolved.
 
+    roots: folders that it may lie in, links resolved. trusted: those that the caller named.
     named: the locations that were found so far, in order.
     """
 
     base: Path | None
     roots: tuple[Path, ...]
+    trusted: tuple[Path, ...] = ()
     named: dict[str, None] = field(default_factory=dict, compare=False)
 
     @staticmethod
@@ -37,9 +42,9 @@ class ExternalData:
         """The rules for a model at that path (None: given as bytes) and extra roots."""
         extra = [Path(r).resolve() for r in roots]
         if model is None:
-            return ExternalData(extra[0] if extra else None, tuple(extra))
+            return ExternalData(extra[0] if extra else None, tuple(extra), tuple(extra))
         base = model.absolute().parent
-        return ExternalData(base, (base.resolve(), model.resolve().parent, *extra))
+        return ExternalData(base, (base.resolve(), model.resolve().parent, *extra), tuple(extra))
 
     def find(self, location: str, where: str) -> Path:
         """The file that `location` names. Raises ModelError if it may not or cannot be read."""
@@ -68,6 +73,12 @@ class ExternalData:
                 f"external data file {location!r} does not exist",
                 where=where,
                 hint=f"Put it next to the model, in {self.base}",
+            )
+        if real.stat().st_nlink > 1 and not any(real.is_relative_to(t) for t in self.trusted):
+            raise ModelError(
+                f"external data file {location!r} has several hard links, so it may lie elsewhere",
+                where=where,
+                hint="Copy it, or if you trust the model: external_data_roots=[its folder]",
             )
         self.named[location] = None
         return real
@@ -134,6 +145,6 @@ def _number(info: dict[str, str], key: str, default: int, where: str) -> int:
     text = info.get(key, "")
     if not text:
         return default
-    if not (text.isascii() and text.isdigit()):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise ModelError(f"external data {key} {text[:40]!r} is no size in bytes", where=where)
     return int(text)

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.base import limits
 from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.memory import memory_limit as memory_limit_of
-from tilewright.frontends.files import check_bytes, checked, unreadable
+from tilewright.frontends.files import check_bytes, read
 from tilewright.graph.nodes import Graph
 
 _BYTES = bytes | bytearray | memoryview
@@ -65,13 +65,13 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
     if isinstance(source, onnx.ModelProto):
         model = source
     else:
-        data = _read(path, limit) if path is not None else source
-        check_bytes(len(data) if isinstance(data, _BYTES) else 0, limit, where)
+        data = read(path, limit) if path is not None else source
         if not isinstance(data, _BYTES):
             raise ModelError(
                 f"a {type(source).__name__} is no model",
                 hint="Give a path, the bytes of an ONNX file, or an onnx.ModelProto",
             )
+        check_bytes(len(data), limit, where)
         try:
             model = onnx.ModelProto.FromString(bytes(data))
         except DecodeError:
@@ -83,14 +83,6 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError("no ONNX model: it has no graph", where=where)
     return model
-
-
-def _read(path: Path, limit: int) -> bytes:
-    checked(path, limit)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from None
 
 
 def _check_versions(model: Any, where: str) -> None:
