@@ -78,7 +78,7 @@ def assembly(
     """The kernel as assembler text of the machine; contract: as in `llvm_ir`."""
     text = llvm_ir(kernel, machine, symbol, contract=contract)
     target = target_machine(machine)
-    return str(target.emit_assembly(_optimised(text, target, symbol or kernel.name)))
+    return str(target.emit_assembly(_optimised(text, machine, symbol or kernel.name)))
 
 
 def compile_text(
@@ -89,7 +89,7 @@ def compile_text(
     Raises CompileError naming `where`.
     """
     target = target_machine(machine)
-    code = bytes(target.emit_object(_optimised(text, target, where)))
+    code = bytes(target.emit_object(_optimised(text, machine, where)))
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -118,9 +118,24 @@ def target_machine(machine: Machine) -> Any:
     )
 
 
-def _optimised(text: str, target: Any, where: str) -> Any:
+@cache
+def _pipeline(machine: Machine) -> tuple[Any, Any]:
+    """LLVM's passes and what runs them, made once: llvmlite frees neither of them whole."""
     import llvmlite.binding as llvm
 
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(target_machine(machine), options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    return passes, builder
+
+
+def _optimised(text: str, machine: Machine, where: str) -> Any:
+    import llvmlite.binding as llvm
+
+    target = target_machine(machine)
     try:
         module = llvm.parse_assembly(text)
         module.triple = target.triple
@@ -128,12 +143,7 @@ def _optimised(text: str, target: Any, where: str) -> Any:
         module.verify()
     except RuntimeError as e:
         raise CompileError(f"LLVM refuses the generated code: {e}", where=where) from e
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(target, options)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
+    passes, builder = _pipeline(machine)
     passes.run(module, builder)
     return module
 
