@@ -11,6 +11,19 @@ _DECIMAL: Final = ("", "k", "M", "G", "T", "P")
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
+# Control characters, and those that turn the direction of text: a terminal acts on them.
+_ACTING: Final = (
+    *(n for n in range(32) if n not in (9, 10)), *range(127, 160),
+    0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+)  # fmt: skip
+_SHOWN: Final = {n: f"\\x{n:02x}" if n < 256 else f"\\u{n:04x}" for n in _ACTING}
+
+
+def visible(text: str) -> str:
+    """The text for a terminal: what would act on it, as names in models may, is shown escaped."""
+    return text.translate(_SHOWN)
+
+
 def indent(text: str, levels: int = 1, unit: str = "  ") -> str:
     """Every line that is not empty, moved right by ``levels`` times ``unit``."""
     prefix = unit * levels

@@ -14,6 +14,7 @@ import click
 
 from tilewright.base import flags
 from tilewright.base.errors import TilewrightError, TilewrightWarning
+from tilewright.base.text import visible
 from tilewright.cli import interrupt
 
 # Verb -> the module of this package whose ``command`` is it. Loaded when the verb is used.
@@ -112,7 +113,7 @@ def _debugging() -> bool:
 
 
 def _fail(text: str) -> int:
-    click.echo(f"tilewright: {' '.join(text.split())}", err=True)
+    click.echo(visible(f"tilewright: {' '.join(text.split())}"), err=True)
     return 1
 
 
@@ -122,7 +123,8 @@ def _show_our_warnings_as_lines() -> None:
 
     def show(message: Any, category: Any, *rest: Any, **named: Any) -> None:
         if isinstance(category, type) and issubclass(category, TilewrightWarning):
-            click.echo(f"tilewright: warning: {' '.join(str(message).split())}", err=True)
+            line = f"tilewright: warning: {' '.join(str(message).split())}"
+            click.echo(visible(line), err=True)
         else:
             others(message, category, *rest, **named)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tilewright.base import events
-from tilewright.base.text import columns
+from tilewright.base.text import columns, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,12 +24,12 @@ _PATIENCE_SECONDS: Final = 1.0
 
 def say(text: str = "") -> None:
     """A line of the result, on stdout."""
-    click.echo(text)
+    click.echo(visible(text))
 
 
 def note(text: str) -> None:
     """A line about the result, on stderr."""
-    click.echo(f"tilewright: {text}", err=True)
+    click.echo(visible(f"tilewright: {text}"), err=True)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
@@ -74,7 +74,7 @@ def progress(title: str) -> Iterator[None]:
 
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
@@ -97,7 +97,8 @@ def _follower(bar: Progress, title: str) -> Callable[[events.Event], None]:
 
     def follow(event: events.Event) -> None:
         subject = str(event.fields.get("name", ""))[:40]
-        bar.update(task, description=f"{title}: {event.kind} {subject}".rstrip())
+        description = f"{title}: {event.kind} {subject}".rstrip()
+        bar.update(task, description=visible(description))
         if event.elapsed is None and "total" in event.fields:
             bar.update(task, total=event.fields["total"], advance=1)
         if time.monotonic() - begin > _PATIENCE_SECONDS:

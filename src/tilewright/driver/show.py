@@ -37,12 +37,15 @@ def show(lowered: Lowered, target: Target, kind: str) -> str:
     return "\n".join(parts)
 
 
+_LONGEST = 60  # letters of a file's name that are the model's
+
+
 def dump(folder: Path, lowered: Lowered, target: Target) -> None:
     """Write `<model>.<kind>.txt` for every stage; the last compilation of a model stays.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
-    name = re.sub(r"[^\w.-]", "_", lowered.graph.name) or "model"
+    name = re.sub(r"[^\w.-]", "_", lowered.graph.name)[:_LONGEST] or "model"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for kind in KINDS:
