@@ -6,8 +6,10 @@ payloads are live: PyTorch's own reader, which `trust` asks for, does run them.
 
 import io
 import json
+import os
 import pickle
 import zipfile
+from random import Random
 
 import pytest
 
@@ -15,6 +17,7 @@ from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightError
 from tilewright.frontends import torch as frontend
 from tilewright.frontends.load import load
 from tilewright.frontends.torch import expressions
+from tilewright.testing import mutate_json
 
 torch = pytest.importorskip("torch")
 
@@ -333,6 +336,28 @@ def test_a_missing_member_is_said(members, tmp_path, name):
 
 def test_another_version_is_said(members, tmp_path):
     refused(written(tmp_path / "m.pt2", {**members, "archive_version": b"9"}), "version '9'")
+
+
+def test_damaged_programs_are_read_or_refused_by_name(members, tmp_path):
+    """Mutants of each part that is JSON; more of them were run than a test has time for."""
+    path, read = tmp_path / "m.pt2", 0
+    for seed in range(120):
+        rng = Random(seed)
+        name = rng.choice((MODEL, MODEL, MODEL, WEIGHTS, CONSTANTS))
+        damaged = mutate_json.written(
+            json.dumps(mutate_json.mutated(rng, json.loads(members[name]))[0])
+        )
+        try:
+            frontend.load(written(path, {**members, name: damaged}), memory_limit=LIMIT)
+            read += 1
+        except TilewrightError as error:
+            assert str(path) in str(error)
+    assert 0 < read < 60
+
+
+def test_a_pipe_is_no_program(tmp_path):
+    os.mkfifo(tmp_path / "m.pt2")
+    refused(tmp_path / "m.pt2", "this is no file")
 
 
 def weight(members, **meta):

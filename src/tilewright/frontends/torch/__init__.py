@@ -77,6 +77,8 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
     take more than `memory_limit` bytes, UnsupportedError where PyTorch is not installed.
     """
     where = str(path)
+    if path.exists() and not path.is_file():
+        raise ModelError("this is no file", where=where, hint="Name the file, not a pipe or folder")
     try:
         import torch
     except ImportError as error:
