@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tilewright.driver.reach import reach
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
@@ -14,7 +15,6 @@ from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import KernelCompiler, interface
-from tilewright.driver.limits import limits
 from tilewright.driver.options import Options
 from tilewright.driver.single import build_kernel
 from tilewright.driver.validate import validate, validate_model
@@ -119,7 +119,7 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     i, j = Var("i", i64), Var("j", i64)
     part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
     face = interface(Stage("part", (part,)), {y})
-    assert limits(face.computations, face.outputs) == {face.outputs[0]: ((0, 3), (0, 3))}
+    assert reach(face.computations, face.outputs) == {face.outputs[0]: ((0, 3), (0, 3))}
     p, q = Var("p", i64), Var("q", i64)
     out = face.outputs[0]
     whole = loop(p, 6, loop(q, 6, Store(out, (p, q), const(0.0, f32))))
@@ -127,7 +127,7 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     wrong = plain.with_body(block(plain.body, whole))
     machine = target("cpu")
     code = KernelCompiler(machine, machine, None, True).compile(face, ())
-    made = machine.emit(wrong, code.symbol, limits(face.computations, face.outputs))
+    made = machine.emit(wrong, code.symbol, reach(face.computations, face.outputs))
     found = validate(face, replace(code, code=made.code, workspace=made.workspace), [False] * 2)
     (fault,) = found.faults[:1]
     assert fault.what == "status"

@@ -21,9 +21,9 @@ from tilewright.compute.local_results import local_results
 from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.driver.compiled import CompiledStage, Preparation
-from tilewright.driver.limits import limits
 from tilewright.driver.offsets import from_zero
 from tilewright.driver.processes import share, workers
+from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.stages import Stage
@@ -239,7 +239,7 @@ class KernelCompiler:
             made = self.target.emit(
                 work.kernel,
                 symbol,
-                limits(face.computations, face.outputs) if self.sanitize else None,
+                reach(face.computations, face.outputs) if self.sanitize else None,
             )
             position = {p: n for n, p in enumerate(face.params)}
             preparations: list[Preparation] = []

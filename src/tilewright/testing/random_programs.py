@@ -291,7 +291,7 @@ def _renamed(p: _Program, loops: dict[Var, int], body: Stmt) -> Stmt:
 
 
 def _around(loops: Mapping[Var, int], body: Stmt) -> Stmt:
-    for v, n in reversed(loops.items()):
+    for v, n in reversed(list(loops.items())):
         body = loop(v, n, body)
     return body
 

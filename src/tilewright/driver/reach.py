@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Buffer, Expr, Var
 Box = tuple[tuple[int, int], ...]
 
 
-def limits(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buffer, Box]:
+def reach(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buffer, Box]:
     """The least box around what the group writes and reads of each output, within its shape."""
     found: dict[Buffer, Box] = {}
     for c in group:
