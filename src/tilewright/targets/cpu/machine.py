@@ -71,7 +71,9 @@ class Machine:
 _V2 = "64bit cmov cx8 fxsr mmx sse sse2 cx16 sahf popcnt sse3 sse4.1 sse4.2 ssse3".split()
 _V3 = [*_V2, *"avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()]
 _V4 = [*_V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
-_SPR = [*_V4, *"avx512vnni avx512bf16 amx-tile amx-int8 amx-bf16".split()]
+_CLX = [*_V4, "avx512vnni"]
+_ZEN4 = [*_CLX, "avx512bf16"]
+_SPR = [*_ZEN4, *"amx-tile amx-int8 amx-bf16".split()]
 _ARM = "neon fp-armv8".split()
 _N1 = [*_ARM, *"aes sha2 crc lse rdm fullfp16 dotprod rcpc ras ssbs".split()]
 
@@ -80,9 +82,18 @@ LEVELS: dict[str, tuple[str, list[str]]] = {
     "x86-64-v2": ("x86_64", _V2),
     "x86-64-v3": ("x86_64", _V3),
     "x86-64-v4": ("x86_64", _V4),
+    "cascadelake": ("x86_64", _CLX),
+    "znver4": ("x86_64", _ZEN4),
     "sapphirerapids": ("x86_64", _SPR),
     "aarch64": ("aarch64", _ARM),
     "neoverse-n1": ("aarch64", _N1),
+}
+
+# Bytes of the first and second cache of a core, and of the third that it shares.
+_CACHES: dict[str, tuple[int, int, int]] = {
+    "cascadelake": (32 << 10, 1 << 20, 22 << 20),
+    "znver4": (32 << 10, 1 << 20, 32 << 20),
+    "sapphirerapids": (48 << 10, 2 << 20, 60 << 20),
 }
 
 STREAMED = 32 << 20  # bytes of a result that are not worth their place in any cache
@@ -98,10 +109,10 @@ _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-li
 
 
 def machine(mcpu: str = "native") -> Machine:
-    """The machine named `mcpu`: "native", a level of x86-64, a core with AMX, or an AArch64 core.
+    """The machine named `mcpu`: "native", a level of x86-64, a core of x86-64 or AArch64.
 
-    Machines other than the host have the caches of a usual core. Raises UnsupportedError for a
-    name that is not known.
+    Machines other than the host have the caches of their core (_CACHES), or of a usual one.
+    Raises UnsupportedError for a name that is not known.
     """
     if mcpu == "native":
         return host()
@@ -112,7 +123,7 @@ def machine(mcpu: str = "native") -> Machine:
             hint=f"known: native, {', '.join(LEVELS)}",
         )
     arch, features = LEVELS[mcpu]
-    return _describe(arch, features, (32 << 10, 512 << 10, 4 << 20), 1)
+    return _describe(arch, features, _CACHES.get(mcpu, (32 << 10, 512 << 10, 4 << 20)), 1)
 
 
 @cache

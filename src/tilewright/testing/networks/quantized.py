@@ -70,7 +70,7 @@ def qdq_concat(n: Net) -> Value:
 @network
 def qdq_transformer(n: Net) -> Value:
     """Linear layers of bytes around attention in floats."""
-    x = n.input(1, 14, 24)
+    x = n.input(1, 34, 64)
 
     def linear(x: Value, out: int, gain: float = 1.0) -> Value:
         y = _qdq(n, x, 0.03)
@@ -78,11 +78,11 @@ def qdq_transformer(n: Net) -> Value:
         return n("Add", n("MatMul", y, w), n.near(0, out))
 
     y = n.layer_norm(x)
-    q, k, v = (linear(y, 24) for _ in range(3))
-    scores = n("Mul", n("MatMul", q, n.order(k, 0, 2, 1)), 24**-0.5)
+    q, k, v = (linear(y, 64) for _ in range(3))
+    scores = n("Mul", n("MatMul", q, n.order(k, 0, 2, 1)), 64**-0.5)
     y = n("MatMul", n("Softmax", scores, axis=-1), v)
-    x = n("Add", x, linear(y, 24))
-    return n("Add", x, linear(n.act(linear(n.layer_norm(x), 70, 2.0), "Gelu"), 24))
+    x = n("Add", x, linear(y, 64))
+    return n("Add", x, linear(n.act(linear(n.layer_norm(x), 96, 2.0), "Gelu"), 64))
 
 
 @network
@@ -108,11 +108,11 @@ def operator_oriented(n: Net) -> Value:
 
     q = n("QuantizeLinear", n.input(1, 3, 15, 15), *end(0.03, 128))
     at, spread = end(0.03, 128), 1 / (27**0.5 * 40)
-    w = n.const(np.clip(np.rint(n.rng.standard_normal((12, 3, 3, 3)) * 40), -127, 127).astype("i1"))
+    w = n.const(np.clip(np.rint(n.rng.standard_normal((48, 3, 3, 3)) * 40), -127, 127).astype("i1"))
     weights = w, n.const(np.float32(spread)), n.const(np.int8(0))
     q = n("QLinearConv", q, *at, *weights, *end(0.03, 120), pads=[1] * 4, strides=[2, 2])
-    q = n.shape(n.order(q, 0, 2, 3, 1), 64, 12)
-    w = n.const(np.clip(np.rint(n.rng.standard_normal((12, 10)) * 40), -127, 127).astype("i1"))
-    weights = w, n.const(np.float32(1 / (12**0.5 * 40))), n.const(np.int8(0))
+    q = n.shape(n.order(q, 0, 2, 3, 1), 64, 48)
+    w = n.const(np.clip(np.rint(n.rng.standard_normal((48, 32)) * 40), -127, 127).astype("i1"))
+    weights = w, n.const(np.float32(1 / (48**0.5 * 40))), n.const(np.int8(0))
     q = n("QLinearMatMul", q, *end(0.03, 120), *weights, *end(0.03, 128))
     return n("DequantizeLinear", q, *end(0.03, 128))

@@ -1,0 +1,176 @@
+"""Kernels as they are scheduled for machines that are described, each validated once here.
+
+A kernel's code is made for the machine itself where this processor has its instructions, else for
+this processor from the same schedule. A product of tiles (AMX) is simulated, and a kernel of other
+instructions that are missing here is interpreted loop by loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.targets.cpu import tiles
+from tilewright.compute.canonical import canonical, canonical_tree
+from tilewright.compute.nodes import Computation
+from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.driver.options import Options
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.steps import optimise
+from tilewright.driver.validate import validate
+from tilewright.driver.validate.model import kind_of
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.lower import Lowered, live_buffers
+from tilewright.graph.nodes import Graph
+from tilewright.graph.stages import Stage
+from tilewright.ir.node import postorder
+from tilewright.loops.interp import run as interpret
+from tilewright.loops.intrinsic import intrinsic
+from tilewright.loops.nodes import Kernel, Unit
+from tilewright.schedule import Schedule
+from tilewright.targets.base import Artifact, Target
+from tilewright.targets.registry import target
+
+HERE: Any = target("cpu")
+EFFORT = 100_000  # expression nodes that the values of one kernel may take
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Decides as one target does and makes code as another."""
+
+    decides: Target
+    makes: Any
+    made: dict[tuple[int, ...], Schedule] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.makes, name)
+
+    def default_schedule(
+        self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
+    ) -> Schedule:
+        key = tuple(map(id, (*computations, *kernel.params)))
+        if key not in self.made:
+            found = self.decides.default_schedule(kernel, computations, constants)
+            self.made.clear()
+            self.made[key] = found
+        return self.made[key]
+
+    def emit(self, kernel: Kernel, symbol: str) -> Artifact:
+        return self.makes.emit(kernel, symbol)
+
+
+@dataclass
+class Validation:
+    """How many kernels were met, how the distinct ones were judged, and what is wrong."""
+
+    met: int = 0
+    judged: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    seen: set[object] = field(default_factory=set)
+
+    def network(self, graph: Graph, decides: Any, math: str = "strict") -> None:
+        """Validate the kernels of a network that were not seen before."""
+        lowered = stages(optimise(graph, Options(math=math), decides), decides, math)
+        makes = decides if decides.runs_here else HERE
+        compiler = KernelCompiler(Decided(decides, makes), HERE, None)
+        for face, fixed in _faces(lowered):
+            self.met += 1
+            program = canonical(face.computations, face.params) if face.computations else face.name
+            if not self._new((decides.key, fixed, program, len(face.outputs))):
+                continue
+            work = compiler.hoisted(face, fixed)
+            scheduled = canonical_tree(work.kernel.body, work.kernel.params)
+            if self._new((makes.machine.features, scheduled)):
+                self._judge(face, fixed, work.kernel, compiler, lowered)
+
+    def _new(self, key: object) -> bool:
+        new = key not in self.seen
+        self.seen.add(key)
+        return new
+
+    def _judge(
+        self, face: Interface, fixed: tuple[bool, ...], kernel: Kernel, compiler: Any,
+        lowered: Lowered,
+    ) -> None:  # fmt: skip
+        machine = compiler.target.decides.machine
+        lacking = {f for name in _used(kernel) for f in intrinsic(name).features}
+        lacking -= set(HERE.machine.features)
+        if not lacking:
+            code = compiler.compile(face, lowered.data)
+            found = validate(
+                face, code, fixed, kind=kind_of(face.computations), known=lowered.data,
+                effort=EFFORT,
+            )  # fmt: skip
+            self.judged["native"] += 1
+            self.wrong += [] if found.ok else [str(found)]
+            return
+        schedule = compiler.schedule(face, fixed).kernel
+        if all(f.startswith("amx") for f in lacking):
+            self.judged["simulated"] += 1
+            self.wrong += simulated(face, schedule, machine)
+        else:
+            self.judged["interpreted"] += 1
+            self.wrong += interpreted(face, schedule)
+
+
+def _faces(lowered: Lowered) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
+    live = live_buffers(lowered)
+    for stage in lowered.steps:
+        if isinstance(stage, Stage):
+            face = interface(stage, live[stage])
+            yield face, tuple(b in lowered.data for b in face.values)
+
+
+def _used(kernel: Kernel) -> set[str]:
+    """The intrinsics of a kernel."""
+    units = (n for n in postorder(kernel.body) if isinstance(n, Unit))
+    return {u.intrinsic.intrinsic.name for u in units if u.intrinsic is not None}
+
+
+def interpreted(face: Interface, scheduled: Kernel) -> list[str]:
+    """What differs between a schedule and the plain nest, both interpreted."""
+    arrays = _arrays(face)
+    want, got = arrays, {b: a.copy() for b, a in arrays.items()}
+    interpret(face.plain(), want)
+    interpret(scheduled, got)
+    return _compare(face, want, got)
+
+
+def simulated(face: Interface, scheduled: Kernel, machine: Any) -> list[str]:
+    """What differs between a schedule with simulated tiles and the plain nest."""
+    arrays = _arrays(face)
+    want, got = arrays, {b: a.copy() for b, a in arrays.items()}
+    interpret(face.plain(), want)
+    status = tiles.run(scheduled, machine, [got[b] for b in scheduled.params], refuse=False)
+    return _compare(face, want, got) if status == 0 else [f"{face.name}: status {status}"]
+
+
+def _arrays(face: Interface) -> dict[Buffer, Any]:
+    """Small whole numbers, so that float sums are exact in any order; outputs as nothing computes
+    them."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for b in face.params:
+        low = 0 if b.dtype.is_int and not b.dtype.is_signed else -3
+        arrays[b] = np.asarray(rng.integers(low, 4, b.shape)).astype(b.dtype.numpy)
+    for b in face.outputs:
+        arrays[b] = np.full(b.shape, 77, b.dtype.numpy)
+    return arrays
+
+
+def _compare(face: Interface, want: dict[Buffer, Any], got: dict[Buffer, Any]) -> list[str]:
+    found = []
+    for b in face.outputs:
+        a, e = (x[b].astype(np.float64) for x in (got, want))
+        bound = 1e-5 * np.abs(e).max(initial=1.0) if b.dtype.is_float else 0
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - e) <= bound
+        off = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)))
+        if off.any():
+            found.append(f"{face.name}: {int(off.sum())} of {off.size} elements of {b.name} differ")
+    return found

@@ -1,0 +1,96 @@
+"""The schedules that are chosen on other machines, validated for the kernels of the networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.networks.elsewhere import HERE, Validation, _faces, interpreted
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.options import Options
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.steps import optimise
+from tilewright.loops.nodes import Block, Kernel
+from tilewright.schedule import Schedule
+from tilewright.testing.machines import MACHINES
+from tilewright.testing.networks import NETWORKS
+
+# Each network is met by one machine in the fast tests, by all in the slow ones.
+TURNS = {name: n for n, name in enumerate(NETWORKS)}
+
+
+def test_the_machines_are_of_many_kinds() -> None:
+    found = MACHINES.values()
+    assert len(MACHINES) >= 8
+    assert {1, 64} <= {d.cores for d in found} and min(d.l1 for d in found) == 16 << 10
+    made = [d.target() for d in found]
+    assert {t.machine.vector_bits for t in made} == {128, 256, 512}
+    assert len({t.key for t in made}) == len(made)
+    features = [set(t.machine.features) for t in made]
+    assert any("amx-int8" in f for f in features)
+    assert any("avx512vnni" in f and "avx512bf16" not in f for f in features)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_kernels_are_right_as_another_machine_has_them(machine: str) -> None:
+    place = list(MACHINES).index(machine)
+    names = [name for name, n in TURNS.items() if n % (2 * len(MACHINES)) == place]
+    found = Validation()
+    for name in names:
+        found.network(NETWORKS[name]().graph, MACHINES[machine].target())
+    assert not found.wrong
+    assert sum(found.judged.values()) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("math", ["strict", "exact", "fast"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_all_kernels_are_right_on_all_machines(machine: str, math: str) -> None:
+    found = Validation()
+    for make in NETWORKS.values():
+        found.network(make().graph, MACHINES[machine].target(math == "exact"), math)
+    print(machine, math, found.met, dict(found.judged))
+    assert not found.wrong
+
+
+def test_bytes_on_a_machine_with_tiles_are_simulated() -> None:
+    found = Validation()
+    for name in ("qdq_transformer", "operator_oriented"):
+        found.network(NETWORKS[name]().graph, MACHINES["sapphirerapids"].target())
+    assert not found.wrong and found.judged["simulated"]
+
+
+def test_a_schedule_without_its_instructions_here_is_interpreted() -> None:
+    """So are all schedules of a processor that has none of what this one lacks; here a few."""
+    decides = MACHINES["znver4"].target()
+    graph = NETWORKS["siamese"]().graph
+    lowered = stages(optimise(graph, Options(), decides), decides)
+    compiler = KernelCompiler(decides, HERE, None)
+    for face, fixed in list(_faces(lowered))[-3:]:
+        assert not interpreted(face, compiler.schedule(face, fixed).kernel)
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A machine whose schedules do nothing."""
+
+    real: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def default_schedule(self, kernel: Kernel, *rest: Any) -> Schedule:
+        return Schedule(replace(kernel, body=Block(())))
+
+
+def test_a_schedule_that_is_wrong_is_found_natively_and_interpreted() -> None:
+    real = MACHINES["haswell"].target()
+    graph = NETWORKS["dlrm"]().graph
+    found = Validation()
+    found.network(graph, Idle(real))
+    assert len(found.wrong) == found.judged["native"] > 3
+    face, _ = next(_faces(stages(optimise(graph, Options(), real), real)))
+    (line,) = interpreted(face, replace(face.plain(), body=Block(())))
+    assert "differ" in line
