@@ -12,6 +12,7 @@ from tilewright.driver.parts import apart
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph
+from tilewright.graph.passes.depth import split_deep_sums
 from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.passes.halo import add_halos
 from tilewright.graph.passes.place import place_copies
@@ -57,6 +58,7 @@ def stage_passes(lowered: Lowered, target: Target, math: str) -> dict[str, Stage
         "winograd": lambda steps: transform_convolutions(
             steps, lowered.data, WINOGRAD[math], target.effort, fixed
         ),
+        "depth": lambda steps: split_deep_sums(steps, lowered.data, target.effort, math == "exact"),
         "windows": lambda steps: separate_windows(steps, target.effort, math == "exact"),
         "halo": lambda steps: add_halos(steps, whole),
     }

@@ -89,8 +89,13 @@ class Target(Protocol):
         """Whether `default_schedule` is good at these as one kernel, or would not be at parts."""
         ...
 
-    def effort(self, computations: Sequence[Computation]) -> float | None:
-        """What these cost as one kernel, to compare forms of one thing; None where not covered."""
+    def effort(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
+        """What these cost as one kernel, to compare forms of one thing; None where not covered.
+
+        constants: buffers known at compile time.
+        """
         ...
 
     def emit(self, kernel: Kernel, symbol: str, limits: Limits | None = None) -> Artifact:

@@ -23,7 +23,16 @@ from tilewright.schedule.sketch.classify import (
     uses,
 )
 from tilewright.schedule.sketch.context import Context
-from tilewright.schedule.sketch.tiles import RowData, Tile, Window, choose_tile, gain, resident_rows
+from tilewright.schedule.sketch.tiles import (
+    FULL,
+    RowData,
+    Tile,
+    Window,
+    best,
+    choose_tile,
+    gain,
+    resident_rows,
+)
 
 MOST_ORDERED = 4  # loops over a reduction whose order is free
 CROSSED = 7.0  # cycles per vector of results that leaves its tile transposed
@@ -112,6 +121,17 @@ def vector(kind: Kind, at: Context, choose: Choices) -> Dim:
     return by_name[choose(f"{r.name}.vector", tuple(by_name), good.var.name)]
 
 
+def default_tile(kind: Kind, at: Context) -> tuple[Roles, Tile, float]:
+    """Roles and tile of a reduction untuned, and the part of the multiply-adds that are useful."""
+    r, own = kind.reduction, kind.vector
+    assert r is not None and own is not None
+    v = vector(kind, at, Choices())
+    roles, data = _roles(r, v), _data(r, _roles(r, v), at)
+    rows = [d.extent for d in roles.rows]
+    tile = best(rows, v.extent, _lanes(r, at), at.machine.registers, data)
+    return roles, tile, _gain(r, v, at, crossed=v is not own)
+
+
 def result_of(kind: Kind) -> tuple[Load, dict[Dim, Dim]]:
     """Where the kind's result goes, and its dimension by those of the reduction."""
     r = kind.reduction
@@ -189,11 +209,17 @@ def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> R
     first = roles.across[0]
     pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
     resident = resident_rows((pitch or 0) * first.dtype.itemsize, at.machine.l1)
+    size = first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
+    depth = math.prod(d.extent for d in reduction_dims(r)) if roles.columns else 0
+    found = RowData(
+        roles.streams, resident, crossing, column=depth * size, itemsize=size,
+        panel=FULL * at.machine.l2,
+    )  # fmt: skip
     window = _sliding(r, roles)
     if window is None:
-        return RowData(roles.streams, resident, crossing)
+        return found
     steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
-    return RowData(roles.streams, resident, crossing, Window(window.extent, *steps))
+    return replace(found, window=Window(window.extent, *steps))
 
 
 def _ordered(

@@ -31,6 +31,7 @@ from tilewright.schedule.sketch.rows import rows
 from tilewright.schedule.sketch.scans import scans
 from tilewright.schedule.sketch.sharing import PRODUCTS
 from tilewright.schedule.sketch.tiled import tiled
+from tilewright.schedule.sketch.traffic import products
 from tilewright.schedule.sketch.windows import combined, windows
 from tilewright.schedule.sketch.windows import pays as windows_pay
 from tilewright.schedule.sketch.winograd import cycles, pays, winograd
@@ -64,7 +65,7 @@ class Rule:
 
 RULES: Mapping[str, Rule] = {
     "map": Rule(maps),
-    "tiled": Rule(tiled),
+    "tiled": Rule(tiled, effort=lambda kind, at: products(kind, at) or _work(kind, at)),
     "rows": Rule(rows, regroups=True),
     "columns": Rule(columns),
     "attention": Rule(

@@ -42,10 +42,13 @@ from tilewright.schedule.sketch.nest import (
 from tilewright.schedule.sketch.roles import Plan, plan, result_of, vector
 from tilewright.schedule.sketch.rows import place
 from tilewright.schedule.sketch.sharing import DATA, POINTS, PRODUCTS, worth_sharing
+from tilewright.schedule.sketch.tiles import stays
 from tilewright.schedule.sketch.tiling import split_tiles
 
+LINE = 64  # bytes that a cache fetches at a time
 LARGE = 4  # times the second cache, and
-OFTEN = 64  # uses of each panel, from which on panels are copied at run time
+OFTEN = 64  # uses of each panel, from which on panels are copied at run time; of those that
+DISPLACED = 16  # do not stay in the second cache: each use fetches them anew
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
 
@@ -190,10 +193,19 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
 
 
 def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
-    """Whether a contiguous operand is so large and used so often that its panels are copied."""
+    """Whether panels of a contiguous operand are used so often that they are copied.
+
+    Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
+    power of two, that they displace one another in the cache that should keep the panel.
+    """
     steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
-    size = a.buffer.size * a.dtype.itemsize
-    return size > LARGE * at.machine.l2 and steps >= OFTEN
+    size = a.dtype.itemsize
+    if steps >= OFTEN and a.buffer.size * size > LARGE * at.machine.l2:
+        return True
+    pitches = {d: abs(stride(address(a), d.var) or 0) * size for d in p.reduction}
+    pitch = max(pitches.values(), default=0)
+    rows = math.prod(d.extent for d in p.reduction if pitches[d] >= LINE)
+    return steps >= DISPLACED and not stays(rows, pitch, at.machine.l2)
 
 
 def pack_columns(

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 from tilewright.schedule.sketch.choices import Choices
 
-WAY = 4096  # bytes
+WAY = 4096  # bytes of a way of the first cache
+WAYS = 8  # of a second cache, at least: 8 of Zen's, 16 of Intel's servers, 8 to 16 elsewhere
+FULL = 0.8  # of a cache, that one operand may fill and stay
+# Cycles that a byte of the columns costs which comes from behind the second cache, where it hides
+# behind arithmetic in part: a third of those of a core that gets 10 bytes per cycle (Cascade Lake;
+# Zen 4 gets twice as many).
+FAR_BYTE = 1 / 32
 STREAMED = 0.25  # cycles of a vector that a row loads for itself
 EXPOSED = 0.25  # of the loads and the loop, behind dot products
 
@@ -88,7 +94,9 @@ class RowData:
     resident: how many rows the first cache holds at a time; rows a multiple of its way apart
     displace one another. crossing: cycles per step of the reduction and vector of results, for
     results that leave the tile transposed. window: what streamed rows share, in registers. dots:
-    whether a dot product takes the place of each multiply-add.
+    whether a dot product takes the place of each multiply-add. column: bytes of one column of the
+    column operand, and itemsize of one element; panel: bytes of a panel of columns that the second
+    cache keeps from one tile of rows to the next.
     """
 
     streams: bool = False
@@ -96,6 +104,14 @@ class RowData:
     crossing: float = 0.0
     window: Window | None = None
     dots: bool = False
+    column: int = 0
+    itemsize: int = 4
+    panel: float = math.inf
+
+    def far(self, rows: Sequence[int], tile: Tile) -> bool:
+        """Whether each tile of rows fetches its columns anew from behind the second cache."""
+        again = any(extent > factor for extent, factor in zip(rows, tile.rows, strict=True))
+        return again and self.column * tile.width > self.panel
 
     def loads(self, rows: Sequence[int], vectors: int) -> float:
         """Loads of rows of a tile per step of the reduction."""
@@ -127,6 +143,17 @@ def resident_rows(pitch: int, l1: int) -> int:
     A way of a first cache is as large as a page, because it is found by the offset in the page.
     """
     return WAY // math.gcd(pitch, WAY) * max(1, l1 // WAY) if pitch else 1 << 30
+
+
+def stays(rows: int, pitch: int, l2: int) -> bool:
+    """Whether a second cache of `l2` bytes keeps one line of each of so many rows, `pitch` bytes
+    apart.
+
+    A line has its place in one set, found by the offset in a way; rows a power of two apart share
+    few sets, and displace one another long before the cache is full.
+    """
+    places = l2 // math.gcd(pitch, max(1, l2 // WAYS)) if pitch else l2
+    return rows <= FULL * places
 
 
 def best(
@@ -165,12 +192,15 @@ def _score(rows: Sequence[int], columns: int, tile: Tile, registers: int, data: 
         useful *= _useful(extent, factor)
     work = m * v
     # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than
-    # eight accumulators wait for one another. A column vector comes from L2, a broadcast from L1
-    # where its row stays there; loads share the cycles with the arithmetic, but not perfectly; the
-    # loop costs about a cycle. One dot product issues per cycle, and most else hides behind it:
-    # it takes several steps of the reduction at once, so that less is read in all.
+    # eight accumulators wait for one another. A column vector comes from L2 where its panel stays
+    # there, a broadcast from L1 where its row does; loads share the cycles with the arithmetic, but
+    # not perfectly; the loop costs about a cycle. One dot product issues per cycle, and most else
+    # hides behind it: it takes several steps of the reduction at once, so that less is read in all.
     row = STREAMED if data.streams else 0.1 if m <= data.resident else 0.5
-    loads = row * data.loads(tile.rows, v) + 0.5 * v
+    column = 0.5
+    if data.far(rows, tile):
+        column += FAR_BYTE * tile.lanes * data.itemsize
+    loads = row * data.loads(tile.rows, v) + column * v
     issued = (data.loads(tile.rows, v) + v) / 2
     per_cycle, exposed = (1, EXPOSED) if data.dots else (2, 1.0)
     cycles = max(work / per_cycle, issued, 4.0) + exposed * (loads + 1 / data.steps(tile.rows))

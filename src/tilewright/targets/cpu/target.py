@@ -64,9 +64,11 @@ class CpuTarget:
         """Whether a sketch fits; maps alone are as fast in one kernel."""
         return covers(computations, Context(self.machine, exact=self.exact))
 
-    def effort(self, computations: Sequence[Computation]) -> float | None:
+    def effort(
+        self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
         """Expected cycles where a model of them chooses; None where another form is better."""
-        return effort(computations, Context(self.machine, exact=self.exact))
+        return effort(computations, Context(self.machine, constants, self.exact))
 
     def emit(self, kernel: Kernel, symbol: str, limits: Limits | None = None) -> Artifact:
         """Object code of a scheduled kernel; sanitized where there are limits."""

@@ -1,0 +1,92 @@
+"""Deep sums in parts, where what all of a sum reads is more than a cache keeps.
+
+A convolution over 2048 channels reads 18 kB of weights for each of its results, and tiles of
+results come by before those are needed again. Summed in parts, each part's weights and rows stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from tilewright.base import events
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.compute.split_sum import split_sum
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.stages import Stage, Step, is_contraction
+
+DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
+
+
+Expected = Callable[[Computation], float | None]
+Effort = Callable[[Sequence[Computation], Collection[Buffer]], float | None]
+
+
+def split_deep_sums(
+    steps: Sequence[Step], constants: Collection[Buffer], effort: Effort, exact: bool
+) -> list[Step]:
+    """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
+
+    effort: what the target expects of Computations with constants as one kernel, None where another
+    form is better. exact: sums stay in their order.
+    """
+    if exact:
+        return list(steps)
+
+    def expected(c: Computation) -> float | None:
+        group, views = merge_dims((c,))
+        known = {views.get(b, b) for b in c.inputs if b in constants}
+        return effort(group, known)
+
+    found: list[Step] = []
+    for step in steps:
+        parts = _in_parts(step, expected) if isinstance(step, Stage) else None
+        found += [step] if parts is None else parts
+    return found
+
+
+def _in_parts(stage: Stage, effort: Expected) -> list[Step] | None:
+    """A Stage for the parts and one for their sum and what follows; None where that costs more.
+
+    requires: what is behind the sum does not read what the parts write but by their sum, which is
+    so because that tensor is new.
+    """
+    first, *rest = stage.computations or (None,)
+    if first is None or not is_contraction(first) or not first.outputs[0].value.dtype.is_float:
+        return None
+    if any(not c.is_map for c in rest):
+        return None
+    along = max((d for d in first.dims if d.combine != CC), key=lambda d: d.extent)
+    depth = math.prod(d.extent for d in first.dims if d.combine != CC)
+    counts = [n for n in range(2, depth // DEPTH + 1) if along.extent % n == 0]
+    if not counts:
+        return None
+    whole = effort(first)
+    if whole is None or (best := _best(first, along, counts, effort)) is None or best[0] >= whole:
+        return None
+    events.emit("split-sum", stage=stage.name, parts=best[1])
+    made = split_sum(first, along, best[1])
+    assert made is not None
+    before, after = made
+    name = f"{stage.name} in parts"
+    return [
+        replace(stage, name=name, computations=(before,)),
+        Stage(f"{name}.sum", (after, *rest), stage.sources),
+    ]
+
+
+def _best(
+    c: Computation, along: Dim, counts: Sequence[int], effort: Expected
+) -> tuple[float, int] | None:
+    """The least effort, and the number of parts."""
+    found: list[tuple[float, int]] = []
+    for n in counts:
+        parts = split_sum(c, along, n)
+        if parts is None:
+            return None
+        cost = effort(parts[0])
+        if cost is not None:
+            found.append((cost, n))
+    return min(found, default=None)
