@@ -53,12 +53,13 @@ class _Graph:
         return node.op_type in SIGN_KEEPING and self.rectified(node.input[0])
 
     def place(self, tensor: str) -> tuple[NodeProto, int] | None:
-        """The operator and the input index where a weight is used, looking through Unsqueeze."""
+        """The operator and the input index where a weight is used, whatever its shape becomes."""
         readers = self.readers.get(tensor)
         if not readers:
             return None
         node, index = readers[0]
-        return self.place(node.output[0]) if node.op_type == "Unsqueeze" else (node, index)
+        shaped = node.op_type in ("Unsqueeze", "Reshape") and index == 0
+        return self.place(node.output[0]) if shaped else (node, index)
 
     def role(self, tensor: str) -> tuple[str, float] | None:
         """Role and gain of a weight; None for a tensor that is no weight (a shape)."""

@@ -1,0 +1,37 @@
+"""ONNX's light models with weights that prove something, against float64.
+
+As they come, every weight of theirs is one constant, and so is each channel: a kernel that takes
+the wrong one, or leaves it out, gives the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from benchmarks import light_nets
+from tilewright.frontends.load import load
+from tilewright.testing.networks.judge import Judge
+
+# The model, and what brings the scale of its logits near 1.
+GAINS = {
+    "bvlc_alexnet": 1 / 5, "densenet121": 1 / 13, "inception_v1": 1 / 20, "inception_v2": 1 / 64,
+    "resnet50": 1 / 84, "shufflenet": 1 / 27, "squeezenet": 1 / 3.5, "vgg19": 1 / 6.5,
+    "zfnet512": 1 / 5,
+}  # fmt: skip
+QUICK = ("shufflenet", "squeezenet")
+MODELS = [
+    pytest.param(name, id=name, marks=() if name in QUICK else pytest.mark.slow) for name in GAINS
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(name: str) -> None:
+    graph = load(light_nets.build(name, name, GAINS[name]))
+    (given,) = graph.inputs
+    image = np.random.default_rng(0).standard_normal(given.extents).astype(np.float32)
+    judge = Judge(graph, {given.name: image})
+    (expected,) = judge.expected.values()
+    assert expected.std() > 0.1 * expected.mean() and expected.max() < 0.9, "it says nothing"
+    assert not judge.wrong(tw.compile(graph, threads=2, cache=False)(image))
