@@ -15,6 +15,8 @@ MODELS = {
     "under a condition elsewhere": "r = Transpose<perm = [1, 0]>(t) n = Less(r, t) "
     "k = Neg(t) u = Where(n, t, k)",
     "at the same place": "r = Sigmoid(t) u = Mul(t, r)",
+    "read again later": "k = Neg(t) u = MatMul(k, t)",
+    "read twice more": "k = Neg(t) r = MatMul(k, x) q = MatMul(r, t) u = Add(q, t)",
     "part of another": "p = Pad(t, pads) q = Slice(p, at, to) u = Add(t, q)",
 }
 
