@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tilewright.driver.reach import reach
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
@@ -16,6 +15,7 @@ from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
+from tilewright.driver.reach import reach
 from tilewright.driver.single import build_kernel
 from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Select, Var, const

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tilewright.driver.validate.model import kind_of
 
 from tests.targets.cpu import tiles
 from tilewright.compute.canonical import canonical, canonical_tree
@@ -22,7 +23,6 @@ from tilewright.driver.options import Options
 from tilewright.driver.stage_passes import stages
 from tilewright.driver.steps import optimise
 from tilewright.driver.validate import validate
-from tilewright.driver.validate.model import kind_of
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -36,10 +36,10 @@ from tilewright.graph.passes import halo, place, winograd
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops import interp as loops
 from tilewright.runtime.executable import Executable
-from tilewright.targets.cpu.machine import machine
-from tilewright.targets.cpu.target import CpuTarget
+from tilewright.targets.base import Target
 from tilewright.testing import guarded
 from tilewright.testing.graphs import Case
+from tilewright.testing.machines import MACHINES, Description
 from tilewright.testing.stage_models import random_model
 
 Array = np.ndarray[Any, Any]
@@ -47,12 +47,9 @@ Memory = dict[Buffer, Any]
 TOLERANCE = 2e-4  # of the largest value of a tensor
 POISON = 12345.0  # what memory holds that nobody has written
 
-# Processors by level, sizes of L1, L2, L3, and cores: everything that decisions depend on.
-MACHINES: tuple[tuple[str, int, int, int, int], ...] = tuple(
-    (level, l1 << 10, l2 << 10, l3 << 10, cores)
-    for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
-    for l1, l2, l3, cores in ((32, 256, 1024, 1), (48, 2048, 32768, 4), (2, 8, 32, 64))
-)
+# Usual machines, and one whose caches hold nothing: there everything is cut up.
+TINY = Description("x86-64-v3", 2 << 10, 8 << 10, 32 << 10, 64)
+DESCRIPTIONS = (*MACHINES.values(), TINY)
 
 # What keeps passes from what would not pay for small tensors.
 LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
@@ -134,9 +131,7 @@ def _truth(case: Case) -> list[Array]:
 def _machine(rng: random.Random) -> Any:
     """A target that this processor can run."""
     while True:
-        level, l1, l2, l3, cores = rng.choice(MACHINES)
-        made = replace(machine(level), l1=l1, l2=l2, l3=l3, cores=cores)
-        target = CpuTarget(made, exact=rng.random() < 0.2)
+        target = rng.choice(DESCRIPTIONS).target(exact=rng.random() < 0.2)
         if target.runs_here:
             return target
 
@@ -144,7 +139,7 @@ def _machine(rng: random.Random) -> Any:
 class _Whim:
     """A target whose opinions are tossed, where there is a coin: every form is right, if slow."""
 
-    def __init__(self, target: CpuTarget, coin: random.Random | None) -> None:
+    def __init__(self, target: Target, coin: random.Random | None) -> None:
         self.target = target
         self.coin = coin
 
