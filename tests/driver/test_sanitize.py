@@ -16,7 +16,7 @@ from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
 from tilewright.driver.reach import reach
-from tilewright.driver.single import build_kernel
+from tilewright.driver.single import unverified
 from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Select, Var, const
 from tilewright.graph.stages import Stage
@@ -39,7 +39,7 @@ def test_right_programs_run(name: str):
 
 
 def run(kernel: Kernel, *arrays: np.ndarray, threads: int = 1):
-    made = build_kernel(kernel, target("cpu"), sanitize=True)
+    made = unverified(kernel, target("cpu"), sanitize=True)
     return Executable(made, threads=threads)(*arrays)
 
 
@@ -105,9 +105,9 @@ def test_a_call_after_a_violation_is_as_good_as_the_first():
     y = Buffer("y", (4,), f32)
     i = Var("i", i64)
     kernel = Kernel("fill", (at, y), (y,), loop(i, 4, Store(y, (i,), const(2.0, f32))))
-    exe = Executable(build_kernel(kernel, target("cpu"), sanitize=True), threads=1)
+    exe = Executable(unverified(kernel, target("cpu"), sanitize=True), threads=1)
     np.testing.assert_array_equal(exe(np.array([1])), [2, 2, 2, 2])
-    bad = Executable(build_kernel(copy(lambda x, i: x[i]), target("cpu"), sanitize=True), threads=1)
+    bad = Executable(unverified(copy(lambda x, i: x[i]), target("cpu"), sanitize=True), threads=1)
     for _ in range(2):
         with pytest.raises(ExecutionError, match="load of x"):
             bad(X)
@@ -159,7 +159,7 @@ def test_nothing_runs_behind_a_region_that_failed(threads: int):
     first = loop(i, 10, Store(y, (i,), x[i + 10]), "parallel")
     kernel = Kernel("two", (x, y), (y,), block(first, Store(y, (const(3),), const(7.0, f32))))
     out = np.zeros(10, np.float32)
-    exe = Executable(build_kernel(kernel, target("cpu"), sanitize=True), threads=threads)
+    exe = Executable(unverified(kernel, target("cpu"), sanitize=True), threads=threads)
     with pytest.raises(ExecutionError, match="load of x"):
         exe(X, out=out)
     assert not out.any()

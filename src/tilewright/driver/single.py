@@ -24,6 +24,14 @@ def build_kernel(kernel: Kernel, target: Target, sanitize: bool = False) -> Comp
     an index that leaves its buffer, and UnsupportedError for what has no native code.
     """
     verify(kernel)
+    return unverified(kernel, target, sanitize)
+
+
+def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> CompiledModel:
+    """The compiled model of a kernel as it is, right or wrong; sanitize as for `build_kernel`.
+
+    Raises UnsupportedError for what has no native code.
+    """
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)
