@@ -21,6 +21,8 @@ from tilewright.frontends.onnx import load
 from tilewright.graph.lower import lower
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes.fuse import fuse
+from tilewright.graph.passes.halo import add_halos
+from tilewright.graph.passes.place import place_copies
 from tilewright.graph.passes.windows import separate_windows
 from tilewright.graph.passes.winograd import transform_convolutions
 from tilewright.graph.stages import HostCall, Stage, Step
@@ -102,6 +104,85 @@ def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
     listed: list[Step] = [steps[0], call, steps[2]]
     assert len(fuse(listed, frozenset({s, u}))) == 3
     assert len(fuse([steps[0], steps[2]], frozenset({s, u}))) == 1
+
+
+# -- tensors that live in others
+
+
+def copied(into: Buffer, tensor: Buffer, at: int = 0) -> Stage:
+    """Rows of a tensor into those of a larger one from `at` on."""
+    index: Callable[..., Any] = lambda i, j: (i + at, j)  # noqa: E731
+    value: Callable[..., Any] = lambda i, j: tensor[i, j]  # noqa: E731
+    return stage("copy", map_("copy", into, value, extents=tensor.shape, index=index))
+
+
+def doubled(out: Buffer, source: Buffer, at: int = 0) -> Stage:
+    value: Callable[..., Any] = lambda i, j: source[i + at, j] * 2.0  # noqa: E731
+    return stage("doubled", map_("doubled", out, value))
+
+
+X, T, V, Z = (Buffer(n, (4, 32), float32) for n in "xtvz")
+U = Buffer("u", (8, 32), float32)
+# Stages, what leaves the model, and how many copies go.
+PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
+    "both": ([doubled(T, X), doubled(V, T), copied(U, T), copied(U, V, 4), doubled(Z, U, 2)],
+             {Z}, 1),
+    "both, each made alone": ([doubled(T, X), doubled(V, X), copied(U, T), copied(U, V, 4),
+                               doubled(Z, U, 2)], {Z}, 2),
+    "a result": ([doubled(T, X), copied(U, T), doubled(Z, U)], {Z, T}, 0),
+    "an input": ([copied(U, X), doubled(Z, U)], {Z}, 0),
+    "into a result": ([doubled(T, X), copied(U, T), copied(U, X, 4)], {U}, 0),
+    "twice": ([doubled(T, X), copied(U, T), copied(U, T, 4), doubled(Z, U, 3)], {Z}, 0),
+    "in a third": ([doubled(T, X), copied(V, T), doubled(Z, V), copied(U, V), copied(U, Z, 4)],
+                   {Z, U}, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_tensors_that_live_in_others(name: str) -> None:
+    steps, results, gone = PLACES[name]
+    after = place_copies(steps, {*results, X})
+    assert len(after) == len(steps) - gone
+    if name not in ("a result", "an input"):  # of which half of u is never written
+        same(steps, after, [X], sorted(results, key=lambda b: b.name))
+
+
+# -- halos
+
+
+def blurred(out: Buffer, source: Buffer, outside: float, product: bool = True) -> Stage:
+    """Sums of three rows, `outside` beyond the edges."""
+    w = Buffer("w3", (3,), float32)
+
+    def value(i: Expr, j: Expr, m: Expr) -> Expr:
+        read = padded(source, (i + m - 1, j), outside)
+        return read * w[m] if product else read
+
+    return stage("blurred", reduce_("blurred", out, (3,), "add", value))
+
+
+# Stages, what leaves the model, and whether t gets a border.
+HALOS: dict[str, tuple[list[Stage], set[Buffer], bool]] = {
+    "a convolution": ([doubled(T, X), blurred(Z, T, 0.0)], {Z}, True),
+    "of ones": ([doubled(T, X), blurred(Z, T, 1.0)], {Z}, True),
+    "and one who has something else there": (
+        [doubled(T, X), blurred(Z, T, 0.0), blurred(V, T, 5.0, False)], {Z, V}, True),
+    "and one who reads inside": ([doubled(T, X), blurred(Z, T, 0.0), doubled(V, T)], {Z, V}, True),
+    "two with different borders": ([doubled(T, X), blurred(Z, T, 0.0), blurred(V, T, 1.0)],
+                                   {Z, V}, False),
+    "a result": ([doubled(T, X), blurred(Z, T, 0.0)], {Z, T}, False),
+    "a sum into it": ([blurred(T, X, 0.0), blurred(Z, T, 0.0)], {Z}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HALOS)
+def test_halos(name: str) -> None:
+    steps, results, bordered = HALOS[name]
+    shared = [s for s in steps if s.name == "blurred"]
+    given = list(dict.fromkeys([X, *(b for s in shared for b in s.reads if b.name == "w3")]))
+    after = add_halos(steps, {*results, *given})
+    assert (len(after) > len(steps)) is bordered
+    same(steps, after, given, sorted(results, key=lambda b: b.name))
 
 
 # -- Winograd's form

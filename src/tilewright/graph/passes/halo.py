@@ -35,7 +35,14 @@ GROWTH = 2.0  # a stored tensor may become this much larger
 
 
 def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
-    """The Stages with halos where they pay; buffers in `keep` stay as they are."""
+    """The Stages with halos where they pay; buffers in `keep` stay as they are.
+
+    A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
+    read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside of t, no
+    more and no less, and c is what the border holds; every other read keeps its guard. The border
+    reaches as far as all these do. Writers write the inside, as they wrote t; the border is written
+    before the first of them, by a Stage of its own, once.
+    """
     flow = Flow(steps)
     found: dict[Buffer, _Halo] = {}
     for tensor, writers in flow.writers.items():

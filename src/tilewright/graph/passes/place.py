@@ -42,7 +42,16 @@ class Place:
 
 
 def place_copies(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
-    """The steps without copies of a whole tensor into another; those in `keep` stay apart."""
+    """The steps without copies of a whole tensor into another; those in `keep` stay apart.
+
+    A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes
+    that part of u, where
+
+        neither is in `keep`: inputs, constants, results, what host calls use
+        some Stage writes t, and neither lives in a third tensor yet
+        only Computations write and read t, u, and what lives in them already, and no Stage writes
+        one of these and reads one: its kernel would have the same memory as operand and result
+    """
     flow = Flow(steps)
     found: dict[Buffer, Place] = {}
     gone: set[Stage] = set()
