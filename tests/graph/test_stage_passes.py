@@ -16,7 +16,7 @@ from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate, run
 from tilewright.compute.nodes import CC, Computation, Output
 from tilewright.driver.offsets import from_zero
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.frontends.onnx import load
 from tilewright.graph.lower import lower
 from tilewright.graph.nodes import Graph, Operation, Value
@@ -122,7 +122,7 @@ def doubled(out: Buffer, source: Buffer, at: int = 0) -> Stage:
 
 
 X, T, V, Z = (Buffer(n, (4, 32), float32) for n in "xtvz")
-U = Buffer("u", (8, 32), float32)
+U, OTHER = Buffer("u", (8, 32), float32), Buffer("o", (4, 32), float32)
 # Stages, what leaves the model, and how many copies go.
 PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
     "both": ([doubled(T, X), doubled(V, T), copied(U, T), copied(U, V, 4), doubled(Z, U, 2)],
@@ -133,6 +133,8 @@ PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
     "an input": ([copied(U, X), doubled(Z, U)], {Z}, 0),
     "into a result": ([doubled(T, X), copied(U, T), copied(U, X, 4)], {U}, 0),
     "twice": ([doubled(T, X), copied(U, T), copied(U, T, 4), doubled(Z, U, 3)], {Z}, 0),
+    "in two larger ones": ([doubled(T, X), copied(V, T), copied(U, T), doubled(Z, U),
+                            doubled(OTHER, V)], {Z, OTHER}, 1),
     "in a third": ([doubled(T, X), copied(V, T), doubled(Z, V), copied(U, V), copied(U, Z, 4)],
                    {Z, U}, 1),
 }  # fmt: skip
@@ -141,7 +143,7 @@ PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
 @pytest.mark.parametrize("name", PLACES)
 def test_tensors_that_live_in_others(name: str) -> None:
     steps, results, gone = PLACES[name]
-    after = place_copies(steps, {*results, X})
+    after = place_copies(steps, results)
     assert len(after) == len(steps) - gone
     if name not in ("a result", "an input"):  # of which half of u is never written
         same(steps, after, [X], sorted(results, key=lambda b: b.name))
@@ -173,6 +175,18 @@ HALOS: dict[str, tuple[list[Stage], set[Buffer], bool]] = {
     "a result": ([doubled(T, X), blurred(Z, T, 0.0)], {Z, T}, False),
     "a sum into it": ([blurred(T, X, 0.0), blurred(Z, T, 0.0)], {Z}, True),
 }  # fmt: skip
+
+
+def test_a_read_under_another_condition_keeps_it() -> None:
+    w = Buffer("w3", (3,), float32)
+
+    def value(i: Expr, j: Expr, m: Expr) -> Expr:
+        return Select(Lt(j, const(3)), T[i, j], const(0.0, float32)) * w[m]
+
+    cut = stage("cut", reduce_("cut", V, (3,), "add", value))
+    steps = [doubled(T, X), blurred(Z, T, 0.0), cut]
+    given = [X, *(b for s in steps for b in s.reads if b.name == "w3")]
+    same(steps, add_halos(steps, {Z, V, *given}), given, [Z, V])
 
 
 @pytest.mark.parametrize("name", HALOS)
