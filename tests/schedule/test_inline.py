@@ -1,0 +1,74 @@
+"""compute_inline and reverse_compute_inline: what may be a map, and what it must fill."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.schedule import awkward
+from tests.schedule.awkward import ADD, T, X, Y, buffer, kernel, over
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import FloorDiv, Lt, const
+from tilewright.loops.nodes import Alloc, If, Store, Update, block
+from tilewright.schedule import Schedule
+
+
+def copied(t, made):
+    """Y = t, after what computes t."""
+    return kernel(Alloc(t, block(made, over("j", t.shape[0], lambda j: Store(Y, (j,), t[j])))))
+
+
+ONE = buffer("T", 1)
+MADE = over("i", 8, lambda i: Store(T, (i,), X[i]))
+
+
+def kept_for_the_next_round():
+    def round_(r):
+        used = over("j", 8, lambda j: Store(Y, (j,), T[j] + 1))
+        return block(If(Lt(const(0), r), used, None), MADE)
+
+    return kernel(Alloc(T, over("r", 2, round_)))
+
+
+FEW = buffer("X", 4)
+
+REFUSED = {
+    "steps": (
+        copied(T, over("i", 8, lambda i: Update((T,), ((i,),), (X[i],), ADD))),
+        "it is not computed by a single Store",
+    ),
+    "no reader": (
+        kernel(block(Alloc(T, MADE), Store(Y, (const(0),), X[0]))),
+        "is not a plain nest with one loop per dimension",
+    ),
+    "last of many": (
+        copied(ONE, over("i", 8, lambda i: Store(ONE, (FloorDiv(i, const(8)),), X[i]))),
+        "is not a plain nest with one loop per dimension",
+    ),
+    "again and again": (
+        copied(T, over("r", 2, lambda r: over("i", 8, lambda i: Store(T, (i,), X[i])))),
+        "is not a plain nest with one loop per dimension",
+    ),
+    "part": (
+        copied(T, over("i", 4, lambda i: Store(T, (i,), FEW[i]))),
+        r"T\[j\] may be an element that is never stored, in dimension 0",
+    ),
+    "twice": (awkward.filled_then_written(), "it is not computed by a single Store"),
+    "read in the next round": (awkward.rows_in_a_loop(), "it is not computed by a single Store"),
+    "read a round later": (kept_for_the_next_round(), "it is read outside the sequence"),
+    "source changed": (awkward.map_of_the_result(), "Y.*, which it is computed from, changes"),
+    "result changed": (awkward.input_changed(), "Y.*, which it is computed from, changes"),
+}
+
+
+@pytest.mark.parametrize("before, message", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_inlined(before, message):
+    with pytest.raises(ScheduleError, match=f"compute_inline: .*{message}") as caught:
+        Schedule(before).compute_inline("T")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("make", [awkward.map_in_place, awkward.two_readers, awkward.padded])
+def test_maps_are_inlined(make, check_same):
+    s = Schedule(make())
+    s.compute_inline("T")
+    check_same(make(), s, exact=True)
