@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import awkward
-from tests.schedule.awkward import ADD, T, X, Y, buffer, kernel, over
+from tests.schedule.awkward import ADD, T, X, Y, buffer, kernel, number, over
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import FloorDiv, Lt, const
+from tilewright.expr.nodes import Eq, FloorDiv, Lt, const
 from tilewright.loops.nodes import Alloc, If, Store, Update, block
 from tilewright.schedule import Schedule
 
@@ -72,3 +72,59 @@ def test_maps_are_inlined(make, check_same):
     s = Schedule(make())
     s.compute_inline("T")
     check_same(make(), s, exact=True)
+
+
+def kept_from_the_first_round():
+    def round_(r):
+        used = over("j", 8, lambda j: Store(Y, (j,), T[j] + number(r)))
+        return block(If(Eq(r, const(0)), MADE, None), used)
+
+    return kernel(Alloc(T, over("r", 2, round_)))
+
+
+def mapped(made, value=lambda j: T[j] * 3, at=lambda j: j, between=()):
+    used = over("j", 8, lambda j: Store(Y, (at(j),), value(j)))
+    return kernel(Alloc(T, block(made, *between, used)))
+
+
+GUARDED = over("i", 8, lambda i: If(Lt(X[i], const(0, X.dtype)), Store(T, (i,), X[i]), None))
+
+REFUSED_IN_REVERSE = {
+    "kept": (kept_from_the_first_round(), "is not known to store all of it"),
+    "guarded": (mapped(GUARDED), "is not known to store all of it"),
+    "part": (mapped(over("i", 4, lambda i: Store(T, (i,), X[i]))), "is not known to store all"),
+    "one of two": (
+        mapped(over("i", 4, lambda i: Store(T, (i * 2,), X[i]))),
+        "is not known to store all of it",
+    ),
+    "twice": (awkward.filled_then_written(), "it is not written by a single Store"),
+    "steps": (awkward.sums_then_map(), "it is not written by a single Store"),
+    "two readers": (awkward.two_readers(), "it is not read by a single Store"),
+    "mirrored": (mapped(MADE, lambda j: T[const(7) - j]), "is not each loop of the reader once"),
+    "all into one": (mapped(MADE, at=lambda j: const(0)), "does not map all of it one to one"),
+    "in place": (mapped(MADE, lambda j: T[j] + Y[j]), "its reader also reads Y, which it writes"),
+    "result read first": (
+        mapped(over("i", 8, lambda i: Store(T, (i,), Y[i]))),
+        "'Y'. is used in another way before its reader",
+    ),
+    "result written in between": (
+        mapped(MADE, between=(over("l", 4, lambda m: Store(Y, (m,), X[m])),)),
+        "'Y'. is used in another way before its reader",
+    ),
+}
+
+
+@pytest.mark.parametrize("before, message", REFUSED_IN_REVERSE.values(), ids=REFUSED_IN_REVERSE)
+def test_what_is_not_applied_at_the_store(before, message):
+    with pytest.raises(ScheduleError, match=f"reverse_compute_inline: .*{message}") as caught:
+        Schedule(before).reverse_compute_inline("T")
+    assert caught.value.hint
+
+
+def test_a_map_into_part_of_a_result_is_applied_at_the_store(check_same):
+    z = buffer("Y", 11)
+    used = over("j", 8, lambda j: Store(z, (j + 2,), T[j] * 3))
+    before = kernel(Alloc(T, block(MADE, used)))
+    s = Schedule(before)
+    s.reverse_compute_inline("T")
+    check_same(before, s, exact=True)
