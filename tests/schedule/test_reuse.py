@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from tests.schedule.awkward import rows_from_the_result, rows_kept
 from tilewright.base.dtypes import float32, float64
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Buffer, Cast, Expr, Load, Var, const
@@ -131,3 +134,28 @@ def test_two_stores_of_tiles_that_overlap_are_not_parallel() -> None:
         with pytest.raises(ScheduleError, match="may meet"):
             verb(name)
     s.vectorize(inner)
+
+
+@pytest.mark.parametrize("name, other", [("T", "T"), ("T", "S")])
+def test_a_buffer_of_the_same_or_an_inner_scope_holds_nothing_else(name: str, other: str) -> None:
+    with pytest.raises(ScheduleError, match=f"store_with: {other} does not exist around it"):
+        Schedule(rows_kept()).store_with(name, other)
+
+
+def test_a_piece_stores_what_it_stores() -> None:
+    s = Schedule(rows_kept())
+    s.blockize("l")
+    with pytest.raises(ScheduleError, match="store_with: Y is stored by a Unit"):
+        s.store_with("T", "Y")
+
+
+def test_a_row_lies_in_its_part_of_the_result(check_same: Callable[..., None]) -> None:
+    s = Schedule(rows_kept())
+    s.store_with("T", "Y")
+    assert "alloc T" not in repr(s.kernel)
+    check_same(rows_kept(), s, exact=True)
+
+
+def test_a_row_made_from_what_its_place_held_stays() -> None:
+    with pytest.raises(ScheduleError, match="store_with: Y is read before it is stored"):
+        Schedule(rows_from_the_result()).store_with("T", "Y")

@@ -38,7 +38,8 @@ def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
     the name, the others are `<loop>.s`): unrolled where that is short and has no loop inside. What
     does not depend on it runs once for all. A buffer allocated inside gets a leading dimension for
     the loop where its contents depend on it, else the threads share it (TVM's
-    inject_virtual_thread).
+    inject_virtual_thread). All results of a reduction's step depend on it where one does, and so
+    does all that a while loop or a Unit writes that each thread runs as a whole.
     before: for v in 2: alloc a[4], b[4]: { for k: { a[..] = X[k]; b[..] = Y[v, k]; C[v] += a*b } }
     after:  alloc a[4], b[2, 4]: for k: { a[..] = X[k]; for v in 2: b[v, ..] = Y[v, k]
                                           for v.s in 2: C[v.s] += a * b[v.s, ..] }
