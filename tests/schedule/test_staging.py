@@ -177,3 +177,16 @@ def test_the_loops_of_a_pack_are_one_nest(loops, message):
     two = over("p", 4, lambda p: Store(Y, (p,), X[p + 1]))
     with pytest.raises(ScheduleError, match=f"pack: .*{message}"):
         Schedule(kernel(block(one, two))).pack("X", *loops)
+
+
+def test_what_others_read_is_not_computed_inside_of_one_reader():
+    with pytest.raises(ScheduleError, match="store_at: it is also used outside loop j"):
+        Schedule(awkward.two_readers()).store_at("T", None, "j")
+
+
+def test_what_goes_on_from_what_it_was_is_not_computed_again():
+    """The sums go on from whatever is there."""
+    step = over("i", 8, lambda i: Update((T,), ((i,),), (X[i],), awkward.ADD))
+    used = over("v", 8, lambda v: Store(Y, (v,), T[v]))
+    with pytest.raises(ScheduleError, match=r"store_at: .* again would find T\[i\] changed"):
+        Schedule(kernel(Alloc(T, block(step, used)))).store_at("T", None, "v")
