@@ -265,3 +265,27 @@ def test_only_serial_loops_are_merged_and_fused_with_their_like():
     s.parallel("j")
     s.verify()
     assert "parallel" in repr(s.kernel) and s.fuse("i", "j") == "i_j"
+
+
+def test_what_only_isl_sees_is_permitted():
+    """Even elements from odd ones never meet, which takes divisibility to know."""
+    y = Buffer("Y", (24,), i32)
+    body = Store(y, (ROW * 2 + COL * 4,), y[ROW * 4 + COL * 2 + 3])
+    s = Schedule(Kernel("k", (y,), (y,), nest(If((ROW < 1) & (COL < 4), body, None))))
+    s.reorder("j", "i")
+    s.verify()
+
+
+@pytest.mark.parametrize("kind", ["vectorize", "unroll"])
+def test_loops_that_are_no_threads_are_not_fused(kind):
+    s = Schedule(Kernel("k", (X, WIDE), (WIDE,), nest(Store(WIDE, (ROW, COL), X[COL]))))
+    getattr(s, kind)("i")
+    getattr(s, kind)("j")
+    with pytest.raises(ScheduleError, match="fuse: the kinds are"):
+        s.fuse("i", "j")
+
+
+def test_one_loop_has_no_order():
+    s = Schedule(kernel(rows(COPY)))
+    with pytest.raises(ScheduleError, match="it takes two or more loops"):
+        s.reorder("i")
