@@ -101,12 +101,15 @@ def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int)
 def _smallest(
     seed: int, kernel: Kernel, steps: tuple[Step, ...], reason: str, level: str | None
 ) -> Failure:
-    """A failure without the steps that it does not need."""
-    for n in reversed(range(len(steps))):
-        fewer = (*steps[:n], *steps[n + 1 :])
-        found = problem(kernel, fewer, level, seed)
-        if found is not None:
-            steps, reason = fewer, found
+    """A failure none of whose steps can be left out."""
+    before = None
+    while steps != before:
+        before = steps
+        for n in reversed(range(len(steps))):
+            fewer = (*steps[:n], *steps[n + 1 :])
+            found = problem(kernel, fewer, level, seed)
+            if found is not None:
+                steps, reason = fewer, found
     return Failure(seed, steps, reason)
 
 
