@@ -16,7 +16,7 @@ from tilewright.testing.networks.judge import Judge
 
 # The model, and what brings the scale of its logits near 1.
 GAINS = {
-    "bvlc_alexnet": 1 / 5, "densenet121": 1 / 13, "inception_v1": 1 / 20, "inception_v2": 1 / 64,
+    "bvlc_alexnet": 1 / 5, "densenet121": 1 / 13, "inception_v1": 8, "inception_v2": 1 / 64,
     "resnet50": 1 / 84, "shufflenet": 1 / 27, "squeezenet": 1 / 3.5, "vgg19": 1 / 6.5,
     "zfnet512": 1 / 5,
 }  # fmt: skip
@@ -33,5 +33,7 @@ def test_a_light_model_with_real_weights_gives_what_it_gives_in_float64(name: st
     image = np.random.default_rng(0).standard_normal(given.extents).astype(np.float32)
     judge = Judge(graph, {given.name: image})
     (expected,) = judge.expected.values()
-    assert expected.std() > 0.1 * expected.mean() and expected.max() < 0.9, "it says nothing"
+    sizes = np.abs(expected)
+    assert expected.std() > 0.1 * sizes.mean(), "all results are alike: it says nothing"
+    assert sizes.max() < 0.5 * sizes.sum(), "one result is all: it says nothing"
     assert not judge.wrong(tw.compile(graph, threads=2, cache=False)(image))
