@@ -112,13 +112,14 @@ def build(network: str, source: str, logit_gain: float) -> ModelProto:
         if node.op_type == "ConstantOfShape":
             sizes[node.output[0]] = tuple(int(d) for d in shapes[node.input[0]])
     graph = _Graph(nodes)
-    last = [n for n in nodes if n.op_type in ("Conv", "Gemm")][-1].input[1]
+    last = [n for n in nodes if n.op_type in ("Conv", "Gemm")][-1]
 
     new = GraphProto(name=network)
     for name, size in sizes.items():
         role = graph.role(name)
         if role is not None:
-            gain = role[1] * (logit_gain if name == last else 1.0)
+            node, index = graph.place(name) or (None, 0)
+            gain = role[1] * (logit_gain if node is last and index == 1 else 1.0)
             value = draw(network, name, role[0], size, gain)
             new.initializer.append(numpy_helper.from_array(value, name))
         elif name in graph.readers:
