@@ -24,6 +24,7 @@ from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.graph.passes.depth import DEPTH, split_deep_sums
 from tilewright.graph.stages import Stage
 from tilewright.schedule.sketch import Context, Point, sketches
+from tilewright.schedule.sketch.tiled import OFTEN
 from tilewright.schedule.sketch.tiles import FULL, stays
 from tilewright.schedule.tree import loops_of
 from tilewright.testing.machines import MACHINES
@@ -60,7 +61,8 @@ def test_products_stay_within_what_the_machine_gives(name: str, size: int) -> No
     rows, vectors = point.values["mm.tile"]
     assert rows * vectors + vectors + 1 <= machine.registers
     assert rows * vectors >= 6, "too few accumulators to hide what an instruction takes"
-    assert far_bytes(point, machine, size, size, size) <= FAR
+    few = size / rows < OFTEN  # a copy of the panels would cost as much as it gains
+    assert far_bytes(point, machine, size, size, size) <= FAR * (1.5 if few else 1.0)
     parallel = [f for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel"]
     assert parallel
     for f in parallel:

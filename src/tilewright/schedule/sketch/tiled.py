@@ -47,8 +47,8 @@ from tilewright.schedule.sketch.tiling import split_tiles
 
 LINE = 64  # bytes that a cache fetches at a time
 LARGE = 4  # times the second cache, and
-OFTEN = 64  # uses of each panel, from which on panels are copied at run time; of those that
-DISPLACED = 16  # do not stay in the second cache: each use fetches them anew
+OFTEN = 64  # uses of each panel, from which on panels are copied at run time (a vector costs some
+# 35 cycles to copy; Zen 4 gains half a cycle per use of one that it would fetch from its L3)
 PARALLEL_COPY = 32_768  # elements copied across their order that take about as long
 
 
@@ -200,12 +200,14 @@ def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
     """
     steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
     size = a.dtype.itemsize
-    if steps >= OFTEN and a.buffer.size * size > LARGE * at.machine.l2:
+    if steps < OFTEN:
+        return False
+    if a.buffer.size * size > LARGE * at.machine.l2:
         return True
     pitches = {d: abs(stride(address(a), d.var) or 0) * size for d in p.reduction}
     pitch = max(pitches.values(), default=0)
     rows = math.prod(d.extent for d in p.reduction if pitches[d] >= LINE)
-    return steps >= DISPLACED and not stays(rows, pitch, at.machine.l2)
+    return not stays(rows, pitch, at.machine.l2)
 
 
 def pack_columns(
