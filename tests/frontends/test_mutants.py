@@ -99,6 +99,14 @@ def test_a_condition_without_a_value():
         tw.compile(source, cache=False)
 
 
+def test_scales_that_are_data_where_the_shape_is_known_all_the_same():
+    """An operand without dimensions has a result without any."""
+    inputs = {"x": (FLOAT, []), "s": (FLOAT, [4])}
+    source = model([node("Resize", ["x", "", "s"], ["y"], "n")], inputs)
+    with pytest.warns(tw.TilewrightWarning, match="reference kernels"):
+        tw.compile(source, cache=False)
+
+
 # --------------------------------------------------------------------------------- many mutants
 
 SEEDS = 240

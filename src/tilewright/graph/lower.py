@@ -20,7 +20,7 @@ from tilewright.compute.laws import follow, order_dims, relayout, widen
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.errors import definition_of_node
+from tilewright.graph.ops.errors import DataDependent, definition_of_node
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.inside import check_program
 from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, program_of
@@ -72,8 +72,11 @@ def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Opera
     if not all(v.static for v in (*op.reads, *op.writes)):
         return None
     fragment = Fragment(op.label, known)
-    with definition_of_node(op):
-        results = definition.decompose(OpCall(op, known), fragment)
+    try:
+        with definition_of_node(op):
+            results = definition.decompose(OpCall(op, known), fragment)
+    except DataDependent:
+        return None
     if results is None:
         return None
     made = {v for o in fragment.operations for v in o.writes}
