@@ -203,3 +203,11 @@ def test_commands_of_the_status_page_exist() -> None:
             assert words[0] in VERBS or words[0] == "--help", line
         else:
             assert all((ROOT / word).exists() for word in words), line
+
+
+def test_what_the_status_page_says_works_has_a_command() -> None:
+    command = re.compile(r"`(?:pytest|python|tilewright|make) [^`]+`")
+    rows = [x for x in (ROOT / "docs/status.md").read_text().splitlines() if x.startswith("| ")]
+    works = [x for x in rows if re.search(r"\| (?:works|partly)\b", x)]
+    assert len(works) > 50
+    assert not [x for x in works if not command.search(x)]
