@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tilewright.driver.validate.model import kind_of
 
 from tests.targets.cpu import tiles
 from tilewright.compute.canonical import canonical, canonical_tree
@@ -22,7 +21,7 @@ from tilewright.driver.kernels import Interface, KernelCompiler, interface
 from tilewright.driver.options import Options
 from tilewright.driver.stage_passes import stages
 from tilewright.driver.steps import optimise
-from tilewright.driver.validate import validate
+from tilewright.driver.validate import kind_of, validate
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph
@@ -60,8 +59,8 @@ class Decided:
             self.made[key] = found
         return self.made[key]
 
-    def emit(self, kernel: Kernel, symbol: str) -> Artifact:
-        return self.makes.emit(kernel, symbol)
+    def emit(self, kernel: Kernel, symbol: str, *limits: Any) -> Artifact:
+        return self.makes.emit(kernel, symbol, *limits)
 
 
 @dataclass

@@ -10,8 +10,8 @@ from tilewright.graph.nodes import Graph, Operation
 
 def check_bodies(op: Operation, where: str) -> None:
     """Raise ModelError for a subgraph of If, Loop or Scan with other inputs or outputs."""
-    check = _CHECKS.get(op.op_type)
-    if check is not None and not op.domain:
+    check = _CHECKS.get(op.qualified)
+    if check is not None:
         check(op, where)
 
 
