@@ -13,8 +13,8 @@ from tilewright.testing.networks import NETWORKS
 from tilewright.testing.networks.judge import Judge
 
 EFFORT = 50_000
-# One of each family; the rest are slow tests.
-FIRST = ("resnet_basic mobilenet_v3 unet_transposed vit lstm r2plus1d gcn qdq_resnet").split()
+# Of four kinds; the rest are slow tests.
+FIRST = ("resnet_basic vit lstm qdq_resnet").split()
 FORMS = [
     pytest.param(name, id=name, marks=() if name in FIRST else pytest.mark.slow)
     for name in NETWORKS

@@ -25,6 +25,11 @@ SAMPLE = (
     "qdq_resnet"
 ).split()
 REST = [name for name in NETWORKS if name not in SAMPLE]
+# Every second of the rest by itself is a fast test: over sixty architectures.
+FAST = {*SAMPLE, *REST[::2]}
+WHOLE = [
+    pytest.param(name, id=name, marks=() if name in FAST else pytest.mark.slow) for name in NETWORKS
+]
 FORMS = [pytest.param(name, id=name) for name in SAMPLE]
 FORMS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in REST]
 
@@ -39,14 +44,20 @@ def run(case: Case, math: str = "strict", threads: int = 2) -> list[str]:
     return lines(judge, (exe(*arrays) for _ in range(2)))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_a_network_gives_what_it_gives_in_float64(name: str) -> None:
     assert not run(NETWORKS[name]())
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("math", ["exact", "fast"])
-def test_so_it_does_in_other_arithmetic(name: str, math: str) -> None:
+@pytest.mark.parametrize(
+    ("math", "name"),
+    [
+        pytest.param(m, n, marks=() if n in SAMPLE[start::2] else pytest.mark.slow)
+        for start, m in enumerate(("exact", "fast"))
+        for n in NETWORKS
+    ],
+)
+def test_so_it_does_in_other_arithmetic(math: str, name: str) -> None:
     assert not run(NETWORKS[name](), math, threads=1)
 
 

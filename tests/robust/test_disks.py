@@ -30,7 +30,12 @@ def left(folder):
     return [p for p in folder.rglob("*") if p.name.startswith(files.UNFINISHED)]
 
 
-def test_a_file_is_the_old_one_or_the_new_one(tmp_path):
+# Every so many instructions; each of them, or nearly so, in the slow tests.
+FINE = pytest.mark.parametrize("coarse", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
+@FINE
+def test_a_file_is_the_old_one_or_the_new_one(tmp_path, coarse):
     path = tmp_path / "f"
     seen = set()
 
@@ -38,7 +43,7 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path):
         write_whole(path, lambda file: [file.write(b"new") for _ in range(3)], durable=True)
 
     path.write_bytes(b"old")
-    for _ in at_many_kills((write_whole,), action):
+    for _ in at_many_kills((write_whole,), action, coarse):
         seen.add(path.read_bytes())
         path.write_bytes(b"old")
         rest = [p for p in tmp_path.iterdir() if p != path]
@@ -46,7 +51,8 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path):
     assert seen == {b"old", b"newnewnew"}
 
 
-def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path):
+@FINE
+def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path, coarse):
     root, seen = tmp_path / "store", set()
     data = os.urandom(30_000)
 
@@ -55,7 +61,9 @@ def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in at_many_kills((write_whole, Store.put, Store._keep, Store._account), action, 5):
+        for _ in at_many_kills(
+            (write_whole, Store.put, Store._keep, Store._account), action, 5 * coarse
+        ):
             disk = Store(root, 40_000)
             seen.add(disk.get("key"))
             assert disk.stats().corrupted == 0
@@ -63,13 +71,14 @@ def test_an_entry_of_the_cache_is_whole_or_absent(tmp_path):
     assert seen == {None, data}
 
 
-def test_evicting_is_given_up_at_any_moment(tmp_path):
+@FINE
+def test_evicting_is_given_up_at_any_moment(tmp_path, coarse):
     def action():
         disk = Store(tmp_path, 20_000)
         for n in range(12):
             disk.put(f"key{n}", bytes([n]) * 3000)
 
-    for _ in at_many_kills((Store._evict, Store._scan), action, 97):
+    for _ in at_many_kills((Store._evict, Store._scan), action, 97 * coarse):
         disk = Store(tmp_path, 20_000)
         for entry in disk.entries():
             assert disk.get(entry.key) == bytes([int(entry.key[3:])]) * 3000
@@ -77,7 +86,8 @@ def test_evicting_is_given_up_at_any_moment(tmp_path):
         assert disk.get("key99") == bytes([99]) * 3000
 
 
-def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path):
+@FINE
+def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path, coarse):
     path = tmp_path / "m.tw"
     bundle.save(native.model(50), path)
     old, shapes = path.read_bytes(), set()
@@ -85,7 +95,7 @@ def test_an_artifact_is_the_old_one_or_the_new_one(tmp_path):
     def action():
         bundle.save(native.model(), path)
 
-    for _ in at_many_kills((write_whole, bundle._write, bundle._add), action, 13):
+    for _ in at_many_kills((write_whole, bundle._write, bundle._add), action, 13 * coarse):
         shapes.add(bundle.load(path, verify=True).inputs[0].shape)
         path.write_bytes(old)
     assert shapes == {(50,), (100,)}
@@ -95,7 +105,8 @@ def point(n):
     return Point((f"c{n}",), 16, "work", n, 1, 1, 1, 1, 1.0, 1.0, 1.0, 1.0)
 
 
-def test_results_that_were_found_are_found_again(tmp_path):
+@FINE
+def test_results_that_were_found_are_found_again(tmp_path, coarse):
     path = tmp_path / "r.jsonl"
 
     def action():
@@ -106,7 +117,7 @@ def test_results_that_were_found_are_found_again(tmp_path):
                 store.add(point(n))
 
     most = 0
-    for _ in at_many_kills((Results.add, Results.open, write_whole), action, 3):
+    for _ in at_many_kills((Results.add, Results.open, write_whole), action, 3 * coarse):
         store = Results(path)
         store.open({"s": 1})
         assert list(store.known.values()) == [point(n) for n in range(len(store.known))]
