@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate, run
-from tilewright.compute.nodes import CC, Computation, Output
+from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.driver.offsets import from_zero
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.frontends.onnx import load
@@ -313,6 +314,18 @@ def test_what_follows_reads_its_own_element(name: str) -> None:
     data = {b: rng.standard_normal(b.shape).astype(np.float32) for b in group[0].inputs}
     z = group[1].outputs[0].tensor
     np.testing.assert_array_equal(evaluate(made, data)[z], evaluate(group, data)[z])
+
+
+def test_a_dimension_of_one_point_may_be_written_as_0() -> None:
+    first, after = grouped(lambda y, j: y[j] * 2.0)
+    (o,), i = first.outputs, Var("i", INDEX)
+    wide = Buffer("wide", (1, *o.tensor.shape), o.tensor.dtype)
+    one = replace(first, dims=(Dim(i, 1, CC), *first.dims),
+                  outputs=(replace(o, tensor=wide, index=(i, *o.index)),))  # fmt: skip
+    (z,), (j,) = after.outputs, after.dims
+    reads = replace(z, value=wide[const(0), j.var] * 2.0)
+    follows = replace(after, dims=(Dim(i, 1, CC), j), outputs=(reads,))
+    assert separate_digits((one, follows), ()) != (one, follows)
 
 
 def test_a_result_that_others_read_stays() -> None:

@@ -8,6 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
 from tilewright.ir.node import postorder
+from tilewright.loops.dependence import can_parallelize
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block, loop
 from tilewright.schedule import Schedule
 
@@ -132,3 +133,30 @@ def test_a_start_that_is_taken_apart_promises_nothing(check_same):
     s.serial("v.o")
     s.transform_layout("T", "lambda i: (i // 2, i % 2)")
     check_same(s.original, s, exact=True)
+
+
+def rows(pitch: int) -> tuple[Schedule, str, str]:
+    """Rows of seven elements, `pitch` apart in one axis, each in overlapping tiles of four."""
+    x, y, j = Buffer("X", (3, 7), i32), Buffer("Y", (3 * pitch + 7,), i32), var("j")
+    body = loop(K, 3, loop(j, 7, Store(y, (K * pitch + j,), x[K, j])))
+    s = Schedule(Kernel("k", (x, y), (y,), body))
+    outer, _ = s.split("j", 4, "overlap")
+    return s, "k", str(outer)
+
+
+def test_rows_of_overlapping_tiles_run_together_as_one_loop(check_same):
+    """In the ideal reading row and tile run into one another; in fact the rows are apart."""
+    s, row, tile = rows(7)
+    for name in (row, tile):
+        s.parallel(name)
+    fused = s.fuse(row, tile)
+    assert can_parallelize(s.kernel, str(fused))
+    check_same(s.original, s, exact=True)
+
+
+def test_rows_that_meet_do_not_run_together():
+    s, row, tile = rows(6)
+    with pytest.raises(ScheduleError, match="parallel"):
+        s.parallel(row)
+    with pytest.raises(ScheduleError, match="parallel"):
+        s.parallel(str(s.fuse(row, tile)))

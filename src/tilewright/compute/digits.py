@@ -13,7 +13,7 @@ from dataclasses import replace
 from tilewright.compute.laws import identity_dims, map_loads, split_digits
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.affine import Affine, affine
-from tilewright.expr.nodes import Buffer, Expr, Load, Mod, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Mod, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import substitute
 
@@ -68,9 +68,15 @@ def _point_by_point(first: Computation, second: Computation, live: Collection[Bu
     """Whether only `second`, a map of the same points, uses the result, each its own element."""
     (o,) = first.outputs
     free = {d.var for d in first.dims if d.combine == CC}
-    reads = {a.index for a in second.accesses if a.buffer is o.tensor}
+    reach = {d.var: (0, d.extent - 1) for d in first.dims}
+    alone: dict[object, object] = {d.var: const(0) for d in first.dims if d.extent == 1}
+
+    def place(index: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(simplify(substitute(i, alone), reach) for i in index)
+
+    reads = {place(a.index) for a in second.accesses if a.buffer is o.tensor}
     written = any(other.tensor is o.tensor for other in second.outputs)
-    same = second.is_map and {d.var for d in second.dims} == free and reads == {o.index}
+    same = second.is_map and {d.var for d in second.dims} == free and reads == {place(o.index)}
     return same and not written and o.tensor not in live
 
 

@@ -215,18 +215,32 @@ def proven_equal(a: Access, b: Access, band: Sequence[For], ideal: bool = False)
     vary = {loop.var for loop in band}
     once = [loop for loop in band if loop.trips is not None and loop.trips <= 1]
     same: set[Expr] = {loop.var for loop in (*outer, *once)}
-    equations = list(zip(*_forms(a, b, vary, ideal), strict=True))
+    # What agrees wherever the accesses meet in fact may be taken as equal in the ideal reading.
+    for reading in (False, True) if ideal else (False,):
+        equations = list(zip(*_forms(a, b, vary, reading), strict=True))
+        if not _settled(equations, (a, b), same, vary):
+            return None
+    return {v for v in vary if v in same}
+
+
+def _settled(
+    equations: Sequence[tuple[Affine, Affine]],
+    pair: tuple[Access, Access],
+    same: set[Expr],
+    vary: set[Var],
+) -> bool:
+    """Add all atoms that the equations force to agree; False if they have no solution."""
     while True:
         before = len(same)
         for i, j in equations:
-            found = _digit(i, j, (a, b), same, vary)
+            found = _digit(i, j, pair, same, vary)
             if found is None:
-                return None
+                return False
             same |= found
         for whole in _completed(same):
-            same |= _digit(affine(whole), affine(whole), (a, b), same, vary) or set()
+            same |= _digit(affine(whole), affine(whole), pair, same, vary) or set()
         if len(same) == before:
-            return {v for v in vary if v in same}
+            return True
 
 
 def _completed(same: set[Expr]) -> list[Expr]:

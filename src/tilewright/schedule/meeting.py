@@ -43,21 +43,31 @@ def meeting(
     `b`, all others are fixed.
     """
     free = set(loops) | {f.var for f in a.loops} | {f.var for f in b.loops}
-    system: list[_Equation] = []
-    for i, j in zip(a.index, b.index, strict=True):
-        e = _equation(_plain(i, loops, ideal), _plain(j, loops, ideal), loops, free, env)
-        if e is not None:
-            system.append(e)
     # A loop that runs once agrees with itself.
     zero: set[Expr] = {v for v in loops if env.get(v) == (0, 0)}
+    # What agrees wherever the accesses meet in fact may be taken as equal in the ideal reading.
+    for reading in (False, True) if ideal else (False,):
+        system: list[_Equation] = []
+        for i, j in zip(a.index, b.index, strict=True):
+            one, other = _plain(i, loops, reading), _plain(j, loops, reading)
+            e = _equation(one, other, loops, free, env)
+            if e is not None:
+                system.append(e)
+        if not _settled(system, zero, loops, env):
+            return None
+    return zero & set(loops)
+
+
+def _settled(system: list[_Equation], zero: set[Expr], loops: Collection[Var], env: Env) -> bool:
+    """Add all atoms whose distance the equations force to 0; False if they have no solution."""
     while True:
         before = len(zero)
         for e in system:
             if not _solve(e, zero):
-                return None
+                return False
         system += list(_digits(zero, loops, env))
         if len(zero) == before:
-            return zero & set(loops)
+            return True
 
 
 def _plain(e: Expr, loops: Collection[Var], ideal: bool) -> Affine:
