@@ -2,6 +2,7 @@
 
 import mmap
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -219,6 +220,19 @@ def test_limits_hold_once_for_a_compilation_and_end_with_it():
         assert limits.fold(3 << 30)
     assert limits.fold(3 << 30) and limits.fold(3 << 30)  # outside, each stands alone
     limits.check()
+
+
+def test_a_model_read_by_another_thread_leaves_the_limits_of_a_compilation_alone():
+    def read():
+        with limits.compilation():
+            assert limits.fold(3 << 30)
+
+    with limits.compilation():
+        assert limits.fold(3 << 30)
+        other = threading.Thread(target=read)
+        other.start()
+        other.join()
+        assert not limits.fold(3 << 30)
 
 
 def test_what_python_raises_at_its_own_limits():

@@ -1,6 +1,7 @@
 """Running: inputs in every form, outputs that own their memory, host steps, failures by name."""
 
 import dataclasses
+import importlib.util
 import threading
 
 import numpy as np
@@ -300,6 +301,11 @@ def test_an_unknown_provider():
     step = HostStep("nobody", "op", {}, (), (), "n")
     with pytest.raises(ArtifactError, match="node 'n': the model needs operators of 'nobody'"):
         run([step], [], [])
+
+
+@pytest.mark.parametrize("module, _", host._MODULES.values(), ids=host._MODULES)
+def test_the_providers_of_our_own_exist(module, _):
+    assert importlib.util.find_spec(module) is not None
 
 
 def test_a_provider_that_is_not_installed(monkeypatch):

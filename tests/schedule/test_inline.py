@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule import awkward
-from tests.schedule.awkward import ADD, T, X, Y, buffer, kernel, number, over
+from tests.schedule.awkward import ADD, B, T, X, Y, buffer, kernel, number, over
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Eq, FloorDiv, Lt, const
 from tilewright.loops.nodes import Alloc, If, Store, Update, block
@@ -89,7 +89,17 @@ def mapped(made, value=lambda j: T[j] * 3, at=lambda j: j, between=()):
 
 GUARDED = over("i", 8, lambda i: If(Lt(X[i], const(0, X.dtype)), Store(T, (i,), X[i]), None))
 
+
+def diagonal():
+    """Each row of Y is an element of T's diagonal."""
+    t = buffer("T", 6, 6)
+    made = over("i", 6, lambda i: over("k", 6, lambda k: Store(t, (i, k), number(i + k))))
+    used = over("j", 6, lambda j: over("l", 6, lambda m: Store(B, (j, m), t[j, j])))
+    return kernel(Alloc(t, block(made, used)))
+
+
 REFUSED_IN_REVERSE = {
+    "diagonal": (diagonal(), "is not each loop of the reader once"),
     "kept": (kept_from_the_first_round(), "is not known to store all of it"),
     "guarded": (mapped(GUARDED), "is not known to store all of it"),
     "part": (mapped(over("i", 4, lambda i: Store(T, (i,), X[i]))), "is not known to store all"),

@@ -179,6 +179,18 @@ def test_the_loops_of_a_pack_are_one_nest(loops, message):
         Schedule(kernel(block(one, two))).pack("X", *loops)
 
 
+def test_a_loop_that_never_runs_is_not_packed(check_same):
+    """Its read also stands where the loop's variable has no value."""
+    one = over("i", 0, lambda i: Store(Y, (i,), X[0]))
+    two = over("p", 4, lambda p: Store(Y, (p,), X[0]))
+    before = kernel(block(two, one))
+    s = Schedule(before)
+    with pytest.raises(ScheduleError, match="pack: it has no iterations") as caught:
+        s.pack("X", "i")
+    assert caught.value.hint == "there is nothing to pack"
+    check_same(before, s, exact=True)
+
+
 def test_what_others_read_is_not_computed_inside_of_one_reader():
     with pytest.raises(ScheduleError, match="store_at: it is also used outside loop j"):
         Schedule(awkward.two_readers()).store_at("T", None, "j")

@@ -59,7 +59,6 @@ class _Compilation:
     growth: int
     foldable: int
     looked: float
-    thread: int
     folded: int = 0
 
     @staticmethod
@@ -73,17 +72,16 @@ class _Compilation:
             most,
             min(flags.FOLD_LIMIT.get(), memory_limit()),
             now,
-            threading.get_ident(),
         )
 
 
-# The one under way, which belongs to a thread: a process forked off another one's has none.
-_under_way: list[_Compilation] = []
+class _Own(threading.local):
+    """What is under way in this thread: models may be read while another thread compiles."""
+
+    compilation: _Compilation | None = None
 
 
-def _current() -> _Compilation | None:
-    found = _under_way[0] if _under_way else None
-    return found if found is not None and found.thread == threading.get_ident() else None
+_own = _Own()
 
 
 @contextmanager
@@ -92,10 +90,10 @@ def compilation() -> Iterator[None]:
 
     What Python itself raises where memory or its stack ends becomes one of our errors.
     """
-    if _current() is not None:
+    if _own.compilation is not None:
         yield
         return
-    _under_way[:] = [_Compilation.begin()]
+    _own.compilation = _Compilation.begin()
     try:
         yield
     except MemoryError as error:
@@ -108,12 +106,12 @@ def compilation() -> Iterator[None]:
             "the model is nested too deeply", code="TW-DEPTH", hint="Split its longest expression"
         ) from error
     finally:
-        _under_way.clear()
+        _own.compilation = None
 
 
 def check() -> None:
     """Raise LimitError or MemoryLimitError where the compilation under way is over a limit."""
-    run = _current()
+    run = _own.compilation
     if run is None:
         return
     now = time.monotonic()
@@ -133,7 +131,7 @@ def check() -> None:
 
 def fold(nbytes: int) -> bool:
     """Whether that many more bytes of constants may be made; if so, they count as made."""
-    run = _current() or _Compilation.begin()
+    run = _own.compilation or _Compilation.begin()
     if run.folded + nbytes > run.foldable:
         return False
     run.folded += nbytes

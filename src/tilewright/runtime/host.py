@@ -16,7 +16,6 @@ Factory = Callable[[str, Mapping[str, Any]], HostKernel]
 # Only these modules are ever imported: an artifact names a provider, never a module.
 _MODULES: Final[Mapping[str, tuple[str, str]]] = {
     "onnx": ("tilewright.frontends.onnx.hosted", "onnx"),
-    "numpy": ("tilewright.graph.ops.reference", "tilewright"),
 }
 _factories: dict[str, Factory] = {}
 

@@ -27,8 +27,8 @@ def pack(
     args: the buffer; the loops that index its read, in the order of the new dimensions; scope and
         name (default `<buffer>.pack`) of the new buffer.
     requires: inside these loops there is one read of the buffer, its index depends on exactly these
-        loops (besides those that run once), all of constant extent; the buffer has its final value
-        before the outermost of them.
+        loops (besides those that run once), all of constant extent and at least one iteration; the
+        buffer has its final value before the outermost of them.
     The copy stands as far out as that value is final (the kernel's start for a parameter, from
     where it can be computed once and for all); its loops are `<new>.r<dimension>`.
     before: for o: for k: for i in 48: ... B[k, min(o*48, n-48) + i]
@@ -50,6 +50,7 @@ def pack(
         if x.buffer is old
     }
     env = tree.environment(kernel.body)
+    shape = tuple(_iterations(g) for g, _ in places)
     _check_single(buffer, found, vars_, f.var.name, env)
     load = next(iter(found))
     part = after_writes(kernel, old, alloc, "pack")
@@ -57,7 +58,6 @@ def pack(
     if top not in {p.stmt for p in tree.walk(part.body)}:
         raise refuse("pack", top.var.name, f"{buffer} is not final before it", "pack an inner loop")
     taken = tree.names(kernel)
-    shape = tuple(tree.trips(g, "pack") for g, _ in places)
     new = Buffer(tree.fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
     def stage(point: tree.Index) -> Stmt:
@@ -82,6 +82,17 @@ def _inmost(places: list[tuple[For, tree.Place]]) -> For:
                 "pack", g.var.name, f"it is not around loop {f.var.name}", "name loops of one nest"
             )
     return f
+
+
+def _iterations(f: For) -> int:
+    """How often a loop runs: at least once, or else its read is that of no iteration.
+
+    The same read may stand outside of the loop, where the new buffer's index would have no value.
+    """
+    count = tree.trips(f, "pack")
+    if not count:
+        raise refuse("pack", f.var.name, "it has no iterations", "there is nothing to pack")
+    return count
 
 
 def _check_single(

@@ -142,9 +142,10 @@ def _checked_read(used: tree.Place, loops: list[For], buffer: Buffer, env: tree.
     assert isinstance(s, Store)
     found = [x for e in (*s.index, s.value) for x in tree.loads(e) if x.buffer is buffer]
     load = found[0]
-    vars_ = [i for i in load.index if i in {f.var for f in loops}]
-    inner = {v for i in load.index for v in tree.variables(i)} & {f.var for f in loops}
-    if len(set(found)) != 1 or len(vars_) != len(loops) or inner != set(vars_):
+    own = {f.var for f in loops}
+    vars_ = [i for i in load.index if i in own]
+    inner = {v for i in load.index for v in tree.variables(i)} & own
+    if len(set(found)) != 1 or len(vars_) != len(loops) or not own == inner == set(vars_):
         raise _error(
             buffer.name,
             f"it is read as {', '.join(map(repr, dict.fromkeys(found)))}, which is not each loop "
