@@ -315,10 +315,28 @@ def test_an_index_out_of_range_is_reported_by_kernel_and_judge():
     code = KernelCompiler(machine, machine, None).compile(face, ())
     names = {b.name: b for b in face.values}
     bad = {names["at"]: np.array([0, 1, 2, 3, 4, 0])}
-    assert validate(face, code, [False] * 3, known=bad).ok  # both refuse
+    both = validate(face, code, [False] * 3, known=bad)
+    assert both.ok and both.compared == 0
+    assert both.note.startswith("values were not compared: the random data have an index")
     good = {names["at"]: np.array([0, 1, 2, 3, 3, 0])}
     found = validate(face, code, [False] * 3, known=good)
     assert found.ok and found.compared == 36
+
+
+def test_a_failure_is_told_of_a_loop_program_that_nobody_interprets(monkeypatch):
+    from tilewright.driver.guard import check
+
+    x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
+    i = Var("i", dtypes.int64)
+    late = Kernel("late", (x, y), (y,), loop(i, 8, Store(y, (i,), x[i + 1])))
+    face = interface(Stage("late", (), kernel=late), {y})
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None, sanitize=True).compile(face, ())
+    monkeypatch.setattr(check, "STEPS", 0)
+    found = validate(face, code, [False, False])
+    assert found.faults[0].what == "status"
+    assert "load of x[i + 1]: index 8 of dimension 0 is outside 0..7" in found.faults[0].text
+    assert found.note == "values were not compared: the loop interpreter would take too long"
 
 
 # -- what users meet

@@ -40,6 +40,7 @@ EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected result
 _SECONDS: Final = 120  # after which a kernel counts as one that does not end
 _DEPTH: Final = 50_000  # expressions are walked by recursion; a long chain of operations is deep
 _MOST: Final = 8  # faults told of one kernel
+_REFUSED: Final = "values were not compared: the random data have an index that is out of range"
 
 
 def validate(
@@ -98,6 +99,7 @@ class _Job:
     seed: int
     run: Run | None = None
     bench: Bench | None = None
+    refused: bool = False
     verdict: Verdict = field(default_factory=lambda: Verdict("", "", ""))
 
     @property
@@ -115,7 +117,10 @@ class _Job:
         judge: Judge | None = None
         for data in kinds:
             judge = self._on(data, judge)
-        return replace(self.verdict, faults=self.verdict.faults[:_MOST])
+        found = self.verdict
+        if self.refused and not found.compared:
+            found = replace(found, note=found.note or _REFUSED)
+        return replace(found, faults=found.faults[:_MOST])
 
     def _on(self, data: str, before: Judge | None) -> Judge | None:
         arrays = self._arrays(data)
@@ -182,10 +187,10 @@ class _Job:
         self.run = run
         status = self.bench.run(run, arrays) & 0xFF
         refused = judge is not None and judge.refused
-        if status and judge is None:
-            return None
         if status or refused:
-            if status != STATUS_INDEX or not refused:
+            # Without a judge nobody knows whether an index is out of range rightly.
+            self.refused = status == STATUS_INDEX and (refused or judge is None)
+            if not self.refused:
                 text = f"the kernel reports failure code {status}, expected "
                 text += f"{STATUS_INDEX}: an index is out of range" if refused else "none"
                 text = self.bench.said or text
