@@ -277,7 +277,7 @@ PRODUCTS: dict[str, Row] = {
     ),
 }  # fmt: skip
 
-# ----------------------------------------------------------- selections between quantisations
+# ----------------------------------------------------------- selections between quantizations
 
 SELECT = (
     "(uint8[1, 4, 6, 6] x) => (uint8[1, 4, 5, 5] y) { a = DequantizeLinear(x, s, z) "
@@ -290,7 +290,7 @@ SAME = {
 CLIP = "(float[200] x) => (uint8[200] y) {{ b = {} y = QuantizeLinear(b, u, p) }}"
 NEGATIVE = {"s": np.float32(-0.03), "u": np.float32(-0.03)}
 HALF = {"u": np.float32(0.5), "p": np.uint8(120)}
-QUANTISED: dict[str, Row] = {
+QUANTIZED: dict[str, Row] = {
     "fires": (21, SELECT, SAME, True),
     "another zero point": (21, SELECT, SAME | {"p": np.uint8(3)}, False),
     "no zero point": (21, SELECT.replace("u, p", "u"), SAME, False),
@@ -361,7 +361,7 @@ CLEAN_UP: dict[str, Row] = {
 
 GROUPS = {
     "batch norm": BATCH_NORM, "layer norm": LAYER_NORM, "attention": ATTENTION,
-    "products": PRODUCTS, "quantised": QUANTISED, "clean-up": CLEAN_UP,
+    "products": PRODUCTS, "quantized": QUANTIZED, "clean-up": CLEAN_UP,
 }  # fmt: skip
 ROWS = [(g, n) for g, rows in GROUPS.items() for n in rows]
 
@@ -378,7 +378,7 @@ def test_a_rewrite_where_it_may_and_nowhere_else(group: str, name: str) -> None:
     fallback = OnnxFallback()
     expected = interp.evaluate(graph, feeds, fallback=fallback)
     with events.record() as log:
-        on_bytes = group in ("products", "quantised")
+        on_bytes = group in ("products", "quantized")
         passed = graph_pipeline("strict", fallback, on_bytes).run(graph, check=True)
     kind = "fold" if group == "batch norm" else "idiom"
     assert any(e.kind == kind for e in log) == fires

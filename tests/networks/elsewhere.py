@@ -77,7 +77,7 @@ class Validation:
         lowered = stages(optimise(graph, Options(math=math), decides), decides, math)
         makes = decides if decides.runs_here else HERE
         compiler = KernelCompiler(Decided(decides, makes), HERE, None)
-        for face, fixed in _faces(lowered):
+        for face, fixed in faces(lowered):
             self.met += 1
             program = canonical(face.computations, face.params) if face.computations else face.name
             if not self._new((decides.key, fixed, program, len(face.outputs))):
@@ -117,7 +117,7 @@ class Validation:
             self.wrong += interpreted(face, schedule)
 
 
-def _faces(lowered: Lowered) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
+def faces(lowered: Lowered) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
     live = live_buffers(lowered)
     for stage in lowered.steps:
         if isinstance(stage, Stage):

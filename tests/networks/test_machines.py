@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.networks.elsewhere import HERE, Validation, _faces, interpreted
+from tests.networks.elsewhere import HERE, Validation, faces, interpreted
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.stage_passes import stages
@@ -68,7 +68,7 @@ def test_a_schedule_without_its_instructions_here_is_interpreted() -> None:
     graph = NETWORKS["siamese"]().graph
     lowered = stages(optimise(graph, Options(), decides), decides)
     compiler = KernelCompiler(decides, HERE, None)
-    for face, fixed in list(_faces(lowered))[-3:]:
+    for face, fixed in list(faces(lowered))[-3:]:
         assert not interpreted(face, compiler.schedule(face, fixed).kernel)
 
 
@@ -91,6 +91,6 @@ def test_a_schedule_that_is_wrong_is_found_natively_and_interpreted() -> None:
     found = Validation()
     found.network(graph, Idle(real))
     assert len(found.wrong) == found.judged["native"] > 3
-    face, _ = next(_faces(stages(optimise(graph, Options(), real), real)))
+    face, _ = next(faces(stages(optimise(graph, Options(), real), real)))
     (line,) = interpreted(face, replace(face.plain(), body=Block(())))
     assert "differ" in line

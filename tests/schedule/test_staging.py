@@ -45,7 +45,7 @@ def test_a_copy_holds_what_is_written(make, loop, shape, read_in, check_same):
     check_same(before, s, exact=True)
 
 
-def test_a_neighbour_is_not_written_back():
+def test_a_neighbor_is_not_written_back():
     """Each iteration writes elements i and i + 4; the box around them is other iterations' too."""
     s = Schedule(awkward.interleaved())
     s.parallel("i")
@@ -92,7 +92,7 @@ def shared_row() -> Kernel:
     return kernel(Alloc(T, over("i", 4, step)))
 
 
-def test_a_neighbour_is_not_read_while_it_is_written(check_same):
+def test_a_neighbor_is_not_read_while_it_is_written(check_same):
     """The box around what an iteration reads is written by other ones at the same time."""
     s = Schedule(shared_row())
     s.parallel("i")

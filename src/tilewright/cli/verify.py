@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, progress, say
 
 if TYPE_CHECKING:
+    from tilewright.cli.diverge import Divergence
     from tilewright.graph.nodes import Graph
 
 
@@ -57,7 +58,6 @@ def command(
       tilewright verify model.onnx --inputs samples.npz --tolerance 1e-5
       tilewright verify model.onnx --kernels
     """
-    from tilewright.cli import diverge
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.infer import specialise
 
@@ -75,16 +75,35 @@ def command(
         results = exe({name: data[name] for name in (t.name for t in exe.inputs)})
         return [results] if len(part.outputs) == 1 else list(results)
 
-    got = native(graph, feeds)
+    compared = _Compared(graph, feeds, native, tolerance)
+    return _report(compared, minimize, as_json)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A model with inputs, what compiles and calls a part of it, and the difference allowed."""
+
+    graph: Graph
+    feeds: Mapping[str, Any]
+    native: Callable[[Graph, Mapping[str, Any]], Sequence[Any]]
+    tolerance: float | None
+
+
+def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
+    """Compare, print what came of it, and return the exit code."""
+    from tilewright.cli import diverge
+
+    got = c.native(c.graph, c.feeds)
     with progress("computing the reference"):
-        rows = certificate.rows_of(graph, got, diverge.reference(graph, feeds), tolerance)
+        reference = diverge.reference(c.graph, c.feeds)
+        rows = certificate.rows_of(c.graph, got, reference, c.tolerance)
     failed = not all(row["ok"] for row in rows)
     found = written = None
     if failed:
         with progress("looking for the first operator that differs"):
-            found = diverge.first(graph, feeds, native, tolerance)
+            found = diverge.first(c.graph, c.feeds, c.native, c.tolerance)
         if minimize is not None:
-            written = _smallest(graph, feeds, native, found, tolerance, minimize)
+            written = _smallest(c, found, minimize)
     if as_json:
         said = {"ok": not failed, "outputs": rows, "divergence": found and found.to_dict()}
         dump(said | ({"minimized": written} if minimize is not None else {}))
@@ -114,12 +133,11 @@ def _certificate(model: Path, more: bool, as_json: bool) -> None:
     certificate.show(model, found if isinstance(found, Mapping) else None, as_json)
 
 
-def _smallest(
-    graph: Graph, feeds: Mapping[str, Any], native: Any, found: Any, tolerance: Any, path: Path
-) -> dict[str, Any]:
+def _smallest(c: _Compared, found: Divergence | None, path: Path) -> dict[str, Any]:
+    """Write the smallest part that is wrong by itself; where it is, and how large."""
     from tilewright.cli import minimize
 
     with progress("looking for the smallest part that is wrong"):
-        part, data = minimize.smallest(graph, feeds, native, found, tolerance)
+        part, data = minimize.smallest(c.graph, c.feeds, c.native, found, c.tolerance)
         beside = minimize.write(part, data, path)
     return {"model": str(path), "inputs": str(beside), "operators": len(part.operations)}

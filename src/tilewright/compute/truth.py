@@ -363,7 +363,7 @@ def _before(
 
 
 def _combined(reducer: Reducer, values: tuple[Near, ...], scale: float) -> tuple[Near, ...]:
-    """Rows of values combined, neighbours first, so that the order is kept."""
+    """Rows of values combined, neighbors first, so that the order is kept."""
     if is_sum(reducer) and reducer.dtypes[0].is_float:
         return (_sum(reducer, values[0], scale),)
     while values[0].value.shape[1] > 1:

@@ -9,7 +9,7 @@ guard bands, for a machine that goes with the seed, and the whole model is run.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -146,9 +146,11 @@ class _Whim:
     def covers(self, group: Sequence[Computation]) -> bool:
         return self.target.covers(group) if self.coin is None else self.coin.random() < 0.6
 
-    def effort(self, group: Sequence[Computation]) -> float | None:
+    def effort(
+        self, group: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
         if self.coin is None:
-            return self.target.effort(group)
+            return self.target.effort(group, constants)
         return None if self.coin.random() < 0.2 else self.coin.random()
 
     def __getattr__(self, name: str) -> Any:

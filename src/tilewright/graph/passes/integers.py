@@ -189,7 +189,7 @@ def _zero(f: Fragment, x: _Real, dtype: DType | None) -> Value:
 
 
 def _whole_bias(graph: Graph, p: _Product) -> Value | None:
-    """The int32 bias that was dequantised by the product's own scale.
+    """The int32 bias that was dequantized by the product's own scale.
 
     bias = s * t * whole, with no zero point; it is a constant, and sum + whole fits int32.
     """
@@ -250,10 +250,10 @@ def _quantiser(op: Operation) -> _Real | None:
 
 
 def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
-    """`x` before a Relu or a Clip to bounds that the quantiser clips to anyway.
+    """`x` before a Relu or a Clip to bounds that the quantizer clips to anyway.
 
     round(low / s) + p <= the least byte and round(high / s) + p >= the largest: what is clipped
-    saturates. Bounds and quantisation are known, and nothing else reads what was clipped.
+    saturates. Bounds and quantization are known, and nothing else reads what was clipped.
     """
     made = graph.producer(x)
     if made is None or made.qualified not in ("Relu", "Clip") or not _only_use(graph, x):
@@ -284,10 +284,10 @@ def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | Non
 
 
 def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | None:
-    """A selection of dequantised elements that are quantised as they were before.
+    """A selection of dequantized elements that are quantized as they were before.
 
     select(s * (a - p)) = s * (select(a) - p), as the factor is above zero and keeps order; behind
-    it stands the same quantisation (`_same`); nothing but the elements is asked for (no indices).
+    it stands the same quantization (`_same`); nothing but the elements is asked for (no indices).
     """
     if op.qualified == "DequantizeLinear":
         x = _real(graph, op.outputs[0], (uint8, int8))
@@ -301,7 +301,7 @@ def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | No
 
 
 def _same(graph: Graph, x: _Real, q: _Real) -> bool:
-    """Whether both are quantised in the same way, so that going there and back changes no byte.
+    """Whether both are quantized in the same way, so that going there and back changes no byte.
 
     round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
     """

@@ -57,7 +57,7 @@ def network_in_network(n: Net) -> Value:
 
 @network
 def densenet(n: Net) -> Value:
-    """Huang et al. 2017: each layer reads all before it; normalised first."""
+    """Huang et al. 2017: each layer reads all before it; normalized first."""
     x = n.pool(n.conv(n.input(1, 3, 37, 37), 12, 7, 2), 3, 2, 1)
     for block in range(2):
         for _ in range(3):

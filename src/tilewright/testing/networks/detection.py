@@ -65,7 +65,7 @@ def bifpn(n: Net) -> list[Value]:
 
 @network
 def ssd(n: Net) -> list[Value]:
-    """Liu et al. 2016: boxes and classes at each level, as rows of one table; L2 normalised."""
+    """Liu et al. 2016: boxes and classes at each level, as rows of one table; L2 normalized."""
     first, *rest = _levels(n)
     scaled = n("Mul", n("LpNormalization", first, axis=1, p=2), n.near(3, 1, 14, 1, 1))
     boxes, classes = [], []

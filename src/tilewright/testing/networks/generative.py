@@ -8,7 +8,7 @@ from tilewright.testing.networks.transformer import attend
 
 
 def _lifted(n: Net, x: Value, out: int, size: int = 4, stride: int = 2, act: str = "Relu") -> Value:
-    """A transposed convolution that multiplies extents by its stride, normalised."""
+    """A transposed convolution that multiplies extents by its stride, normalized."""
     rank, pad = len(x.extents) - 2, (size - stride) // 2
     taps = -(-size // stride)
     w = n.weight(x.extents[1], out, *[size] * rank, gain=2.0, fan=x.extents[1] * taps**rank)
@@ -36,7 +36,7 @@ def dcgan_discriminator(n: Net) -> Value:
 
 @network
 def stylegan_block(n: Net) -> Value:
-    """Karras et al. 2020: weights scaled by a style and normalised; noise; skips of images."""
+    """Karras et al. 2020: weights scaled by a style and normalized; noise; skips of images."""
     x, style = n.input(1, 14, 8, 8), n.input(1, 20)
     for out in (14, 10):
         channels = x.extents[1]

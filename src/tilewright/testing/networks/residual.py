@@ -67,7 +67,7 @@ def resnet_d(n: Net) -> Value:
 
 @network
 def resnet_preact(n: Net) -> Value:
-    """He et al. 2016b: normalised and rectified before each convolution."""
+    """He et al. 2016b: normalized and rectified before each convolution."""
 
     def block(n: Net, x: Value, out: int, stride: int) -> Value:
         a = n("Relu", n.batch_norm(x))

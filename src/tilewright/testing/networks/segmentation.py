@@ -83,7 +83,7 @@ def pspnet(n: Net) -> Value:
 
 @network
 def unet(n: Net) -> Value:
-    """Ronneberger et al. 2015, enlarged by nearest neighbours."""
+    """Ronneberger et al. 2015, enlarged by nearest neighbors."""
     kept = [_pair(n, n.input(1, 3, 28, 28), 8)]
     for width in (14, 22):
         kept.append(_pair(n, n.pool(kept[-1], 2), width))

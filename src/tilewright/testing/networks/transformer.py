@@ -45,7 +45,7 @@ def mlp(n: Net, x: Value, act: str = "Gelu", grow: int = 3) -> Value:
 
 
 def _block(n: Net, x: Value, heads: int, mask: Value | None = None, act: str = "Gelu") -> Value:
-    """Normalised first."""
+    """Normalized first."""
     x = n("Add", x, attention(n, n.layer_norm(x), heads, mask))
     return n("Add", x, mlp(n, n.layer_norm(x), act))
 
@@ -163,7 +163,7 @@ def poolformer(n: Net) -> Value:
 
 @network
 def bert(n: Net) -> list[Value]:
-    """Devlin et al. 2019: three embeddings, a mask of what is padding, normalised after each."""
+    """Devlin et al. 2019: three embeddings, a mask of what is padding, normalized after each."""
     ids, kinds, seen = n.ids(2, 13, below=40), n.ids(2, 13, below=2), n.flags(2, 13)
     tables = [n.weight(rows, 36, fan=1) for rows in (40, 2)]
     x = n.add(n("Gather", tables[0], ids), n("Gather", tables[1], kinds), n.weight(13, 36, fan=2))

@@ -51,7 +51,7 @@ def recognise_layer_norm(graph: Graph) -> Graph:
 
 
 def _normalised(graph: Graph, op: Operation) -> _Norm | None:
-    """`op` as the division of a centred input by its standard deviation.
+    """`op` as the division of a centered input by its standard deviation.
 
     op = (x - m) / sqrt(mean((x - m) ** 2) + eps), both means over the last axis, kept, and eps one
     number. Nothing on the way has more axes than x (eps or an exponent of shape [1, 1, 1] may add
