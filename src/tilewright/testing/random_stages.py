@@ -32,7 +32,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.frontends.onnx import reference
 from tilewright.graph import interp
 from tilewright.graph.lower import Lowered, live_buffers, lower
-from tilewright.graph.passes import halo, place, winograd
+from tilewright.graph.passes import depth, halo, place, winograd
 from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops import interp as loops
 from tilewright.runtime.executable import Executable
@@ -53,6 +53,7 @@ DESCRIPTIONS = (*MACHINES.values(), TINY)
 
 # What keeps passes from what would not pay for small tensors.
 LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
+    (depth, "DEPTH", 2),
     (halo, "GROWTH", 100.0),
     (place, "RUN", 1),
     (winograd, "MOVED", 0),
