@@ -416,6 +416,24 @@ def rows_in_a_loop() -> Kernel:
     return kernel(Alloc(T, block(Store(T, (const(0),), const(9, i32)), over("r", 3, round_))))
 
 
+def same_step_twice() -> Kernel:
+    """One statement stands in two places of a sequence: they are one object."""
+
+    def steps(k: Var) -> Stmt:
+        step = Update((Y,), ((const(0),),), (X[k],), ADD)
+        return block(step, step)
+
+    return kernel(over("k", 8, steps))
+
+
+def same_nest_twice() -> Kernel:
+    """Doubles the sum of an element and an input twice, by one statement in two places."""
+    part = buffer("T", 1)
+    made = Store(part, (const(0),), Y[1] + X[2])
+    nest = Alloc(part, block(made, Store(Y, (const(1),), part[0] * 2)))
+    return kernel(block(nest, Store(Y, (const(3),), Y[1]), nest))
+
+
 KERNELS: tuple[Callable[[], Kernel], ...] = (
     first_half,
     shifted,
@@ -460,4 +478,6 @@ KERNELS: tuple[Callable[[], Kernel], ...] = (
     two_readers,
     padded,
     rows_in_a_loop,
+    same_step_twice,
+    same_nest_twice,
 )

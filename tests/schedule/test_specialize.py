@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.schedule.awkward import ADD, X, Y, kernel, over
 from tests.schedule.test_matmul import matmul
 from tests.schedule.test_partition import guards, window
 from tilewright.base import dtypes
@@ -11,7 +12,7 @@ from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer, Lt, Select, Var, const
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import If, Kernel
+from tilewright.loops.nodes import If, Kernel, Store, Update
 from tilewright.schedule import Schedule
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.tree import walk
@@ -102,3 +103,14 @@ def test_conditions(text, shown):
 def test_what_is_no_condition(text):
     with pytest.raises(InputError, match="is no condition"):
         parse_condition(text, {"i": Var("i", dtypes.int64)})
+
+
+def test_a_condition_reads_nothing_that_other_iterations_write(check_same):
+    """Steps of a sum may change places; what reads the sum in between may not."""
+    sums = kernel(over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "unroll"))
+    with pytest.raises(ScheduleError, match="specialize: different iterations of this unroll loop"):
+        Schedule(sums).specialize("Y[i] < 1", "i")
+    own = kernel(over("i", 8, lambda i: Store(Y, (i,), Y[i] + X[i]), "parallel"))
+    s = Schedule(own)
+    s.specialize("Y[i] < 1", "i")
+    check_same(own, s, exact=True)

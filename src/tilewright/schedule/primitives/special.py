@@ -10,7 +10,7 @@ from tilewright.loops.access import writes
 from tilewright.loops.nodes import Alloc, If, Kernel
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
-from tilewright.schedule.legality import refuse
+from tilewright.schedule.legality import check_kinds, refuse
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.staging import within
 from tilewright.schedule.table import primitive
@@ -28,7 +28,7 @@ def specialize(
     requires: all that the condition names is bound around that body, elements of buffers are
         inside of them (bounds), and the bounds of the variables do not decide it; the loops around
         that are not serial may still run together (overlapping tiles store equal values by one
-        Store, not by two).
+        Store, not by two; no iteration writes what the condition of another one reads).
     Both arms compute the same, each without the guards that bounds decide under the condition or
     its opposite. The names in the copy carry the suffix `.s`, and it can be scheduled differently.
     before: for i: B(i)                                                specialize('i < 8')
@@ -51,12 +51,15 @@ def specialize(
     body = place.stmt
     copy, table = edit.renamed(body, tree.names(kernel), ".s")
     env |= tree.environment(copy)
-    changed = {x.buffer for x in tree.loads(test)} & writes(body)
+    tested = {x.buffer for x in tree.loads(test)}
+    changed = tested & writes(body)
     inside, outside = refine(env, test), refine(env, test, False)
     if changed:
         inside, outside = lasting(inside), lasting(outside)
     new = If(test, narrowed(copy, inside), narrowed(body, outside))
     result = edit.put(kernel, place, new)
+    around = [f.var.name for f in place.loops if tested & writes(f)]
+    check_kinds(result, around, "specialize", "specialize before the loop gets its kind")
     made = {f.var.name for f in tree.loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
 
