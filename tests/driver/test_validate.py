@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.driver.kinds import SMALL
 from tilewright.base import dtypes
-from tilewright.base.errors import ExecutionError
+from tilewright.base.errors import ExecutionError, UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import Interface, KernelCompiler, interface
@@ -276,7 +276,8 @@ def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
         return kernel.with_body(block(kernel.body, forever))
 
     found = judged(doubled(), endless, compared=False)
-    assert found.faults[0].text == "the process ended with no result after 1 seconds"
+    said = "the process ended with no result after 1 seconds of processor time"
+    assert found.faults[0].text == said
 
 
 def test_a_wrong_mask_of_the_code_generator(monkeypatch):
@@ -340,6 +341,17 @@ def test_a_failure_is_told_of_a_loop_program_that_nobody_interprets(monkeypatch)
 
 
 # -- what users meet
+
+
+def test_other_systems_are_told_what_there_is(monkeypatch):
+    face = doubled()
+    machine = target("cpu")
+    code = KernelCompiler(machine, machine, None).compile(face, ())
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(UnsupportedError, match="not validated on darwin: only on Linux") as caught:
+        validate(face, code, [False, False])
+    assert caught.value.code == "TW-CHECK"
+    assert caught.value.hint is not None and "TILEWRIGHT_CHECK" in caught.value.hint
 
 
 def test_the_flag_checks_what_is_compiled(monkeypatch):

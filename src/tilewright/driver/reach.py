@@ -1,4 +1,4 @@
-"""Where a kernel may access its results: what its Computations write and read of them, no more.
+"""Where a kernel may access its results: the box around what its Computations write and read.
 
 A result may be the inside of a halo, or a piece of a concatenation: the rest of its memory is
 there, but is not this kernel's. Inputs may be read everywhere.

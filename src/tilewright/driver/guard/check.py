@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base import events, signals
+from tilewright.base import events, flags, signals
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.guard.feeds import Feeds, index_limit
@@ -37,7 +37,8 @@ from tilewright.runtime.abi import STATUS_INDEX
 
 Array = np.ndarray[Any, Any]
 EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected results: about a second
-_SECONDS: Final = 120  # after which a kernel counts as one that does not end
+# Of processor time, after which a kernel counts as one that does not end: others may be at work.
+_SECONDS: Final = 120
 _DEPTH: Final = 50_000  # expressions are walked by recursion; a long chain of operations is deep
 _MOST: Final = 8  # faults told of one kernel
 _REFUSED: Final = "values were not compared: the random data have an index that is out of range"
@@ -69,7 +70,9 @@ def validate(
     """
     if not hasattr(os, "fork") or sys.platform != "linux":
         raise UnsupportedError(
-            f"kernels are not validated on {sys.platform}: only on Linux", code="TW-CHECK"
+            f"kernels are not validated on {sys.platform}: only on Linux",
+            code="TW-CHECK",
+            hint=f"Unset {flags.CHECK.name}; tilewright verify compares the whole model",
         )
     job = _Job(face, code, fixed, dict(known or {}), effort, tuple(shares), seed)
     verdict = Verdict(face.name, kind, ", ".join(map(_type, _outputs(face))))
@@ -325,8 +328,8 @@ def _forked(job: _Job) -> Verdict:
         assert isinstance(found, Verdict)
         return found
     ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {status >> 8}"
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-        ended = f"no result after {_SECONDS} seconds"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        ended = f"no result after {_SECONDS} seconds of processor time"
     return Verdict("", "", "", faults=(Fault("fault", "", f"the process ended with {ended}"),))
 
 
@@ -334,9 +337,9 @@ def _work(job: _Job, write: int) -> None:
     """The child's part: it never returns."""
     try:
         events.silence()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.alarm(_SECONDS)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+        signal.setitimer(signal.ITIMER_PROF, _SECONDS)
         sys.setrecursionlimit(_DEPTH)
         report_faults(lambda: job.bench.places if job.bench else (), _teller(job, write))
         try:
