@@ -126,8 +126,13 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
         else:
             parts.append(f"self.{f}")
     lines.append(f"    return ({', '.join(parts)}{',' if parts else ''})")
-    lines.append("def map(self, f):")
-    changed = []
+    lines += _map_source(fields, kids)
+    return "\n".join(lines)
+
+
+def _map_source(fields: dict[str, str], kids: dict[str, str]) -> list[str]:
+    """Lines of `map`: the node itself where the function changes none of its children."""
+    lines, changed = ["def map(self, f):"], []
     for f, t in kids.items():
         lines.append(f"    old_{f} = self.{f}")
         if t.startswith("tuple[tuple"):
@@ -143,14 +148,11 @@ def _generate(name: str, fields: dict[str, str], intern: bool, derive: bool) -> 
             guard = f" if old_{f} is not None else None" if "None" in t else ""
             lines.append(f"    new_{f} = f(old_{f}){guard}")
             changed.append(f"new_{f} is not old_{f}")
-    if not kids:
-        lines.append("    return self")
-    else:
+    if kids:
         args = ", ".join(f"new_{f}" if f in kids else f"self.{f}" for f in fields)
         lines.append(f"    if {' or '.join(changed)}:")
         lines.append(f"        return self.__class__({args})")
-        lines.append("    return self")
-    return "\n".join(lines)
+    return [*lines, "    return self"]
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

@@ -135,20 +135,9 @@ def cache_read(
             for i: for k in 3: y[i] += x.pad[i+k]
     """
     old, alloc = tree.find_buffer(kernel, buffer, "cache_read")
-    if loop is None:
-        part = after_writes(kernel, old, alloc, "cache_read")
-    else:
-        f, place = tree.find_loop(kernel, loop, "cache_read")
-        part = _body_of("cache_read", f, place, buffer, alloc)
+    part = _read_part(kernel, old, alloc, loop)
     body = part.body
     found = [a for a in tree.accesses(body) if a.buffer is old]
-    if not found or any(a.writes for a in found):
-        raise _error(
-            "cache_read",
-            buffer,
-            "it is written there" if found else "it is not read there",
-            "cache_write stages writes" if found else "name a loop that reads it",
-        )
     env = tree.environment(kernel.body)
     box = region(old, found, env, "cache_read", clip=not pad)
     taken = tree.names(kernel)
@@ -172,10 +161,33 @@ def cache_read(
     inner = edit.rewrite(body, env, values, {old: lambda index: (new, box.local(index))})
     copy = sweep(f"{new.name}.r", box.shape, taken, env, stage)
     result = part.put(kernel, Alloc(new, block(copy, inner)))
+    _check_around(result, part, old, alloc)
+    return result, new.name
+
+
+def _read_part(kernel: Kernel, old: Buffer, alloc: tree.Place | None, loop: str | None) -> Part:
+    """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
+    if loop is None:
+        part = after_writes(kernel, old, alloc, "cache_read")
+    else:
+        f, place = tree.find_loop(kernel, loop, "cache_read")
+        part = _body_of("cache_read", f, place, old.name, alloc)
+    found = [a for a in tree.accesses(part.body) if a.buffer is old]
+    if not found or any(a.writes for a in found):
+        raise _error(
+            "cache_read",
+            old.name,
+            "it is written there" if found else "it is not read there",
+            "cache_write stages writes" if found else "name a loop that reads it",
+        )
+    return part
+
+
+def _check_around(kernel: Kernel, part: Part, old: Buffer, alloc: tree.Place | None) -> None:
+    """No other iteration that may run at the same time writes what a copy reads."""
     shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]
     around = [f.var.name for f in shared if old in writes(f)]
-    check_kinds(result, around, "cache_read", "stage it before the loop gets its kind")
-    return result, new.name
+    check_kinds(kernel, around, "cache_read", "stage it before the loop gets its kind")
 
 
 def _guarded_reads(

@@ -60,33 +60,10 @@ def rfactor(
         )
     _check_one_place(f, update)
     index = update.indices[0]
-    if any(f.var in tree.variables(i) for i in index):
-        raise refuse(
-            "rfactor",
-            name,
-            f"{update.buffers[0].name}{list(index)} depends on it: no reduction loop",
-            "name a loop that the result's place does not depend on",
-        )
     top, above = _top(f, place, index)
-    used = [a for a in tree.accesses(top) if a.buffer in update.buffers]
-    if len(used) > len(update.buffers):
-        raise refuse(
-            "rfactor",
-            name,
-            f"{update.buffers[0].name}, which it updates, is used by other values in it",
-            "only values that do not depend on the running result can be regrouped",
-        )
     env = tree.environment(kernel.body)
     taken = tree.names(kernel)
-    outside = [a for a in used if a.buffer is update.buffers[0]]
-    box = region(update.buffers[0], outside, env, "rfactor")
-    if not all(gapless(a, env) for a in outside):
-        raise refuse(
-            "rfactor",
-            name,
-            f"{outside[0]} leaves elements of its region {list(box.shape)} out, which are not its",
-            "rfactor an inner loop, or cache_write the result first",
-        )
+    box = _box(top, update, name, env)
     parts = tuple(
         Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
         for b in update.buffers
@@ -125,8 +102,30 @@ def _the_update(f: For, buffer: str | None) -> Update:
     )
 
 
+def _box(top: For, update: Update, name: str, env: tree.Env) -> Region:
+    """What the Update changes in all of `top`, in which nothing else uses it: without gaps."""
+    used = [a for a in tree.accesses(top) if a.buffer in update.buffers]
+    if len(used) > len(update.buffers):
+        raise refuse(
+            "rfactor",
+            name,
+            f"{update.buffers[0].name}, which it updates, is used by other values in it",
+            "only values that do not depend on the running result can be regrouped",
+        )
+    outside = [a for a in used if a.buffer is update.buffers[0]]
+    box = region(update.buffers[0], outside, env, "rfactor")
+    if not all(gapless(a, env) for a in outside):
+        raise refuse(
+            "rfactor",
+            name,
+            f"{outside[0]} leaves elements of its region {list(box.shape)} out, which are not its",
+            "rfactor an inner loop, or cache_write the result first",
+        )
+    return box
+
+
 def _check_one_place(f: For, update: Update) -> None:
-    """The values of one accumulator lie at one index, so that one partial result holds them."""
+    """The values of one accumulator lie at one index, which does not depend on the loop."""
     shapes = {b.shape for b in update.buffers}
     if len(set(update.indices)) > 1 or len(shapes) > 1:
         places = (f"{b.name}{list(index)}" for b, index in update.targets)
@@ -135,6 +134,14 @@ def _check_one_place(f: For, update: Update) -> None:
             f.var.name,
             f"the values of {update.reducer.name} lie at different places: {', '.join(places)}",
             "rfactor before the layout of one of them changes",
+        )
+    index = update.indices[0]
+    if any(f.var in tree.variables(i) for i in index):
+        raise refuse(
+            "rfactor",
+            f.var.name,
+            f"{update.buffers[0].name}{list(index)} depends on it: no reduction loop",
+            "name a loop that the result's place does not depend on",
         )
 
 
