@@ -69,6 +69,18 @@ def test_a_page_has_leads_errors_spread_and_where_they_are_from(page: str):
         assert "1.50-2.50" in said and "matmul_512" in said and "int8_matmul_1024" in said
 
 
+@pytest.mark.parametrize("page", publish.PAGES)
+def test_the_page_has_a_place_for_them(page: str):
+    text = (publish.ROOT / page).read_text(encoding="utf-8")
+    assert "the figures" in publish.with_block(text, "the figures")
+
+
+def test_the_pages_say_what_was_published():
+    if not publish.PUBLISHED.exists():
+        pytest.skip("no rows have been published yet")
+    assert publish.outdated(publish.read()) == []
+
+
 def test_a_page_that_says_something_else_is_found(tmp_path: Path):
     (tmp_path / "docs").mkdir()
     rows = both()
