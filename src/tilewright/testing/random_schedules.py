@@ -69,6 +69,7 @@ def _kind(r: random.Random, at: Spot) -> Step:
 def _specialize(r: random.Random, at: Spot) -> Step:
     tests = [f"{at.loop} < {r.randint(1, 4)}", f"0 < {at.loop} < {r.randint(2, 6)}"]
     tests += [f"{at.loop} % 2 == 0", "X[0, 0] < 1", f"not B[0] == 2 or {at.loop} == 1"]
+    tests += [f"Y[0, 0] < {at.loop}", f"Z[{at.loop}, 0] < 1"]  # which may change meanwhile
     return Step("specialize", (r.choice(tests), r.choice([None, at.loop])))
 
 
