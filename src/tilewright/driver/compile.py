@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import events, flags, limits
+from tilewright.base.errors import ModelError
+from tilewright.base.text import listing
 from tilewright.driver import whole
 from tilewright.driver.alone import alone
 from tilewright.driver.options import Options
@@ -31,11 +34,35 @@ def compile(
     target, mcpu, threads, strict (a reference kernel is an error), math ("strict", "exact",
     "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes),
     trust (read a .pt2 as PyTorch does, which runs code that the file brings), sanitize (check every
-    access while the model runs).
+    access while the model runs), inputs (names of inputs that the model has values for, which every
+    call shall give).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
     chosen = Options.of(options)
+    made = _compiled(source, example_inputs, dims, chosen)
+    if made.defaults:
+        origin = made.overrides.origin
+
+        def form(names: frozenset[str]) -> Executable | DynamicExecutable:
+            free = replace(chosen, inputs=(*chosen.inputs, *names))
+            found = _compiled(source, example_inputs, dims, free)
+            if found.overrides.origin != origin:
+                raise ModelError(
+                    f"the model is not the one that was compiled, so {listing(sorted(names))} "
+                    "cannot be given",
+                    hint="compile it again",
+                )
+            return found
+
+        made.overrides.compile = form
+    return made
+
+
+def _compiled(
+    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, chosen: Options
+) -> Executable | DynamicExecutable:
+    """From the cache if it holds the whole model; else compiled, and kept there."""
     with alone(), events.span("compile"):
         store = chosen.store
         limit = chosen.limit
@@ -44,23 +71,16 @@ def compile(
         if store is not None and not flags.CHECK.get():
             most = limits.file_bytes(limit)
             asked = whole.known(store, source, dims, chosen.decisive, most)
-        if store is None or asked is None:
-            return _anew(source, example_inputs, dims, chosen)
-        found = whole.find(store, asked, limit, thread_count(chosen.threads))
-        if found is not None:
-            return Executable(found, threads=chosen.threads)
-        made = _anew(source, example_inputs, dims, chosen)
-        if isinstance(made, Executable):
+        if store is not None and asked is not None:
+            found = whole.find(store, asked, limit, thread_count(chosen.threads))
+            if found is not None:
+                return Executable(found, threads=chosen.threads)
+        from tilewright.driver import steps
+
+        made = steps.executable(source, example_inputs, dims, chosen)
+        if store is not None and asked is not None and isinstance(made, Executable):
             whole.keep(store, asked, made.model, limit)
         return made
-
-
-def _anew(
-    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, options: Options
-) -> Executable | DynamicExecutable:
-    from tilewright.driver import steps
-
-    return steps.executable(source, example_inputs, dims, options)
 
 
 def text(

@@ -22,6 +22,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel, Tensor
+from tilewright.runtime.overrides import Overrides
 
 KEPT = 16  # compiled shape combinations per model
 VALUE_ELEMENTS = 64  # an input that decides shapes is at most this long
@@ -91,6 +92,8 @@ class DynamicExecutable:
         self._deciding = shape_inputs(graph)
         self._kept: OrderedDict[Any, Executable] = OrderedDict()
         self._lock = threading.Lock()
+        layouts = {v.name: v.type_text for v in graph.defaults}
+        self.overrides = Overrides(layouts, graph.origin)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -102,17 +105,24 @@ class DynamicExecutable:
         """Name, dtype and shape of each output."""
         return tuple(_tensor(v) for v in self._graph.outputs)
 
+    @property
+    def defaults(self) -> Mapping[str, str]:
+        """As `Executable.defaults`."""
+        return self.overrides.layouts
+
     def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
         """As `Executable.__call__`; compiles first if these shapes are new."""
         given = self._named(args, named)
-        return self.specialised(given)(given, out=out)
+        form = self.overrides.form(given)
+        return (form or self.specialised(given))(given, out=out)
 
     def profile(self, *args: Any, **options: Any) -> Any:
         """As `Executable.profile`, for the shapes of these inputs."""
-        names = {v.name for v in self._graph.inputs}
+        names = {v.name for v in self._graph.inputs} | self.defaults.keys()
         named = {k: options.pop(k) for k in list(options) if k in names}
         given = self._named(args, named)
-        return self.specialised(given).profile(given, **options)
+        form = self.overrides.form(given)
+        return (form or self.specialised(given)).profile(given, **options)
 
     def specialised(self, inputs: Mapping[str, Any]) -> Executable:
         """The Executable for the shapes of these inputs."""
@@ -173,6 +183,7 @@ class DynamicExecutable:
         """Give back all memory, compiled shapes included."""
         with self._lock:
             self._kept.clear()
+        self.overrides.clear()
 
     def _named(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) == 1 and not named and isinstance(args[0], Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -29,6 +29,7 @@ class Options:
     memory_limit: int | None = None
     trust: bool = False
     sanitize: bool = False
+    inputs: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.mcpu == "native":
@@ -41,6 +42,9 @@ class Options:
             if value is not None and number is None:
                 raise InputError(f"{name}={value!r}", hint="give an integer of at least 1")
             object.__setattr__(self, name, number)
+        if isinstance(self.inputs, str) or not all(isinstance(n, str) for n in self.inputs):
+            raise InputError(f"inputs={self.inputs!r}", hint="give a list of names of inputs")
+        object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @staticmethod
@@ -61,7 +65,8 @@ class Options:
         chosen = {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
         # What somebody trusted once is not found by who does not.
         switches = {"trust": self.trust, "sanitize": self.sanitize}
-        return chosen | {name: "on" for name, on in switches.items() if on}
+        free = {"inputs": repr(self.inputs)} if self.inputs else {}
+        return chosen | free | {name: "on" for name, on in switches.items() if on}
 
     @property
     def limit(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,7 @@ def executable(
 ) -> Executable | DynamicExecutable:
     """What runs any source that `compile` takes; one at a time in a process."""
     if isinstance(source, Kernel):
+        _check_free(source, options)
         machine = _target(options)
         return Executable(build_kernel(source, machine, options.sanitize), threads=options.threads)
     graph = import_model(source, example_inputs, options)
@@ -80,14 +80,14 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
     extents = {name: int(value) for name, value in dims.items()}
-    special = specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
-    return replace(special, files=graph.files)
+    return specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
 
 
 def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
     """The Graph of any accepted source."""
     with events.span("import"):
         if isinstance(source, Graph):
+            _check_free(source, options)
             return source
         from tilewright.frontends import torch
         from tilewright.frontends.load import load
@@ -99,13 +99,26 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
                 f"cannot compile a {type(source).__name__}",
                 hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
             )
-        return load(source, memory_limit=options.limit, trust=options.trust)
+        return load(source, memory_limit=options.limit, trust=options.trust, inputs=options.inputs)
+
+
+def _check_free(source: Graph | Kernel, options: Options) -> None:
+    """Raise InputError for `inputs` of what has no defaults any more."""
+    if options.inputs:
+        raise InputError(
+            f"inputs: a {type(source).__name__} has no defaults: they are its constants",
+            hint="compile the model that it was made from",
+        )
 
 
 def build(graph: Graph, options: Options) -> CompiledModel:
     """The compiled model of a graph with static inputs."""
     target = _target(options)
-    files = list(graph.files)
+    known = {
+        "files": list(graph.files),
+        "origin": graph.origin,
+        "defaults": {v.name: v.type_text for v in graph.defaults},
+    }
     graph = optimise(graph, options, target)
     lowered = stages(graph, target, options.math)
     _report_reference_kernels(lowered, options)
@@ -115,7 +128,7 @@ def build(graph: Graph, options: Options) -> CompiledModel:
     with events.span("assemble"):
         assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
         meta = {"math": options.math, "target": target.name}
-        return assembler.model({**meta, "files": files} if files else meta)
+        return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
 
 def optimise(graph: Graph, options: Options, target: Target) -> Graph:

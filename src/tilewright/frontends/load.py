@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,15 +28,22 @@ _OTHERS: Final = {
 }
 
 
-def load(source: Any, *, memory_limit: int | None = None, trust: bool = False) -> Graph:
+def load(
+    source: Any,
+    *,
+    memory_limit: int | None = None,
+    trust: bool = False,
+    inputs: Collection[str] = (),
+) -> Graph:
     """The Graph of a model.
 
     source: a path to an ONNX file or to a program that torch.export.save wrote (.pt2); the bytes of
     an ONNX file; an `onnx.ModelProto`. memory_limit: bytes (default: TILEWRIGHT_MEMORY_LIMIT, else
     what the machine has). trust: read a .pt2 as PyTorch does, which runs code that the file brings.
+    inputs: names of inputs that the model has values for, which shall be inputs all the same.
 
-    Raises ModelError for a file that is broken, MemoryLimitError for one that asks for too much,
-    UnsupportedError with all operators that nothing can run.
+    Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
+    one that asks for too much, UnsupportedError with all operators that nothing can run.
     """
     path = Path(source) if isinstance(source, str | Path) else None
     if path is not None and path.suffix in _OTHERS and path.is_file():
@@ -45,9 +53,8 @@ def load(source: Any, *, memory_limit: int | None = None, trust: bool = False) -
             hint=_OTHERS[path.suffix],
         )
     if path is None or path.suffix != torch.SUFFIX:
-        return onnx.load(source, memory_limit=memory_limit)
+        return onnx.load(source, memory_limit=memory_limit, inputs=inputs)
     limit = memory_limit_of(memory_limit)
     checked(path, limit)
-    return onnx.load(
-        torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust)), memory_limit=limit
-    )
+    model = torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust))
+    return onnx.load(model, memory_limit=limit, inputs=inputs)

@@ -326,7 +326,13 @@ def specialise(
     outputs = tuple(env[v] for v in graph.outputs)
     used = {v for op in typer.operations for v in op.reads} | set(outputs)
     kept = {v: a for v, a in typer.known.items() if v in used}
-    special = Graph(graph.name, tuple(inputs), outputs, tuple(typer.operations), kept)
+    special = replace(
+        graph,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        operations=tuple(typer.operations),
+        constants=kept,
+    )
     return name_outputs(special, [v.name for v in graph.outputs])
 
 

@@ -139,7 +139,9 @@ class Graph:
 
     constants: values that are known, with their arrays (not to be written to). Every operand is an
     input, a constant, or the output of an earlier operation (or, in a subgraph, captured). files:
-    as the model names them, those that constants were read from besides its own.
+    as the model names them, those that constants were read from besides its own. defaults: inputs
+    of the model that it has values for, which are constants here; origin: what was read, as a
+    digest, where there are any.
     """
 
     name: str
@@ -148,6 +150,8 @@ class Graph:
     operations: tuple[Operation, ...]
     constants: Mapping[Value, np.ndarray[Any, Any]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    defaults: tuple[Value, ...] = ()
+    origin: str = ""
 
     @cached_property
     def producers(self) -> Mapping[Value, Operation]:

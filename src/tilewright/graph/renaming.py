@@ -10,12 +10,12 @@ from tilewright.graph.nodes import Graph, Operation, Value
 
 def rewire(graph: Graph, swap: Mapping[Value, Value]) -> Graph:
     """`graph` with the values that are keys replaced, where they are defined and where read."""
-    return Graph(
-        graph.name,
-        tuple(swap.get(v, v) for v in graph.inputs),
-        tuple(swap.get(v, v) for v in graph.outputs),
-        tuple(rewire_operation(op, swap) for op in graph.operations),
-        {swap.get(v, v): a for v, a in graph.constants.items()},
+    return replace(
+        graph,
+        inputs=tuple(swap.get(v, v) for v in graph.inputs),
+        outputs=tuple(swap.get(v, v) for v in graph.outputs),
+        operations=tuple(rewire_operation(op, swap) for op in graph.operations),
+        constants={swap.get(v, v): a for v, a in graph.constants.items()},
     )
 
 

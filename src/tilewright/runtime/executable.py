@@ -16,6 +16,7 @@ from tilewright.runtime.call import Frame, Plan, run
 from tilewright.runtime.direct import InPlace, in_place, shortest
 from tilewright.runtime.loader import Image, link
 from tilewright.runtime.model import CompiledModel, NativeStep, Tensor, check, listed
+from tilewright.runtime.overrides import Overrides
 from tilewright.runtime.pool import Pool, shared
 from tilewright.runtime.threads import thread_count
 
@@ -50,6 +51,7 @@ class Executable:
         self.threads: Final = thread_count(threads) if self._pool else 1
         self._plan: Final = Plan(model, functions, self._pool, self.threads, image)
         self._frames: Final[list[Frame]] = []
+        self.overrides: Final = Overrides.of(model.meta)
         self._by_name: Final = {t.name: n for n, t in enumerate(model.inputs)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
@@ -62,6 +64,11 @@ class Executable:
     def outputs(self) -> tuple[Tensor, ...]:
         """Name, dtype and shape of each output, in order."""
         return self.model.outputs
+
+    @property
+    def defaults(self) -> Mapping[str, str]:
+        """Inputs that the model has values for, and their types; a call may give them by name."""
+        return self.overrides.layouts
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
@@ -94,6 +101,7 @@ class Executable:
         Returns one array, or a tuple if the model has several outputs (PyTorch tensors if an input
         was one); they own their memory. `out`: an array (or a sequence or mapping of them, None
         for those wanted new) that receives the outputs and is returned in their place.
+        The first call that gives certain of the `defaults` compiles a form that takes them.
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
         """
@@ -127,7 +135,13 @@ class Executable:
         """
         from tilewright.runtime.profile import measure
 
-        values = self._bind(args, named)
+        values, others = self._bind(args, named)
+        if others:
+            form, given = self._overridden(values, others)
+            found: Profile = form.profile(
+                given, repeat=repeat, peak_gflops=peak_gflops, peak_gbs=peak_gbs
+            )
+            return found
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
         frame = self._frame()
         try:
@@ -144,6 +158,7 @@ class Executable:
     def release(self) -> None:
         """Give back the memory kept between calls; the next call allocates it again."""
         self._frames.clear()
+        self.overrides.clear()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -153,7 +168,8 @@ class Executable:
 
     def __repr__(self) -> str:
         ends = (", ".join(map(str, t)) for t in (self.inputs, self.outputs))
-        return f"Executable({' -> '.join(f'({e})' for e in ends)}, threads={self.threads})"
+        more = f", defaults=({self.overrides})" if self.defaults else ""
+        return f"Executable({' -> '.join(f'({e})' for e in ends)}, threads={self.threads}{more})"
 
     def _frame(self) -> Frame:
         try:
@@ -162,7 +178,10 @@ class Executable:
             return Frame(self._plan)
 
     def _general(self, args: tuple[Any, ...], named: Mapping[str, Any], out: Any) -> Any:
-        values = self._bind(args, named)
+        values, others = self._bind(args, named)
+        if others:
+            form, given = self._overridden(values, others)
+            return form(given, out=out)
         converted = [inputs.convert(v, t) for v, t in zip(values, self.model.inputs)]
         wanted = outputs.targets(out, self.model.outputs)
         targets = [outputs.writable(target, converted) for target in wanted]
@@ -181,7 +200,14 @@ class Executable:
             results[n] = target
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _bind(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+    def _overridden(self, values: list[Any], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """What runs a call that gives `others` of the defaults, and all its inputs by name."""
+        return self.overrides.form(others), dict(zip(self._by_name, values)) | others
+
+    def _bind(
+        self, args: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The inputs in order, and by name what is given in place of defaults."""
         expected = self.model.inputs
         only = args[0] if len(args) == 1 else None
         if isinstance(only, Mapping) and not named:
@@ -191,17 +217,22 @@ class Executable:
                 f"{len(args)} inputs given, the model has {len(expected)}: {listed(expected)}"
             )
         values: list[Any] = [*args, *[_MISSING] * (len(expected) - len(args))]
+        others: dict[str, Any] = {}
         for name, value in named.items():
             number = self._by_name.get(name)
+            if number is None and name in self.defaults:
+                others[name] = value
+                continue
             if number is None:
-                raise InputError(f"no input is called {name!r}: expected {listed(expected)}")
+                also = f", with defaults {self.overrides}" if self.defaults else ""
+                raise InputError(f"no input is called {name!r}: expected {listed(expected)}{also}")
             if values[number] is not _MISSING:
                 raise InputError(f"input {name!r} is given twice")
             values[number] = value
         missing = [t for t, v in zip(expected, values) if v is _MISSING]
         if missing:
             raise InputError(f"missing inputs: {listed(missing)}")
-        return values
+        return values, others
 
 
 def load(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import ModelError
+from tilewright.runtime import digest
 
 MAX_LOCATION = 4096
 _DIGITS = 30  # of a size; Python itself gives up at some thousand
@@ -29,13 +30,15 @@ class ExternalData:
     """Where external data may lie. base: folder of the model's path, links not resolved.
 
     roots: folders that it may lie in, links resolved. trusted: those that the caller named.
-    named: the locations that were found so far, in order.
+    named: the locations that were found so far, in order. digests: of what was read, in order,
+    where somebody asks.
     """
 
     base: Path | None
     roots: tuple[Path, ...]
     trusted: tuple[Path, ...] = ()
     named: dict[str, None] = field(default_factory=dict, compare=False)
+    digests: list[str] | None = field(default=None, compare=False)
 
     @staticmethod
     def of(model: Path | None, roots: Sequence[str | Path] = ()) -> ExternalData:
@@ -138,6 +141,8 @@ def read(
             where=where,
             hint="The file was changed or belongs to another model; fetch both again",
         )
+    if rules.digests is not None:
+        rules.digests.append(digest.of_bytes(np.asarray(data).data))
     return data
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,15 +149,15 @@ class Scope:
         return self.context.fresh(f"{self.prefix}{name}")
 
 
-def import_graph(proto: Any, context: Context) -> Graph:
-    """The model's main graph."""
+def import_graph(proto: Any, context: Context, free: Collection[str] = ()) -> Graph:
+    """The model's main graph; free: inputs with defaults that are to be inputs like the others."""
     check_text(proto)
     for body in context.local.values():
         check_text(body)
     typer = Typer(context.fallback, context.limit)
     scope = Scope(context, typer)
-    inputs = _inputs(proto, scope)
-    _initializers(proto, scope)
+    inputs = _inputs(proto, scope, free=free)
+    _initializers(proto, scope, free)
     _nodes(proto.node, scope, f"graph {proto.name!r}")
     outputs = _outputs(proto, scope)
     context.unsupported.raise_if_any()
@@ -177,11 +177,11 @@ def _graph(
     return Graph(name, tuple(inputs), tuple(outputs), tuple(operations), constants)
 
 
-def _inputs(proto: Any, scope: Scope, hints: Sequence[Value | None] = ()) -> list[Value]:
-    """The inputs without an initializer of their name (those are constants with a default)."""
-    constants = {t.name for t in proto.initializer} | {
-        t.values.name for t in proto.sparse_initializer
-    }
+def _inputs(
+    proto: Any, scope: Scope, hints: Sequence[Value | None] = (), free: Collection[str] = ()
+) -> list[Value]:
+    """The inputs without a default, or in spite of it `free`; the others are constants."""
+    constants = set(with_defaults(proto)).difference(free)
     found = []
     for n, info in enumerate(proto.input):
         if info.name in constants:
@@ -197,19 +197,22 @@ def _inputs(proto: Any, scope: Scope, hints: Sequence[Value | None] = ()) -> lis
     return found
 
 
-def _initializers(proto: Any, scope: Scope) -> None:
+def with_defaults(proto: Any) -> dict[str, Any]:
+    """The inputs of a GraphProto that have an initializer of their name, by name."""
+    known = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+    return {info.name: info for info in proto.input if info.name in known}
+
+
+def _initializers(proto: Any, scope: Scope, free: Collection[str] = ()) -> None:
     context = scope.context
-    for tensor in proto.initializer:
-        where = f"initializer {tensor.name!r}"
-        array = tensors.to_array(tensor, context.external, context.limit, where)
-        context.count_constant(array, where)
-        scope.define(tensor.name, scope.typer.constant(scope.fresh(tensor.name), array), where)
-    for sparse in proto.sparse_initializer:
-        name = sparse.values.name
+    dense = ((t.name, t, tensors.to_array) for t in proto.initializer)
+    sparse = ((t.values.name, t, tensors.from_sparse) for t in proto.sparse_initializer)
+    for name, tensor, read in (*dense, *sparse):
         where = f"initializer {name!r}"
-        array = tensors.from_sparse(sparse, context.external, context.limit, where)
+        array = read(tensor, context.external, context.limit, where)
         context.count_constant(array, where)
-        scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
+        if name not in free:
+            scope.define(name, scope.typer.constant(scope.fresh(name), array), where)
 
 
 def _outputs(proto: Any, scope: Scope) -> list[Value]:

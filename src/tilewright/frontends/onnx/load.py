@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.base import limits
-from tilewright.base.errors import MemoryLimitError, ModelError, TilewrightWarning
+from tilewright.base.errors import InputError, MemoryLimitError, ModelError, TilewrightWarning
 from tilewright.base.memory import memory_limit as memory_limit_of
+from tilewright.base.text import listing
 from tilewright.frontends.files import check_bytes, read
-from tilewright.graph.nodes import Graph
+from tilewright.graph.nodes import Graph, Value
 
 _BYTES = bytes | bytearray | memoryview
 
@@ -22,15 +24,17 @@ def load(
     *,
     memory_limit: int | None = None,
     external_data_roots: Sequence[str | Path] = (),
+    inputs: Collection[str] = (),
 ) -> Graph:
     """The Graph of an ONNX model.
 
     source: a path, the bytes of a model, or an `onnx.ModelProto`. memory_limit: bytes (default:
     TILEWRIGHT_MEMORY_LIMIT, else what the machine has). external_data_roots: folders from which
-    weights may be read besides the model's own.
+    weights may be read besides the model's own. inputs: names of inputs that the model has values
+    for, which shall be inputs of the graph all the same and not constants.
 
-    Raises ModelError for a file that is broken, MemoryLimitError for one that asks for too much,
-    UnsupportedError with all operators that nothing can run.
+    Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
+    one that asks for too much, UnsupportedError with all operators that nothing can run.
     """
     from tilewright.frontends.onnx.external import ExternalData
     from tilewright.frontends.onnx.importer import Context, import_graph
@@ -41,21 +45,59 @@ def load(
     where = str(path) if path is not None else "the model"
     model = _parse(source, path, limit, where)
     _check_versions(model, where)
+    defaults = _defaults(model.graph, inputs)
     local = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in model.functions}
     context = Context(
         {domain_of(o): int(o.version) for o in model.opset_import},
         local,
-        ExternalData.of(path, external_data_roots),
+        replace(ExternalData.of(path, external_data_roots), digests=[] if defaults else None),
         limit,
     )
     try:
         with limits.compilation():
-            graph = import_graph(model.graph, context)
-        return replace(graph, files=tuple(context.external.named))
+            graph = import_graph(model.graph, context, inputs)
+        kept = (v for name, v in defaults.items() if name not in inputs)
+        origin = _digest(model, context.external.digests) if defaults else ""
+        named = tuple(context.external.named)
+        return replace(graph, files=named, defaults=tuple(kept), origin=origin)
     except RecursionError:
         raise ModelError("subgraphs are nested too deep", where=where) from None
     except (ModelError, MemoryLimitError) as error:
         raise error.at(where) from error.__cause__
+
+
+def _defaults(graph: Any, inputs: Collection[str]) -> dict[str, Value]:
+    """The inputs with an initializer. Raises InputError where `inputs` has another name."""
+    from tilewright.frontends.onnx.importer import with_defaults
+    from tilewright.frontends.onnx.protos import value_from_onnx
+
+    found = {n: value_from_onnx(n, info.type) for n, info in with_defaults(graph).items()}
+    for name in inputs:
+        if name not in found:
+            have = listing([repr(n) for n in found]) if found else "none"
+            raise InputError(
+                f"inputs: no input with a default is called {name!r}", hint=f"the model has: {have}"
+            )
+    return found
+
+
+def _digest(model: Any, external: Iterable[str] | None) -> str:
+    """Of all that a model's meaning hangs on; external: digests of data in other files.
+
+    Part by part: no message of more than 2 GiB can be written.
+    """
+    graph, found = model.graph, hashlib.sha256()
+    parts = (
+        (model.opset_import, model.functions, graph.input, graph.output, graph.node)
+        + (graph.initializer, graph.sparse_initializer)
+    )  # fmt: skip
+    for repeated in parts:
+        found.update(b"%d;" % len(repeated))
+        for part in repeated:
+            raw = part.SerializeToString(deterministic=True)
+            found.update(b"%d:" % len(raw) + raw)
+    found.update(" ".join(external or ()).encode())
+    return found.hexdigest()
 
 
 def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
