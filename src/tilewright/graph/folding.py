@@ -8,11 +8,15 @@ be told, is left to run time, where it is native code.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.base import flags, limits
+from tilewright.base.dtypes import dtype_of
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.nodes import Operation, Shape, Value
 from tilewright.graph.ops.errors import definition_of_node
 from tilewright.graph.ops.registry import (
     Array,
@@ -37,6 +41,33 @@ def may_fold(op: Operation, known: Mapping[Value, Array]) -> bool:
     if work is None or work > most:
         return False
     return limits.fold(sum(_nbytes(v) for v in op.writes))
+
+
+def as_typed(op: Operation, results: Sequence[Any]) -> list[Array | None] | None:
+    """The results as the constants that the outputs of `op` become; None unless they may.
+
+    Everything behind is typed by the outputs: each present one has an array, or a NumPy scalar, of
+    its dtype and of its shape, as far as that is known.
+    """
+    found: list[Array | None] = []
+    for n, v in enumerate(op.outputs):
+        if v is None:
+            found.append(None)
+            continue
+        r = results[n] if n < len(results) else None
+        if not isinstance(r, np.ndarray | np.generic) or v.kind != "tensor":
+            return None
+        if dtype_of(r.dtype) is not v.dtype or not _has_shape(r.shape, v.shape):
+            return None
+        found.append(np.asarray(r))
+    return found
+
+
+def _has_shape(found: tuple[int, ...], typed: Shape | None) -> bool:
+    if typed is None:
+        return True
+    known = len(found) == len(typed)
+    return known and all(n == d for n, d in zip(found, typed) if isinstance(d, int))
 
 
 def folding_work(op: Operation, known: Mapping[Value, Array]) -> int | None:

@@ -27,7 +27,7 @@ from tilewright.base.errors import (
     TilewrightError,
 )
 from tilewright.graph import sequences
-from tilewright.graph.folding import may_fold
+from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
@@ -113,8 +113,8 @@ class Typer:
             sequences.note(op, self)
             return op.outputs
         return tuple(
-            None if v is None else self.constant(v.name, a)
-            for v, a in zip(op.outputs, values, strict=False)
+            None if v is None or a is None else self.constant(v.name, a)
+            for v, a in zip(op.outputs, values, strict=True)
         )
 
     def _decomposed(self, op: Operation) -> tuple[Value | None, ...] | None:
@@ -187,15 +187,15 @@ class Typer:
                 return self.fallback.infer(op, self.known)
         return op.outputs
 
-    def _values(self, op: Operation) -> list[Array] | None:
-        """The results, if they can be known now and are small."""
+    def _values(self, op: Operation) -> list[Array | None] | None:
+        """The results, if they can be known now, are small, and are what `op` is typed as."""
         definition = definition_of(op)
         call = OpCall(op, self.known)
         if definition is not None and definition.static_value is not None:
             with definition_of_node(op):
                 found = definition.static_value(call)
             if found is not None:
-                return list(found)
+                return as_typed(op, found)
         if op.qualified in UNFOLDED or op.subgraphs or not op.reads:
             return None
         if not all(v in self.known for v in op.reads):
@@ -206,9 +206,7 @@ class Typer:
             return None
         arrays = [None if v is None else self.known[v] for v in op.inputs]
         results = run_operation(op, arrays, self.fallback)
-        if results is None or not all(isinstance(r, np.ndarray | np.generic) for r in results):
-            return None
-        return [np.asarray(r) for r in results]
+        return None if results is None else as_typed(op, results)
 
 
 def run_operation(

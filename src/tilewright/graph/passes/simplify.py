@@ -6,15 +6,14 @@ the condition that it decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.base import events, limits
-from tilewright.base.dtypes import dtype_of
-from tilewright.graph.folding import may_fold
+from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.infer import IMPURE, Fallback, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import native_dtype
@@ -33,17 +32,18 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
     operations: list[Operation] = []
     for op in graph.operations:
         limits.check()
-        arrays = None
+        arrays = results = None
         if not op.subgraphs and op.qualified not in IMPURE and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
-            arrays = run_operation(op, given, fallback)
-        if arrays is None or not _fits(op, arrays):
+            results = run_operation(op, given, fallback)
+        if results is not None:
+            arrays = as_typed(op, results)
+        if arrays is None:
             operations.append(op)
             continue
         events.emit("fold", node=op.label)
-        for v, a in zip(op.outputs, arrays, strict=False):
-            if v is not None:
-                constants[v] = a
+        pairs = zip(op.outputs, arrays, strict=True)
+        constants |= {v: a for v, a in pairs if v is not None and a is not None}
     return graph.with_operations(operations, constants)
 
 
@@ -70,16 +70,6 @@ def _foldable(op: Operation, constants: Mapping[Value, Any]) -> bool:
     made = sum(_nbytes(v) for v in op.writes)
     limit = max(FOLD_BYTES, sum(int(constants[v].nbytes) for v in op.reads))
     return made <= limit and may_fold(op, constants)
-
-
-def _fits(op: Operation, arrays: Sequence[Any]) -> bool:
-    """Whether the arrays are what the results of `op` are typed as."""
-    for v, a in zip(op.outputs, arrays, strict=False):
-        if v is not None and not (isinstance(a, np.ndarray) and v.dtype is not None):
-            return False
-        if v is not None and (a.shape != v.extents or dtype_of(a.dtype) is not v.dtype):
-            return False
-    return len(arrays) >= len(op.writes)
 
 
 def _nbytes(v: Value) -> int:
