@@ -1,4 +1,9 @@
-"""Control flow in NumPy: If, Loop and Scan over an evaluator of subgraphs."""
+"""Control flow in NumPy: If, Loop and Scan over an evaluator of subgraphs.
+
+This says what they mean. A subgraph sees its own inputs and constants and, by identity, the values
+around it that it captures; state goes from one iteration to the next; what an iteration scans is
+copied. All of a Scan's inputs are as long as one another.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +93,7 @@ def _scan_once(
     out_backward = _per_scan(op, "scan_output_directions", produced)
     axes = _per_scan(op, "scan_input_axes", count)
     out_axes = _per_scan(op, "scan_output_axes", produced)
-    length = sequences[0].shape[axes[0]] if sequences else 0
+    length = same_length(op, [s.shape[a] for s, a in zip(sequences, axes, strict=True)])
     scans: list[list[Any]] = [[] for _ in range(produced)]
     for n in range(length):
         items = [
@@ -105,6 +110,18 @@ def _scan_once(
     ):
         found.append(_stacked(scan[::-1] if back else scan, value, axis))
     return found
+
+
+def same_length(op: Operation, lengths: Sequence[int]) -> int:
+    """The length of all inputs of a Scan. Raises ExecutionError if they differ, as ONNX has it."""
+    if len(set(lengths)) > 1:
+        shown = ", ".join(map(str, lengths))
+        raise ExecutionError(
+            f"the inputs that Scan goes over are {shown} long",
+            where=f"node {op.label!r}",
+            hint="Give it sequences of one length",
+        )
+    return lengths[0] if lengths else 0
 
 
 def _per_scan(op: Operation, name: str, count: int) -> list[int]:

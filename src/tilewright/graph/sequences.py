@@ -6,7 +6,7 @@ then; the operators that made it are left without a reader, and go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +30,12 @@ class Sink(Protocol):
 
 
 def note(op: Operation, sink: Sink) -> None:
-    """Keep in `sink.sequences` what the sequence that `op` makes holds, if that is known."""
+    """Keep in `sink.sequences` what the sequence that `op` makes holds, if that is known.
+
+    It is where the values and their number are: those of the sequence it is made of, the position
+    (within its bounds) or the sizes (that add up to the extent), and where they are few. Sequences
+    are values: no operator changes one, so what is noted holds wherever it is read.
+    """
     maker = _MAKERS.get(op.qualified)
     out = op.outputs[0] if op.outputs else None
     if maker is None or out is None or out.kind != "sequence":
@@ -41,7 +46,11 @@ def note(op: Operation, sink: Sink) -> None:
 
 
 def read(op: Operation, sink: Sink) -> Value | None:
-    """The result of an operator that reads from a known sequence; None for any other."""
+    """The result of an operator that reads from a known sequence; None for any other.
+
+    Its position is known and within the bounds; to be put together, the items are some, and of
+    known rank.
+    """
     reader = _READERS.get(op.qualified)
     items = None if reader is None else _held(op, sink)
     return None if reader is None or items is None else reader(op, items, sink)
@@ -94,10 +103,10 @@ def _split(op: Operation, sink: Sink) -> Items | None:
     if given is not None and given not in sink.known:
         return None
     if given is None and not op.attributes.get("keepdims", 1):
-        sizes = [1] * extent
-        return tuple(_item(x, n, axis, out, sink) for n in _few(sizes))
+        few = extent <= MAX_ITEMS
+        return tuple(_item(x, n, axis, out, sink) for n in range(extent)) if few else None
     sizes = _sizes(None if given is None else sink.known[given], extent)
-    if sum(sizes) != extent or not _few(sizes):
+    if sum(sizes) != extent or not 0 < len(sizes) <= MAX_ITEMS:
         return None
     lengths = sink.constant(f"{out.name}/sizes", np.array(sizes, np.int64))
     parts = tuple(Value(f"{out.name}/{n}") for n in range(len(sizes)))
@@ -105,16 +114,12 @@ def _split(op: Operation, sink: Sink) -> Items | None:
     return tuple(v for v in sink.apply(split) if v is not None)
 
 
-def _few(sizes: Sequence[int]) -> range:
-    return range(len(sizes) if len(sizes) <= MAX_ITEMS else 0)
-
-
 def _sizes(given: Any, extent: int) -> list[int]:
     """The extents of the parts: all equal but the last for one number, else as given."""
     if given is not None and np.ndim(given):
         return [int(n) for n in given]
-    size = 1 if given is None else max(int(given), 1)
-    return [min(size, extent - n) for n in range(0, extent, size)]
+    size = 1 if given is None else int(given)
+    return [min(size, extent - n) for n in range(0, extent, size)] if size > 0 else []
 
 
 def _item(x: Value, n: int, axis: int, out: Value, sink: Sink) -> Value:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.graph.control import same_length
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.renaming import rewire
 
@@ -35,6 +36,10 @@ def unroll(op: Operation, sink: Sink, env: Env, inline: Inline) -> bool:
     """Whether `op` was a Loop or Scan that could be unrolled into `sink`; `env` has its results.
 
     inline: runs a graph's operations as part of the one around it, its inputs being in `env`.
+
+    ONNX's own Loop(n, c, state) = body(n - 1, ... body(0, state)), if the number of iterations is
+    known: see `loop` and `scan`. Only tensors flow: copies are typed anew, which says of others
+    nothing. What is given up leaves no operation behind.
     """
     unroller = {"Loop": _Unroller.loop, "Scan": _Unroller.scan}.get(op.qualified)
     if unroller is None:
@@ -63,7 +68,12 @@ class _Unroller:
         self.inputs = [None if v is None else env.get(v, v) for v in op.inputs]
 
     def loop(self) -> list[Value] | None:
-        """The results of a Loop; None where its iterations cannot be counted."""
+        """The results of a Loop; None where its iterations cannot be counted.
+
+        The count and the first condition are constants or left out, and so is every condition that
+        a copy computes. Of no iterations the state alone is left: nobody knows the shape of an
+        empty scan output.
+        """
         trips, going = self.number(0), self.number(1)
         if trips is _UNKNOWN or going is _UNKNOWN:
             return None
@@ -87,7 +97,11 @@ class _Unroller:
         return [*state, *(self.stacked(f"scan{k}", s, 0) for k, s in enumerate(scans))]
 
     def scan(self) -> list[Value] | None:
-        """The results of a Scan; None if it is too long."""
+        """The results of a Scan; None if it is too long.
+
+        Its operands are static, so its length is known, and not 0 (see `loop`); in version 8 the
+        same holds of the batches, all of whose sequences are as long as their axis.
+        """
         given = [v for v in self.inputs if v is not None]
         if not all(v.static for v in given):
             return None
@@ -115,7 +129,8 @@ class _Unroller:
         state, sequences = list(given[: len(given) - count]), given[len(given) - count :]
         produced = len(self.body.outputs) - len(state)
         axes, backwards = (self.per_scan(k, count) for k in ("scan_input_axes", directions))
-        length = sequences[0].extents[axes[0]] if sequences else 0
+        lengths = [s.extents[axis] for s, axis in zip(sequences, axes, strict=True)]
+        length = same_length(self.op, lengths)
         if not length or self.is_long(length * times):
             return None
         scans: list[list[Value]] = [[] for _ in range(produced)]

@@ -168,8 +168,11 @@ _POSITIONS = {"SequenceAt": (1, False), "SequenceErase": (1, False), "SequenceIn
 def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
     """Operands as the onnx package's kernel takes them.
 
-    Raises ExecutionError for a position outside of a sequence, where Python's lists are lenient.
+    Raises ExecutionError for a position outside of a sequence, and for sizes that do not add up to
+    what they split, where Python's lists and slices are lenient.
     """
+    if op.qualified == "SplitToSequence" and len(arrays) > 1 and arrays[1] is not None:
+        _check_sizes(op, arrays[0], np.asarray(arrays[1]))
     if op.qualified == "NonMaxSuppression":  # its numbers may be scalars
         return [*arrays[:2], *(None if a is None else np.atleast_1d(a) for a in arrays[2:])]
     which, behind = _POSITIONS.get(op.qualified, (len(arrays), False))
@@ -180,7 +183,15 @@ def _accepted(op: Operation, arrays: Sequence[Any]) -> Sequence[Any]:
         raise ExecutionError(
             f"position {at} is out of range for a sequence of {count}", where=place(op)
         )
-    return arrays
+    # The kernel takes the place behind the last for the first one.
+    return arrays if at < count else [*arrays[:which], None, *arrays[which + 1 :]]
+
+
+def _check_sizes(op: Operation, x: Any, sizes: Any) -> None:
+    extent = x.shape[int(op.attributes.get("axis", 0))]
+    good = int(sizes) > 0 if not sizes.ndim else (sizes >= 0).all() and sizes.sum() == extent
+    if not good:
+        raise ExecutionError(f"the sizes {sizes.tolist()} do not split {extent}", where=place(op))
 
 
 def _tidy(result: Any, value: Value) -> Any:

@@ -31,6 +31,10 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
 
     fixed: values that must stay row-major besides inputs, outputs and constants of the graph
     (those that reference kernels or hand-written Kernels touch).
+
+    Memory is changed only of what is made and read by Computations, whose index maps follow:
+    whatever else reads or makes a value, a caller or a kernel, takes it in its logical order. Its
+    extents are known, and it has a channel and axes behind it. All else here is a choice.
     """
     keep = {*graph.inputs, *graph.outputs, *graph.constants, *fixed}
     maps: set[Value] = set()
