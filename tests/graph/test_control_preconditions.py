@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from tilewright.base.dtypes import float32
-from tilewright.base.errors import ExecutionError
+from tilewright.base.errors import ExecutionError, ModelError
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
@@ -29,6 +29,7 @@ ARRAYS = {
     "no": np.array(0), "two": np.array(2), "minus": np.array(-1), "many": np.array(MAX_TRIPS + 1),
     "yes": np.array(True), "nay": np.array(False), "one": np.float32(1), "big": np.float32(100),
     "sizes": np.array([1, 2, 2]), "odd": np.array([1, 2, 3]), "less": np.array([1, 2]),
+    "below": np.array([-1, 6]),
 }  # fmt: skip
 
 
@@ -228,6 +229,10 @@ SEQUENCES: dict[str, tuple[str, Callable[[Any], Any], bool]] = {
         "s = SequenceConstruct(p, x, x) t = SequenceErase(s, no) " + JOIN,
         lambda x: np.concatenate([x, x]), True,
     ),
+    "taken out from the end": (
+        "s = SequenceConstruct(x, x, p) t = SequenceErase(s, minus) " + JOIN,
+        lambda x: np.concatenate([x, x]), True,
+    ),
     "taken out at run time": (
         "s = SequenceConstruct(x, x, p) t = SequenceErase(s, n) " + JOIN,
         lambda x: np.concatenate([x, x]), False,
@@ -265,6 +270,24 @@ def test_sizes_that_are_none(sizes: str) -> None:
     assert [op.op_type for op in graph.operations] == ["SplitToSequence", "SequenceLength"]
     with pytest.raises(ExecutionError, match=r"the sizes .* do not split 5"):
         interp.evaluate(graph, {"x": np.ones((5, 3), np.float32)}, fallback=OnnxFallback())
+
+
+def test_sizes_below_zero_that_add_up() -> None:
+    source = (
+        "(float[5, 3] x{}) => (int64 y) {{ s = SplitToSequence(x, below) y = SequenceLength(s) }}"
+    )
+    with pytest.raises(ModelError, match=r"sizes \[-1, 6\]"):
+        load(model(source.format("")))
+    graph = load(model(source.replace("below", "l").format(", int64[2] l")))
+    feeds = {"x": np.ones((5, 3), np.float32), "l": ARRAYS["below"]}
+    with pytest.raises(ExecutionError, match=r"the sizes \[-1, 6\] do not split 5"):
+        interp.evaluate(graph, feeds, fallback=OnnxFallback())
+
+
+def test_a_split_of_unknown_extent_is_left_to_run_time() -> None:
+    graph = load(model("(float[N, 3] x) => (int64 y) { s = SplitToSequence(x) "
+                       "y = SequenceLength(s) }"))  # fmt: skip
+    assert [op.op_type for op in graph.operations] == ["SplitToSequence", "SequenceLength"]
 
 
 @pytest.mark.parametrize(
