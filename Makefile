@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
-.PHONY: help demo test test-all mutate soak bench bench-all lint format clean
+.PHONY: help demo test test-all mutate fuzz soak bench bench-all lint format clean
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test      lint, types, import contracts, the fast tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make mutate    seed faults into the sources: at least 95% must be caught; goes on where it was"
+	@echo "make fuzz      random programs for SECONDS=600: what fails becomes a test; seeds are used once"
 	@echo "make soak      a server's life for SECONDS=3600: no wrong result, and nothing grows"
 	@echo "make bench     side by side with the best peers on networks and operators; goes on where it was"
 	@echo "make bench-all the same, with jax, apache-tvm and iree where they are near"
@@ -32,9 +33,11 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n $(JOBS) -q
 
-SECONDS ?= 3600
+fuzz: .venv/.installed-test
+	$(BIN)/python -m tilewright.testing.fuzz --seconds $(or $(SECONDS),600) --jobs $(JOBS)
+
 soak: .venv/.installed-test
-	$(BIN)/python -m tests.robust.soak $(SECONDS)
+	$(BIN)/python -m tests.robust.soak $(or $(SECONDS),3600)
 
 bench: .venv/.installed-bench
 	$(BIN)/python -m benchmarks.bench

@@ -111,9 +111,9 @@ def _check_free(source: Graph | Kernel, options: Options) -> None:
         )
 
 
-def build(graph: Graph, options: Options) -> CompiledModel:
-    """The compiled model of a graph with static inputs."""
-    target = _target(options)
+def build(graph: Graph, options: Options, target: Target | None = None) -> CompiledModel:
+    """The compiled model of a graph with static inputs; `target`: another than options tell."""
+    target = target or _target(options)
     known = {
         "files": list(graph.files),
         "origin": graph.origin,

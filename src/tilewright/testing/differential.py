@@ -19,6 +19,7 @@ from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Graph
+from tilewright.targets.base import Target
 
 Array = np.ndarray[Any, Any]
 # Units in the last place; in float64, whose conditioning nothing here measures, 2^8 of them.
@@ -92,14 +93,18 @@ def check(
     *,
     threads: Sequence[int] = (1,),
     path: str | None = None,
+    target: Target | None = None,
     **options: Any,
 ) -> list[str]:
     """Compile and run `graph` with each number of threads, and once more after saving to `path`.
 
-    Returns what is wrong. Errors of the compiler are raised.
+    target: a machine described otherwise than this one. Returns what is wrong. Errors of the
+    compiler are raised.
     """
     from tilewright.driver import compile
-    from tilewright.runtime.executable import load
+    from tilewright.driver.options import Options
+    from tilewright.driver.steps import build
+    from tilewright.runtime.executable import Executable, load
 
     truth = Truth(graph, inputs)
     arrays = list(inputs.values())
@@ -108,7 +113,11 @@ def check(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TilewrightWarning)
         for count in threads:
-            exe = compile(graph, threads=count, **options)
+            if target is None:
+                exe: Any = compile(graph, threads=count, **options)
+            else:
+                made = build(graph, Options(threads=count, **options), target)
+                exe = Executable(made, threads=count)
             for run in ("first", "second"):
                 lines = truth.mismatches(exe(*arrays))
                 found += [f"{count} threads, {run} run: {line}" for line in lines]

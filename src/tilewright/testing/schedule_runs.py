@@ -7,7 +7,7 @@ steps that still fails, and says how to see it again.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,12 +54,17 @@ def program(seed: int) -> Kernel:
 
 
 def run(
-    seed: int, met: Coverage | None = None, levels: Sequence[str] = LEVELS, tries: int = 30
+    seed: int,
+    met: Coverage | None = None,
+    levels: Sequence[str] = LEVELS,
+    tries: int = 30,
+    tell: Callable[[Trace], object] = lambda trace: None,
 ) -> Failure | None:
     """What a random schedule of `program(seed)` gets wrong; None if nothing.
 
     met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
-    processor levels to compile for, one of which is taken by the seed (none: not compiled).
+    processor levels to compile for, one of which is taken by the seed (none: not compiled). tell:
+    is given the schedule before it runs, which could end the process.
     """
     kernel = program(seed)
     level = levels[seed % len(levels)] if levels else None
@@ -67,9 +72,10 @@ def run(
     try:
         s = random_schedule(r, kernel, tries, met=met)
     except Crash as crash:
-        return _smallest(seed, kernel, crash.steps, str(crash), level)
+        return smallest(seed, kernel, crash.steps, str(crash), level)
+    tell(s.trace)
     reason = problem(kernel, s.trace.steps, level, seed)
-    return None if reason is None else _smallest(seed, kernel, s.trace.steps, reason, level)
+    return None if reason is None else smallest(seed, kernel, s.trace.steps, reason, level)
 
 
 def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int) -> str | None:
@@ -98,7 +104,7 @@ def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int)
     return found
 
 
-def _smallest(
+def smallest(
     seed: int, kernel: Kernel, steps: tuple[Step, ...], reason: str, level: str | None
 ) -> Failure:
     """A failure none of whose steps can be left out."""

@@ -1,0 +1,167 @@
+"""Runs generators in turn, counts, and writes a test for each fault."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import cycle, islice
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.base.files import write_whole
+from tilewright.testing.fuzz.worker import Found, Generator, Lost, Worker
+
+FIRST: Final = 1_000_000  # seeds below it are those of tests
+FLUSH: Final = 5.0  # seconds between two writes of the counts
+
+
+@dataclass
+class Count:
+    """Of one generator, over all campaigns. next: the first seed that was never run."""
+
+    programs: int = 0
+    faults: int = 0
+    next: int = FIRST
+
+
+def read_counts(path: Path) -> dict[str, Count]:
+    """The counts in a file; none if there is no file. Raises ValueError for another content."""
+    if not path.exists():
+        return {}
+    rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {name: Count(**row) for name, row in rows.items()}
+
+
+@dataclass
+class _Turn:
+    """What one generator does in this campaign. open: seeds that were begun and not finished."""
+
+    generator: Generator
+    count: Count
+    following: int
+    programs: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    open: set[int] = field(default_factory=set)
+
+    def take(self) -> int:
+        seed = self.following
+        self.following += 1
+        self.open.add(seed)
+        return seed
+
+    def finish(self, seed: int) -> None:
+        self.open.discard(seed)
+        self.programs += 1
+        self.count.programs += 1
+        self.count.next = min(self.open, default=self.following)
+
+
+class Campaign:
+    """Some generators, and the folder of the counts and of the tests that are written.
+
+    written: the tests of this campaign, one for each kind of failure of a generator.
+    """
+
+    def __init__(self, generators: Sequence[Generator], folder: Path) -> None:
+        self._folder = folder
+        self._counts = read_counts(folder / "counts.json")
+        self.written: list[Path] = []
+        self._turns = []
+        for g in generators:
+            count = self._counts.setdefault(g.name, Count())
+            self._turns.append(_Turn(g, count, count.next))
+
+    def run(self, seconds: float, jobs: int, programs: int | None = None) -> None:
+        """Go on for that long, or that many programs, or until Ctrl-C; all that ended is kept."""
+        workers = [Worker() for _ in range(jobs)]
+        try:
+            self._rounds(workers, time.monotonic() + seconds, programs)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            for worker in workers:
+                worker.close()
+            self._save()
+
+    def _rounds(self, workers: Sequence[Worker], end: float, programs: int | None) -> None:
+        turns: dict[Worker, _Turn] = {}
+        order = islice(cycle(self._turns), programs)
+        idle, saved = list(workers), time.monotonic()
+        while True:
+            now = time.monotonic()
+            while idle and now < end and (turn := next(order, None)) is not None:
+                worker = idle.pop()
+                turns[worker] = turn
+                worker.start(turn.generator, turn.take())
+            if not turns:
+                return
+            least = min(worker.left for worker in turns)
+            wait([worker.pipe for worker in turns], max(0.0, min(least, FLUSH)))
+            for worker in list(turns):
+                seed = worker.seed
+                ended, result = worker.poll()
+                if ended:
+                    idle.append(worker)
+                    self._finish(turns.pop(worker), seed, result)
+            if now > saved + FLUSH:
+                self._save()
+                saved = now
+
+    def _finish(self, turn: _Turn, seed: int, result: Found | Lost | None) -> None:
+        turn.finish(seed)
+        if result is None:
+            return
+        turn.count.faults += 1
+        kind = _kind(result.reason)
+        turn.kinds[kind] = turn.kinds.get(kind, 0) + 1
+        if turn.kinds[kind] == 1:
+            path = self._folder / f"found_{turn.generator.name}_{seed}.py"
+            text = test_of(turn.generator.name, seed, result)
+            write_whole(path, lambda file: file.write(text.encode()))
+            self.written.append(path)
+        self._save()
+
+    def _save(self) -> None:
+        rows = {name: asdict(self._counts[name]) for name in sorted(self._counts)}
+        text = json.dumps(rows, indent=2) + "\n"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._folder / "counts.json", lambda file: file.write(text.encode()))
+
+    def summary(self) -> list[str]:
+        """One line per generator, then what to commit."""
+        lines = [
+            f"{t.generator.name}: {t.programs} programs, {sum(t.kinds.values())} failures of "
+            f"{len(t.kinds)} kinds; {t.count.programs} programs and {t.count.faults} failures ever"
+            for t in self._turns
+        ]
+        new = ["counts.json", *(path.name for path in self.written)]
+        return [*lines, f"to commit, in {self._folder}: {', '.join(new)}"]
+
+
+def _kind(reason: str) -> str:
+    """What failures of one kind share: the words of the last line."""
+    lines = reason.strip().splitlines() or [""]
+    return re.sub(r"[^A-Za-z_ ]+", "", lines[-1])[:100]
+
+
+ALONE: Final = """\
+from tilewright.testing.fuzz.generators import GENERATORS
+from tilewright.testing.fuzz.worker import alone
+
+
+def test_{name}_{seed}():
+    assert not alone(GENERATORS["{name}"], {seed}, {told!r})
+"""
+
+
+def test_of(name: str, seed: int, result: Found | Lost) -> str:
+    """The source of a test of what failed; by its seed where there is nothing smaller."""
+    told = result.told if isinstance(result, Lost) else ""
+    body = result.test if isinstance(result, Found) else ""
+    text = body or ALONE.format(name=name, seed=seed, told=told)
+    said = "\n".join(f"# {line}".rstrip() for line in result.reason.strip().splitlines()[:30])
+    return f'"""Found by make fuzz: {name}, seed {seed}."""\n\n{said}\n\n{text}'

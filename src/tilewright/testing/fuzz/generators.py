@@ -1,0 +1,174 @@
+"""The generators of a campaign, and what their failures become."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tilewright.graph.nodes import Graph
+from tilewright.schedule import Trace
+from tilewright.targets.registry import target
+from tilewright.testing import (
+    graph_runs,
+    mutate_artifacts,
+    mutate_models,
+    random_stages,
+    schedule_runs,
+)
+from tilewright.testing.fuzz import written
+from tilewright.testing.fuzz.worker import Found, Generator, Tell
+from tilewright.testing.graphs import Case
+from tilewright.testing.random_schedules import Coverage
+from tilewright.testing.reduce import reduce_case
+from tilewright.testing.stage_models import random_model
+
+HEADER: Final = """\
+# ruff: noqa: E501, F401
+import base64
+
+import numpy as np
+import onnx.parser
+from onnx import numpy_helper
+
+from tilewright.base.dtypes import dtype_of
+"""
+
+
+# --------------------------------------------------------------------------------- schedules
+
+_MET: Coverage = Counter()  # of this process: steers to pairs of primitives that never met
+
+SCHEDULE: Final = """\
+import hashlib
+
+from tilewright.schedule import Trace
+from tilewright.testing.schedule_runs import problem, program
+
+STEPS = {steps!r}
+
+
+def test_schedules_{seed}():
+    kernel = program({seed})
+    assert hashlib.sha256(repr(kernel).encode()).hexdigest() == (
+        "{digest}"
+    ), "the generator makes another program now: this test says nothing"
+    assert problem(kernel, Trace.from_json(STEPS).steps, {level!r}, {seed}) is None
+"""
+
+
+def _schedule(seed: int, tell: Tell) -> Found | None:
+    def told(trace: Trace) -> None:
+        tell(trace.to_json())
+
+    failure = schedule_runs.run(seed, _MET, _levels(), tell=told)
+    return None if failure is None else _broken(failure)
+
+
+def _again(seed: int, told: str) -> Found | None:
+    steps, level = Trace.from_json(told).steps, _level(seed)
+    kernel = schedule_runs.program(seed)
+    reason = schedule_runs.problem(kernel, steps, level, seed)
+    if reason is None:
+        return None
+    return _broken(schedule_runs.smallest(seed, kernel, steps, reason, level))
+
+
+def _broken(failure: schedule_runs.Failure) -> Found:
+    kernel = repr(schedule_runs.program(failure.seed))
+    test = SCHEDULE.format(
+        seed=failure.seed,
+        steps=Trace(failure.steps).to_json(),
+        level=_level(failure.seed),
+        digest=hashlib.sha256(kernel.encode()).hexdigest(),
+    )
+    return Found(f"{failure}\n{failure.reason}", test)
+
+
+def _levels() -> tuple[str, ...]:
+    return tuple(level for level in schedule_runs.LEVELS if target("cpu", level).runs_here)
+
+
+def _level(seed: int) -> str | None:
+    levels = _levels()
+    return levels[seed % len(levels)] if levels else None
+
+
+# ---------------------------------------------------------------------------- graphs and stages
+
+GRAPH: Final = """\
+from tilewright.frontends.onnx import load
+from tilewright.testing.graph_runs import Setting, problem
+from tilewright.testing.graphs import Case
+
+{case}
+
+def test_graphs_{seed}():
+    assert not problem(Case(load(model), inputs), {setting!r})
+"""
+
+STAGES: Final = """\
+from tilewright.frontends.onnx import load
+from tilewright.testing.graphs import Case
+from tilewright.testing.random_stages import run_case
+
+{case}
+
+def test_stages_{seed}():
+    assert run_case({seed}, Case(load(model), inputs)) is None
+"""
+
+
+def _graph(seed: int, tell: Tell) -> Found | None:
+    failure = graph_runs.run(seed)
+    if failure is None:
+        return None
+    case = written.case(failure.case.graph, failure.case.inputs)
+    test = GRAPH.format(case=case, seed=seed, setting=failure.setting)
+    return Found(failure.reason, HEADER + test)
+
+
+def _stages(seed: int, tell: Tell) -> Found | None:
+    case = random_model(seed)
+    failure = random_stages.run_case(seed, case)
+    if failure is None:
+        return None
+
+    def fails(graph: Graph, inputs: Mapping[str, Any]) -> bool:
+        return random_stages.run_case(seed, Case(graph, inputs)) is not None
+
+    small = reduce_case(case, fails)
+    test = STAGES.format(case=written.case(small.graph, small.inputs), seed=seed)
+    return Found(str(random_stages.run_case(seed, small)), HEADER + test)
+
+
+# ------------------------------------------------------------------------------- damaged files
+
+_mutants: Final = mutate_models.Worker()  # its process has limits of its own
+
+
+def _model(seed: int, tell: Tell) -> Found | None:
+    failure = _mutants.run(seed)
+    if failure is None:
+        return None
+    return Found(f"{failure.base}: {failure.damage}\n{failure.error}", "")
+
+
+def _artifact(seed: int, tell: Tell) -> Found | None:
+    failure = mutate_artifacts.run(seed)
+    if failure is None:
+        return None
+    return Found(f"{failure.kind}: {failure.damage}\n{failure.error}", "")
+
+
+GENERATORS: Final = {
+    g.name: g
+    for g in (
+        Generator("schedules", _schedule, _again),
+        Generator("stages", _stages),
+        Generator("graphs", _graph),
+        Generator("models", _model, seconds=200),
+        Generator("artifacts", _artifact),
+    )
+}

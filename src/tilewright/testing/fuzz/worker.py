@@ -1,0 +1,165 @@
+"""A process that runs programs for a campaign: it may crash, hang, or ask for too much memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+Tell = Callable[[str], None]
+
+MEMORY: Final = 6 << 30  # bytes of address space of a process
+START: Final = 300.0  # seconds for a process to come up
+GRACE: Final = 5.0  # seconds for a process that has nothing to do to end
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A failure. reason: how, on one line or more; test: the source of a test that fails."""
+
+    reason: str
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A kind of random programs.
+
+    run: the program of a seed, and what is wrong with it. It may `tell` what it is about to try,
+    and has its whole time again from there. again: the same for what was told last, where a seed
+    alone does not say it. seconds: that a program may take.
+    """
+
+    name: str
+    run: Callable[[int, Tell], Found | None]
+    again: Callable[[int, str], Found | None] | None = None
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What became of a program that took its process with it. told: what it said last."""
+
+    reason: str
+    told: str
+
+
+Result = Found | Lost | None
+
+
+class Worker:
+    """One process, begun when it is needed and anew after a program that ended it."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self.generator: Generator | None = None
+        self.seed = 0
+        self._told = ""
+        self._end = float("inf")
+
+    @property
+    def pipe(self) -> Connection:
+        """Readable when there is something to `poll`."""
+        pipe: Connection = self._pipe
+        return pipe
+
+    def start(self, generator: Generator, seed: int, told: str | None = None) -> None:
+        """Begin a program; `told`: again, as an earlier one told it."""
+        if self._process is None:
+            self._pipe, other = multiprocessing.get_context("spawn").Pipe()
+            process = multiprocessing.get_context("spawn").Process(
+                target=_serve, args=(other,), daemon=False
+            )
+            process.start()
+            other.close()
+            self._process = process
+        self.generator, self.seed, self._told = generator, seed, told or ""
+        self._end = time.monotonic() + START
+        self._pipe.send((generator, seed, told))
+
+    @property
+    def left(self) -> float:
+        """Seconds until the program has taken too long."""
+        return self._end - time.monotonic()
+
+    def poll(self) -> tuple[bool, Result]:
+        """Whether the program has ended, and how; a process that hangs is killed."""
+        assert self.generator is not None
+        try:
+            while self._pipe.poll():
+                kind, value = self._pipe.recv()
+                if kind == "done":
+                    self.generator = None
+                    return True, value
+                if kind == "told":
+                    self._told = value
+                self._end = time.monotonic() + self.generator.seconds
+        except (EOFError, ConnectionResetError):
+            self._process.join()
+            code = self._process.exitcode
+            return True, self._lost(f"it ended its process with status {code}")
+        if self.left > 0:
+            return False, None
+        return True, self._lost(f"it took more than {self.generator.seconds:g} seconds")
+
+    def _lost(self, reason: str) -> Lost:
+        self.close()
+        return Lost(reason, self._told)
+
+    def close(self) -> None:
+        """End the process, whatever it is at."""
+        process, busy = self._process, self.generator is not None
+        self._process = self.generator = None
+        if process is None:
+            return
+        self._pipe.close()
+        if not busy:
+            process.join(GRACE)
+        process.kill()
+        process.join()
+
+
+def alone(generator: Generator, seed: int, told: str | None = None) -> str:
+    """What is wrong with a program, run in a process of its own; empty if nothing."""
+    worker = Worker()
+    try:
+        worker.start(generator, seed, told)
+        while True:
+            worker.pipe.poll(max(0.0, worker.left))
+            ended, result = worker.poll()
+            if ended:
+                return "" if result is None else result.reason
+    finally:
+        worker.close()
+
+
+def _serve(pipe: Connection) -> None:
+    """Programs in, what is wrong with them out, until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign ends its processes itself
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    warnings.simplefilter("ignore")
+    while True:
+        try:
+            generator, seed, told = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(("begun", seed))
+        pipe.send(("done", _attempt(generator, seed, told, lambda s: pipe.send(("told", s)))))
+
+
+def _attempt(generator: Generator, seed: int, told: str | None, tell: Tell) -> Found | None:
+    """An exception that a generator lets through is a failure, too."""
+    try:
+        if told and generator.again is not None:
+            return generator.again(seed, told)
+        return generator.run(seed, tell)
+    except Exception:
+        return Found(traceback.format_exc(limit=-6), "")

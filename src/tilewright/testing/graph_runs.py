@@ -1,0 +1,69 @@
+"""Whole random graphs, each for a machine, a kind of math and a number of threads of its own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.targets.base import Target
+from tilewright.testing.differential import check
+from tilewright.testing.graphs import Case
+from tilewright.testing.machines import MACHINES
+from tilewright.testing.random_graphs import random_case
+from tilewright.testing.reduce import reduce_case
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """machine: one of MACHINES; None: this one."""
+
+    machine: str | None
+    math: str
+    threads: int
+
+    def target(self) -> Target | None:
+        """The machine's, where it is another."""
+        if self.machine is None:
+            return None
+        return MACHINES[self.machine].target(self.math == "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A graph that goes wrong, reduced, and how."""
+
+    seed: int
+    case: Case
+    setting: Setting
+    reason: str
+
+    def __str__(self) -> str:
+        return f"graph {self.seed}, {self.setting}: {self.reason}"
+
+
+def setting_of(seed: int) -> Setting:
+    """How the graph number `seed` is compiled: for a machine whose code runs here."""
+    rng = random.Random(f"setting {seed}")
+    here = [None, None, *(name for name, d in MACHINES.items() if d.target().runs_here)]
+    math = rng.choice(("strict", "strict", "exact", "fast"))
+    return Setting(rng.choice(here), math, rng.choice((1, 1, 2, 3)))
+
+
+def run(seed: int, operators: int | None = None) -> Failure | None:
+    """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing."""
+    case, setting = random_case(seed, operators), setting_of(seed)
+    reason = problem(case, setting)
+    if not reason:
+        return None
+    small = reduce_case(case, lambda graph, inputs: bool(problem(Case(graph, inputs), setting)))
+    return Failure(seed, small, setting, problem(small, setting))
+
+
+def problem(case: Case, setting: Setting) -> str:
+    """What is wrong with a graph, compiled and run like that; empty if nothing."""
+    options: dict[str, Any] = {"math": setting.math, "threads": (setting.threads,)}
+    try:
+        return "\n".join(check(case.graph, case.inputs, target=setting.target(), **options))
+    except Exception as error:  # of a graph that can be run, none is right
+        return f"{type(error).__name__}: {error}"

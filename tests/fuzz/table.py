@@ -1,0 +1,57 @@
+"""Generators that fail as they are told: by their seeds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tilewright.testing.fuzz.campaign import FIRST
+from tilewright.testing.fuzz.worker import Found, Generator, Tell
+
+
+def well(seed: int, tell: Tell) -> None:
+    return None
+
+
+def faulty(seed: int, tell: Tell) -> Found | None:
+    """Every third is wrong, in one way or another."""
+    number = seed - FIRST
+    if number % 3 != 1:
+        return None
+    if number == 4:
+        raise KeyError("four")
+    return Found(f"value {number} is wrong", f"def test_it():\n    assert {number} == 0\n")
+
+
+def fatal(seed: int, tell: Tell) -> None:
+    """The second takes its process with it."""
+    if seed == FIRST + 1:
+        tell("steps of it")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fatal_again(seed: int, told: str) -> Found | None:
+    return Found(f"again: {told}", "")
+
+
+def endless(seed: int, tell: Tell) -> None:
+    if seed == FIRST:
+        time.sleep(1000)
+
+
+def greedy(seed: int, tell: Tell) -> None:
+    bytearray(1 << 40)
+
+
+def patient(seed: int, tell: Tell) -> None:
+    tell("still")
+    time.sleep(1000)
+
+
+WELL = Generator("well", well)
+FAULTY = Generator("faulty", faulty)
+FATAL = Generator("fatal", fatal, fatal_again)
+ENDLESS = Generator("endless", endless, seconds=1.0)
+GREEDY = Generator("greedy", greedy)
+PATIENT = Generator("patient", patient, seconds=1000)
