@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from tests.fuzz import table
 from tests.waiting import until
-from tilewright.testing import graph_runs, random_stages, schedule_runs
+from tilewright.testing import graph_runs, random_operators, random_stages, schedule_runs
 from tilewright.testing.fuzz import generators, written
 from tilewright.testing.fuzz.__main__ import main
 from tilewright.testing.fuzz.campaign import FIRST, Campaign, read_counts
@@ -197,6 +197,17 @@ def test_a_list_of_stages_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(AssertionError):
             called(found.test)
     assert "broken" in found.reason and "Conv" in found.test
+    called(found.test)
+
+
+def test_an_operator_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(random_operators, "_compiled", lambda t: [np.zeros((1, 9, 1), np.int8)])
+        patched.setattr(random_operators, "_interpreted", lambda t: [np.zeros((1, 9), np.int8)])
+        found = next(f for s in range(100) if (f := generators._operator(s, print)))
+        with pytest.raises(AssertionError):
+            called(found.test)
+    assert "wrong" in found.reason
     called(found.test)
 
 

@@ -14,6 +14,7 @@ from tilewright.testing import (
     graph_runs,
     mutate_artifacts,
     mutate_models,
+    random_operators,
     random_stages,
     schedule_runs,
 )
@@ -143,6 +144,31 @@ def _stages(seed: int, tell: Tell) -> Found | None:
     return Found(str(random_stages.run_case(seed, small)), HEADER + test)
 
 
+# -------------------------------------------------------------------------------- operators
+
+OPERATOR: Final = """\
+from tilewright.testing.operator_trials import Trial
+from tilewright.testing.random_operators import judged
+
+{case}
+
+def test_operators_{seed}():
+    how, failure = judged(Trial({seed}, model, inputs, {special}), {native})
+    assert failure is None, str(failure)
+"""
+
+
+def _operator(seed: int, tell: Tell) -> Found | None:
+    native = seed % 4 != 3
+    failure = random_operators.run(seed, native)
+    if failure is None:
+        return None
+    t = failure.trial
+    case = written.model(t.model) + written.arrays("inputs", t.inputs)
+    test = OPERATOR.format(case=case, seed=seed, special=t.special, native=native)
+    return Found(f"{failure}\n{failure.kind} {t.model.graph.node[0].op_type}", HEADER + test)
+
+
 # ------------------------------------------------------------------------------- damaged files
 
 _mutants: Final = mutate_models.Worker()  # its process has limits of its own
@@ -168,6 +194,7 @@ GENERATORS: Final = {
         Generator("schedules", _schedule, _again),
         Generator("stages", _stages),
         Generator("graphs", _graph),
+        Generator("operators", _operator),
         Generator("models", _model, seconds=200),
         Generator("artifacts", _artifact),
     )
