@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.base import events
 from tilewright.targets.base import Target
 from tilewright.testing.differential import check
+from tilewright.testing.graph_idioms import IDIOMS
+from tilewright.testing.graph_ops import PIECES
 from tilewright.testing.graphs import Case
 from tilewright.testing.machines import MACHINES
 from tilewright.testing.random_graphs import random_case
 from tilewright.testing.reduce import reduce_case
+from tilewright.testing.steering import Steering, facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,30 @@ def setting_of(seed: int) -> Setting:
     return Setting(rng.choice(here), math, rng.choice((1, 1, 2, 3)))
 
 
-def run(seed: int, operators: int | None = None) -> Failure | None:
-    """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing."""
-    case, setting = random_case(seed, operators), setting_of(seed)
-    reason = problem(case, setting)
+def run(
+    seed: int,
+    operators: int | None = None,
+    steering: Steering | None = None,
+    tell: Callable[[Case], object] = lambda case: None,
+) -> Failure | None:
+    """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing.
+
+    steering: leads to rules, passes and sketches that never met, and is told which did. tell: is
+    given the graph before it runs, which could end the process.
+    """
+    case = random_case(seed, operators, pieces=PIECES | IDIOMS, steering=steering)
+    tell(case)
+    return run_case(seed, case, steering)
+
+
+def run_case(seed: int, case: Case, steering: Steering | None = None) -> Failure | None:
+    """As `run`, for this graph, compiled as `seed` says."""
+    setting = setting_of(seed)
+    with ExitStack() as stack:
+        happened = stack.enter_context(events.record()) if steering is not None else []
+        reason = problem(case, setting)
+    if steering is not None:
+        steering.add(facts(happened))
     if not reason:
         return None
     small = reduce_case(case, lambda graph, inputs: bool(problem(Case(graph, inputs), setting)))

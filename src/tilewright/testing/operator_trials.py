@@ -32,8 +32,8 @@ DRAWN: Final = frozenset({"Bernoulli", "Dropout", "Multinomial"})
 DIVIDES: Final = frozenset({"Div", "Mod"})
 # What they make of values that an integer type has no place for is left open.
 ROUNDS: Final = frozenset({"Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "Pow"})
-# An element of a product with infinite weights may be NaN, wherever zeros are put around data.
-PADS: Final = frozenset({"Conv", "ConvTranspose"})
+# Zeros are put around data and weights, and 0 times infinity is NaN: operands that may have it.
+INFINITE: Final = {"Conv": (0,), "ConvTranspose": ()}
 # Elements that go to one place more than once, in no order.
 PLACES: Final = frozenset({"MaxUnpool", "ScatterElements", "ScatterND", "Scatter"})
 # Operands that say where or how many: no extremes.
@@ -312,9 +312,10 @@ def _special_values(d: _Draft) -> bool:
         if a is not None and a.size and (a.dtype.kind == "f" or f.type_str not in SIZES):
             if a.dtype.kind in "fiu" and (a.dtype.kind == "f" or n == 0):
                 fit.append(n)
+    fit = [n for n in fit if n in INFINITE.get(d.schema.name, fit)]
     if not fit or d.schema.name in DIVIDES | ROUNDS:
         return False
-    n = fit[0] if d.schema.name in PADS else d.rng.choice(fit)
+    n = d.rng.choice(fit)
     chosen = d.operands[n]
     assert chosen is not None
     a = np.array(chosen)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from tilewright.base import dtypes
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Value
-from tilewright.testing.graph_ops import PIECES
+from tilewright.testing.graph_ops import PIECES, Piece
 from tilewright.testing.graphs import Builder, Case, Rejected
+from tilewright.testing.steering import Steering
 
 
-def random_case(seed: int, operators: int | None = None, fallback: Fallback | None = None) -> Case:
-    """The graph number `seed`, of about `operators` operators (None: 5 to 40)."""
+def random_case(
+    seed: int,
+    operators: int | None = None,
+    fallback: Fallback | None = None,
+    *,
+    pieces: Mapping[str, tuple[Piece, float]] = PIECES,
+    steering: Steering | None = None,
+) -> Case:
+    """The graph number `seed`, of about `operators` operators (None: 5 to 40).
+
+    steering: weighs the pieces, and is told those taken; the graph then depends on it, too.
+    """
     from tilewright.frontends.onnx.reference import OnnxFallback
 
     rng = random.Random(seed)
@@ -21,15 +33,21 @@ def random_case(seed: int, operators: int | None = None, fallback: Fallback | No
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
     wanted = rng.choice((5, 5, 8, 12, 20, 40)) if operators is None else operators
-    names, weights = list(PIECES), [w for _, w in PIECES.values()]
+    names, weights = list(pieces), [w for _, w in pieces.values()]
+    taken: list[str] = []
+    if steering is not None:
+        steering.taken = taken
     for _ in range(wanted * 8):
         if len(b.typer.operations) >= wanted:
             break
-        piece = PIECES[rng.choices(names, weights)[0]][0]
+        if steering is not None:
+            weights = [steering.weight(name, usual) for name, (_, usual) in pieces.items()]
+        name = rng.choices(names, weights)[0]
         try:
-            piece(b)
+            pieces[name][0](b)
         except Rejected:
             continue
+        taken.append(name)
     graph = b.graph(outputs_of(b))
     return Case(graph, {v.name: a for v, a in b.inputs.items()})
 

@@ -1,0 +1,72 @@
+"""What met what in random graphs, and weights that lead to what never met.
+
+A fact of a compilation is a rule, pass, idiom or sketch that acted in it, taken from its events. A
+graph is worth the pairs of facts that it was the first to bring together. A piece is drawn the more
+often, the more such pairs the graphs with it brought, and the fewer graphs had it together with the
+pieces already there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from tilewright.base.events import Event
+
+# The field that says which one of its kind acted; "": there is only one.
+FACTS = {
+    "fuse": "rule", "idiom": "name", "sketch-chosen": "sketch", "rule": "rule",
+    "fold": "", "placed": "", "padded": "", "winograd": "", "split-sum": "", "separated": "",
+    "kept-across": "", "kept-serial": "", "kept-whole": "", "kept-plain": "",
+}  # fmt: skip
+LEAST, MOST = 0.2, 5.0  # times the usual weight
+
+
+def facts(events: Iterable[Event]) -> frozenset[str]:
+    """What acted in one compilation; a pass where it changed something."""
+    found = set()
+    for e in events:
+        if e.kind in FACTS:
+            found.add(f"{e.kind} {e.fields.get(FACTS[e.kind], '')}".strip())
+        elif e.kind == "pass" and e.fields.get("changed"):
+            found.add(f"pass {e.fields['name']}")
+    return frozenset(found)
+
+
+@dataclass
+class Steering:
+    """Counts over many graphs. met: of pairs of facts, of one graph each."""
+
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _together: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _graphs: Counter[str] = field(default_factory=Counter)
+    _first: Counter[str] = field(default_factory=Counter)
+    taken: list[str] = field(default_factory=list)
+
+    def weight(self, piece: str, usual: float) -> float:
+        """The weight of a piece beside those of `taken`."""
+        others = [_pair(piece, p) for p in set(self.taken) if p != piece]
+        rare = [1 / (1 + self._together[pair]) for pair in others]
+        rarity = 2 * sum(rare) / len(rare) if rare else 1.0
+        usually = sum(self._first.values()) / max(1, sum(self._graphs.values()))
+        own = self._first[piece] / max(1, self._graphs[piece])
+        gain = own / usually if usually and self._graphs[piece] else 1.0
+        return usual * min(MOST, max(LEAST, (rarity + gain) / 2))
+
+    def add(self, found: Collection[str]) -> int:
+        """Count a graph made of `taken` that had these facts; how many pairs met first."""
+        pairs = list(combinations(sorted(found), 2))
+        first = sum(not self.met[pair] for pair in pairs)
+        self.met.update(pairs)
+        pieces: Sequence[str] = sorted(set(self.taken))
+        self._together.update(combinations(pieces, 2))
+        for p in pieces:
+            self._graphs[p] += 1
+            self._first[p] += first
+        return first
+
+
+def _pair(a: str, b: str) -> tuple[str, str]:
+    return (a, b) if a < b else (b, a)
