@@ -15,7 +15,7 @@ from tilewright.testing.random_operators import difference, judged, run
 
 COUNT = 300
 FOURTH = 4  # every so many is compiled
-SLOW = range(1000, 7000)
+SLOW = range(1000, 6600)
 
 
 def test_300_operators_agree() -> None:
@@ -98,6 +98,9 @@ def test_a_refusal_and_an_exception_are_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(random_operators, "_compiled", raising(ModelError("not this")))
     how, failure = judged(t)
     assert how == "refused" and failure is not None and "ModelError: not this" in failure.message
+    unfit = ModelError("a window of 3 does not fit the extent 2")
+    monkeypatch.setattr(random_operators, "_compiled", raising(unfit))
+    assert judged(t) == ("nobody", None)
     monkeypatch.setattr(random_operators, "_compiled", raising(KeyError("x")))
     how, failure = judged(t)
     assert how == "raised" and failure is not None and failure.kind == "raised"

@@ -25,6 +25,13 @@ from tilewright.testing.operator_trials import Trial, trial
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Any] | None
 UNITS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-48}
+# The judges have its constants in float32, whatever the element type.
+COARSE: Final = frozenset({"Gelu"})
+# What is refused on purpose, though both judges run it.
+MEANT: Final = (
+    "does not fit the extent",  # a window that is nowhere inside of its input
+    "are not 0 and 1",  # the standard's only axes of ReverseSequence
+)
 SLACK: Final = 32.0  # roundings, times the root of the number of elements that may be added
 
 
@@ -63,7 +70,8 @@ def judged(t: Trial, native: bool = True) -> tuple[str, Failure | None]:
         try:
             ours = _compiled(t) if native else _interpreted(t)
         except TilewrightError as error:
-            if len(theirs) == 2 and not difference(t, *theirs):
+            meant = any(part in str(error) for part in MEANT)
+            if len(theirs) == 2 and not meant and not difference(t, *theirs):
                 return "refused", Failure(t, "refused", f"{type(error).__name__}: {error}")
             return "nobody", None
         except Exception as error:
@@ -180,7 +188,9 @@ def _differs(t: Trial, want: Array, got: Array, other: Array) -> str:
         finite = np.abs(a[np.isfinite(a)])
         scale = max(float(finite.max(initial=1.0)), _largest(t))
         noise = np.abs(a - c)
-        bar = SLACK * UNITS[name] * scale * np.sqrt(1 + _longest(t))
+        coarse = t.model.graph.node[0].op_type in COARSE
+        unit = max(UNITS[name], UNITS["float32"]) if coarse else UNITS[name]
+        bar = SLACK * unit * scale * np.sqrt(1 + _longest(t))
         bar = bar + 8 * float(noise[np.isfinite(noise)].max(initial=0.0))
         wrong = ~((np.abs(a - b) <= bar) | (a == b) | (np.isnan(a) & np.isnan(b)))
     if not wrong.any():
