@@ -177,9 +177,12 @@ def test_a_graph_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(graph: Any, inputs: Any, **options: Any) -> list[str]:
         return ["broken"] if "Mul" in {op.op_type for op in graph.operations} else []
 
+    told: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(graph_runs, "check", broken)
-        found = next(f for s in range(100) if (f := generators._graph(s, print)))
+        found = next(f for s in range(100) if (f := generators._graph(s, told.append)))
+        again = generators._graph_again(len(told) - 1, told[-1])  # as after a crash
+        assert again is not None and again.reason == "broken"
         with pytest.raises(AssertionError):
             called(found.test)
     assert found.reason == "broken" and "Mul" in found.test
