@@ -113,13 +113,19 @@ def _cases() -> Mapping[str, Sequence[Any]]:
     found: dict[str, list[Any]] = {}
     for case in every:
         nodes = case.model.graph.node
-        if len(nodes) != 1 or nodes[0].domain or case.random or not case.data:
+        name = standard_name(nodes[0]) if len(nodes) == 1 else None
+        if name is None or case.random or not case.data:
             continue
         if any(a.type == onnx.AttributeProto.GRAPH for a in nodes[0].attribute):
             continue
-        if nodes[0].op_type not in DRAWN and _schemas(nodes[0].op_type):
-            found.setdefault(nodes[0].op_type, []).append(case)
+        if name not in DRAWN and _schemas(name):
+            found.setdefault(name, []).append(case)
     return found
+
+
+def standard_name(node: onnx.NodeProto) -> str | None:
+    """The name of an operator of ONNX; None for one of another domain."""
+    return None if node.domain else str(node.op_type)
 
 
 @cache

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from tilewright.base.errors import TilewrightError
-from tilewright.testing.operator_trials import Trial, trial
+from tilewright.testing.operator_trials import Trial, standard_name, trial
 
 Array = np.ndarray[Any, Any]
 Outputs = Sequence[Any] | None
@@ -188,7 +188,7 @@ def _differs(t: Trial, want: Array, got: Array, other: Array) -> str:
         finite = np.abs(a[np.isfinite(a)])
         scale = max(float(finite.max(initial=1.0)), _largest(t))
         noise = np.abs(a - c)
-        coarse = t.model.graph.node[0].op_type in COARSE
+        coarse = standard_name(t.model.graph.node[0]) in COARSE
         unit = max(UNITS[name], UNITS["float32"]) if coarse else UNITS[name]
         bar = SLACK * unit * scale * np.sqrt(1 + _longest(t))
         bar = bar + 8 * float(noise[np.isfinite(noise)].max(initial=0.0))
