@@ -17,8 +17,8 @@ WAY = 4096  # bytes of a way of the first cache
 WAYS = 8  # of a second cache, at least: 8 of Zen's, 16 of Intel's servers, 8 to 16 elsewhere
 FULL = 0.8  # of a cache, that one operand may fill and stay
 # Cycles that a byte of the columns costs which comes from behind the second cache, where it hides
-# behind arithmetic in part: a third of those of a core that gets 10 bytes per cycle (Cascade Lake;
-# Zen 4 gets twice as many).
+# behind arithmetic in part: a third of those of a core that gets 10 bytes per cycle (assumed for
+# Cascade Lake and not measured there; Zen 4 gets twice as many).
 FAR_BYTE = 1 / 32
 STREAMED = 0.25  # cycles of a vector that a row loads for itself
 EXPOSED = 0.25  # of the loads and the loop, behind dot products
