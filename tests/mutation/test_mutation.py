@@ -2,12 +2,15 @@
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tilewright.testing.mutation import run
+from tilewright.testing.mutation import reach, run
 from tilewright.testing.mutation.operators import OPERATORS, mutants
 from tilewright.testing.mutation.rooms import ROOMS, Room
 
@@ -102,6 +105,53 @@ def test_a_fault_is_caught_and_runs_go_on_where_they_were(tmp_path: Path, monkey
     assert CliRunner().invoke(run.main, arguments).output == first.output
     assert (tmp_path / "r.jsonl").read_text().splitlines() == lines
     assert ast.parse((run.SOURCES / "base/names.py").read_text())
+
+
+TESTS = """
+import subprocess, sys
+import code_of_two
+
+
+def test_one():
+    assert code_of_two.one(2) == 3
+
+
+def test_two():
+    assert code_of_two.two(2) == 4
+
+
+def test_of_another_process():
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+"""
+
+
+def test_a_fault_is_tried_with_the_tests_that_reach_it(tmp_path: Path):
+    """By line; what is run on import, or by nobody, with all; other processes with each."""
+    (tmp_path / "code_of_two.py").write_text(
+        "LEAST = 1\n\ndef one(n):\n    return n + LEAST\n\ndef two(n):\n    return n + 2\n"
+        "\ndef three(n):\n    return n\n"
+    )
+    (tmp_path / "test_them.py").write_text(TESTS)
+    told = {"path": str(tmp_path / "reach.json"), "root": str(tmp_path), "digest": "d",
+            "files": [str(tmp_path / "code_of_two.py")]}  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-p", reach.__name__, "--rootdir", "."]
+    environment = {**os.environ, "PYTHONPATH": f"{run.SOURCES.parent}:{tmp_path}",
+                   reach.RECORD: json.dumps(told)}  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    found = reach.read(tmp_path / "reach.json")
+    one, two, other = (f"test_them.py::test_{n}" for n in ("one", "two", "of_another_process"))
+    assert found.of("code_of_two.py", range(4, 5), [""]) == [one, other]
+    assert found.of("code_of_two.py", range(7, 8), [""]) == [two, other]
+    for lines in (range(1, 2), range(3, 4), range(10, 11)):
+        assert set(found.of("code_of_two.py", lines, [""])) == {one, two, other}
+    assert not found.of("code_of_two.py", range(4, 5), ["elsewhere"])
+
+    (tmp_path / "wanted.json").write_text(json.dumps([two]))
+    environment = {**environment, reach.WANTED: str(tmp_path / "wanted.json")}
+    del environment[reach.RECORD]
+    (tmp_path / "code_of_two.py").write_text("def one(n): ...\n\ndef two(n): return n + 2\n")
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0 and "1 passed" in ran.stdout
 
 
 def test_an_unknown_room_is_refused():

@@ -20,11 +20,15 @@ Path = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault. name: the same whatever else of the file changes. path: the node's place."""
+    """One fault. name: the same whatever else of the file changes. path: the node's place.
+
+    lines: of the statement, or of the head of a compound one, from the first to the last.
+    """
 
     file: str
     function: str
     line: int
+    lines: range
     operator: str
     before: str
     after: str
@@ -167,7 +171,7 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
     """
     tree = ast.parse(source)
     seen: dict[str, int] = {}
-    for place in _places(tree, "", ()):
+    for place in _places(tree, "", (), range(0)):
         for operator, change in OPERATORS.items():
             for n, changed in enumerate(change(place.node)):
                 before, after = ast.unparse(place.node), ast.unparse(changed)
@@ -178,8 +182,8 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
                 name = hashlib.sha256(f"{label}|{seen[label]}".encode()).hexdigest()[:12]
                 line = getattr(place.node, "lineno", 0)
                 yield Mutant(
-                    file, place.function, line, operator, _brief(before), _brief(after), name,
-                    place.path, changed,
+                    file, place.function, line, place.lines, operator, _brief(before),
+                    _brief(after), name, place.path, changed,
                 )  # fmt: skip
 
 
@@ -188,6 +192,7 @@ class _Place:
     node: ast.AST
     function: str
     path: Path
+    lines: range
 
 
 # Fields of nodes whose texts are for people or for type checkers.
@@ -195,19 +200,28 @@ _ANNOTATIONS: Final = frozenset({"annotation", "returns", "decorator_list", "typ
 _LEFT_ALONE: Final = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 
-def _places(node: ast.AST, function: str, path: Path) -> Iterator[_Place]:
+def _places(node: ast.AST, function: str, path: Path, lines: range) -> Iterator[_Place]:
     if isinstance(node, _LEFT_ALONE) or _of_types(node):
         return
+    if isinstance(node, ast.stmt):
+        lines = _lines(node)
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         function = f"{function}.{node.name}".lstrip(".")
-    yield _Place(node, function, path)
+    yield _Place(node, function, path, lines)
     for name, value in ast.iter_fields(node):
         if name in _ANNOTATIONS:
             continue
         children = enumerate(value) if isinstance(value, list) else [(None, value)]
         for n, child in children:
             if isinstance(child, ast.AST):
-                yield from _places(child, function, (*path, (name, n)))
+                yield from _places(child, function, (*path, (name, n)), lines)
+
+
+def _lines(node: ast.stmt) -> range:
+    """Of a statement, without the statements in it."""
+    body = getattr(node, "body", None)
+    last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+    return range(node.lineno, max(last, node.lineno) + 1)
 
 
 def _of_types(node: ast.AST) -> bool:
