@@ -19,6 +19,7 @@ import click
 import numpy as np
 
 from benchmarks import models
+from tilewright.cli.doctor import processor_name
 from tilewright.cli.rounds import Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,11 +78,10 @@ def provenance(version: str) -> dict[str, str]:
     """Where a row comes from: commit (`+` with changes), sources, processor, day, packages."""
     found = versions()
     packages = [f"{name} {found[name]}" for name in ("onnxruntime", "openvino", "torch")]
-    processor = str(machine().get("processor", "unknown"))
     return {
         "commit": _commit(),
         "sources": version,
-        "processor": processor,
+        "processor": processor_name(),
         "cpus": str(len(os.sched_getaffinity(0))),
         "day": time.strftime("%Y-%m-%d", time.gmtime()),
         "packages": ", ".join(packages),
@@ -120,10 +120,9 @@ def versions() -> dict[str, str | None]:
 
 def machine() -> dict[str, Any]:
     """What the numbers are measured on."""
-    facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version()}
+    facts: dict[str, Any] = {"system": platform.platform(), "python": platform.python_version(),
+                             "processor": processor_name()}  # fmt: skip
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            facts["processor"] = line.partition(":")[2].strip()
         if line.startswith("flags"):
             wide = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile")
             facts["features"] = [f for f in wide if f in line.split()]

@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.base import flags
 from tilewright.base.store import default_store
+from tilewright.cli import doctor
 
 
 def test_doctor_knows_the_machine_and_every_flag(command):
@@ -18,6 +19,21 @@ def test_doctor_knows_the_machine_and_every_flag(command):
     assert {row["name"] for row in report["flags"]} == {f.name for f in flags.TABLE}
     versions = {p["name"]: p["version"] for p in report["packages"]}
     assert versions["numpy"] and versions["onnx"]
+
+
+def test_processors_of_one_name_are_told_apart(tmp_path, monkeypatch):
+    """Virtual machines on Zen 3 and Zen 4 both say AMD EPYC: their figures are not one table."""
+    names = []
+    for text in (
+        "cpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n",
+        "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n",
+        "model name\t: Cortex\n",
+    ):
+        path = tmp_path / str(len(names))
+        path.write_text(text)
+        monkeypatch.setattr(doctor, "_CPUINFO", path)
+        names.append(doctor.processor_name())
+    assert names == ["AMD EPYC, family 25 model 1", "AMD EPYC, family 25 model 17", "Cortex"]
 
 
 def test_doctor_says_where_a_value_comes_from(command, monkeypatch):

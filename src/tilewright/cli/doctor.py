@@ -21,6 +21,7 @@ from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
 
 _SYSTEM: Final = Path("/sys/devices/system/cpu")
+_CPUINFO: Final = Path("/proc/cpuinfo")
 # Features worth a line; the whole list is in the JSON.
 _NOTABLE: Final = (
     "sse4.2 avx avx2 fma f16c avx512f avx512bw avx512vl avx512vnni avx512bf16 avx512fp16 "
@@ -61,7 +62,7 @@ def command(as_json: bool) -> int:
 def _processor(problems: list[str]) -> dict[str, Any]:
     from tilewright.targets import registry
 
-    facts: dict[str, Any] = {"name": _model_name(), "arch": platform.machine(), "features": []}
+    facts: dict[str, Any] = {"name": processor_name(), "arch": platform.machine(), "features": []}
     try:
         facts |= registry.target("cpu").requirements
     except (TilewrightError, ImportError, OSError) as error:
@@ -73,9 +74,16 @@ def _processor(problems: list[str]) -> dict[str, Any]:
     return facts
 
 
-def _model_name() -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
-    return found[1] if found else platform.processor() or "unknown"
+def processor_name() -> str:
+    """The processor's name, family and model: virtual machines give unlike ones one name."""
+    text = _text(_CPUINFO)
+    facts = dict(
+        re.findall(r"^(model name|cpu family|model)[ \t]*:[ \t]*(.+)$", text, re.MULTILINE)
+    )
+    name = facts.get("model name") or platform.processor() or "unknown"
+    if "cpu family" not in facts or "model" not in facts:
+        return name
+    return f"{name}, family {facts['cpu family']} model {facts['model']}"
 
 
 def caches() -> dict[str, int]:
