@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
+    # A shell runs what is put behind `&` with interrupts ignored; tests send some.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,14 +21,13 @@ from tilewright.loops.interp import run as interpret
 from tilewright.loops.nodes import Store, Update
 from tilewright.schedule import meeting
 from tilewright.schedule.table import PRIMITIVES
-from tilewright.targets.registry import target
 from tilewright.testing import schedule_runs
 from tilewright.testing.random_programs import LAST, random_arrays
 from tilewright.testing.random_schedules import Crash, random_schedule
-from tilewright.testing.schedule_runs import LEVELS, Failure, problem, program, run
+from tilewright.testing.schedule_runs import Failure, levels_here, problem, program, run
 
 BATCHES = 40
-HERE = tuple(level for level in LEVELS if target("cpu", level).runs_here)
+HERE = levels_here()
 
 
 @settings(max_examples=40, deadline=None)

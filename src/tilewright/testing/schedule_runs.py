@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tilewright.testing.random_kernels import random_kernel
 from tilewright.testing.random_programs import random_arrays, random_program
 from tilewright.testing.random_schedules import Coverage, Crash, random_schedule
 
-LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+LEVELS: Final = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 Arrays = Mapping[Buffer, Any]
 
 
@@ -47,6 +47,11 @@ class Failure:
         return f"program({self.seed}): {self.reason}\n{Trace(self.steps)}\n{program(self.seed)!r}"
 
 
+def levels_here() -> tuple[str, ...]:
+    """Those whose code this processor runs."""
+    return tuple(level for level in LEVELS if target("cpu", level).runs_here)
+
+
 def program(seed: int) -> Kernel:
     """The program of a seed: one of three is a chain of whole tensors."""
     r = random.Random(seed)
@@ -56,17 +61,19 @@ def program(seed: int) -> Kernel:
 def run(
     seed: int,
     met: Coverage | None = None,
-    levels: Sequence[str] = LEVELS,
+    levels: Sequence[str] | None = None,
     tries: int = 30,
     tell: Callable[[Trace], object] = lambda trace: None,
 ) -> Failure | None:
     """What a random schedule of `program(seed)` gets wrong; None if nothing.
 
     met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
-    processor levels to compile for, one of which is taken by the seed (none: not compiled). tell:
-    is given the schedule before it runs, which could end the process.
+    processor levels to compile for, one of which is taken by the seed (empty: not compiled; None:
+    those of this processor). tell: is given the schedule before it runs, which could end the
+    process.
     """
     kernel = program(seed)
+    levels = levels_here() if levels is None else levels
     level = levels[seed % len(levels)] if levels else None
     r = random.Random(seed + 1)
     try:

@@ -33,11 +33,11 @@ def level(name: str) -> Machine:
     return replace(machine(name), l3=1 << 10)
 
 
-def scheduled(rows: int, columns: int, transposed: bool = False) -> Kernel:
+def scheduled(rows: int, columns: int, transposed: bool = False, name: str = "native") -> Kernel:
     x = Buffer("x", (columns, rows) if transposed else (rows, columns), float32)
     y = Buffer("y", (rows, columns), float32)
     c = map_("double", y, lambda i, j: (x[j, i] if transposed else x[i, j]) * 2.0)
-    return default(lower("double", [c], [x, y], [y]), [c], Context(level("native"))).kernel
+    return default(lower("double", [c], [x, y], [y]), [c], Context(level(name))).kernel
 
 
 def placed(shape: tuple[int, ...], offset: int) -> Any:
@@ -62,7 +62,7 @@ def test_the_result_is_the_same(
 
 @pytest.mark.parametrize(("name", "wide"), [("x86-64-v3", "%ymm"), ("x86-64-v4", "%zmm")])
 def test_whole_registers_are_stored_past_the_caches(name: str, wide: str) -> None:
-    text = assembly(scheduled(64, 64), level(name))
+    text = assembly(scheduled(64, 64, name=name), level(name))
     stores = [line for line in text.splitlines() if "movnt" in line]
     assert stores and any(wide in line for line in stores)
     assert "sfence" in text

@@ -10,7 +10,6 @@ from typing import Any, Final
 from tilewright.frontends.onnx import load
 from tilewright.graph.nodes import Graph
 from tilewright.schedule import Trace
-from tilewright.targets.registry import target
 from tilewright.testing import (
     graph_runs,
     mutate_artifacts,
@@ -65,7 +64,7 @@ def _schedule(seed: int, tell: Tell) -> Found | None:
     def told(trace: Trace) -> None:
         tell(trace.to_json())
 
-    failure = schedule_runs.run(seed, _MET, _levels(), tell=told)
+    failure = schedule_runs.run(seed, _MET, tell=told)
     return None if failure is None else _broken(failure)
 
 
@@ -89,12 +88,8 @@ def _broken(failure: schedule_runs.Failure) -> Found:
     return Found(f"{failure}\n{failure.reason}", test)
 
 
-def _levels() -> tuple[str, ...]:
-    return tuple(level for level in schedule_runs.LEVELS if target("cpu", level).runs_here)
-
-
 def _level(seed: int) -> str | None:
-    levels = _levels()
+    levels = schedule_runs.levels_here()
     return levels[seed % len(levels)] if levels else None
 
 
