@@ -1,5 +1,12 @@
 """A network in the making: operators are added one by one, and their results are typed at once.
 
+    x = n.input(1, 3, 33, 33)
+    x = x.conv(12, 3, stride=2)
+    return (x + x.depthwise()).Relu().head()
+
+A tensor's methods add a layer behind it. Layers have names of their own; by its own name in ONNX,
+any operator is a method of its first operand.
+
 Weights are normal with variance gain / fan-in (He et al. 2015), so that a signal neither fades nor
 explodes and a wrong kernel shows in the output. Each network has a generator of its own.
 """
@@ -9,6 +16,8 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,21 +30,20 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.testing.graphs import Case
 
 Array = np.ndarray[Any, Any]
-Operand = Value | Array | Sequence[int] | float | None
 OPSET = 21
 
 # name -> what builds it anew, the same each time
 NETWORKS: dict[str, Callable[[], Case]] = {}
 
 
-def network(make: Callable[[Net], Value | Sequence[Value]]) -> Callable[[], Case]:
+def network(make: Callable[[Net], Tensor | Sequence[Tensor]]) -> Callable[[], Case]:
     """Registers a function that adds a network to a Net and gives its outputs."""
     name = make.__name__
 
     def build() -> Case:
         net = Net(name)
         made = make(net)
-        return net.case([made] if isinstance(made, Value) else made)
+        return net.case([made] if isinstance(made, Tensor) else made)
 
     NETWORKS[name] = build
     return build
@@ -53,211 +61,295 @@ class Net:
 
     # -- inputs and weights
 
-    def input(self, *shape: int) -> Value:
+    def input(self, *shape: int) -> Tensor:
         """A new float32 input, normal."""
         return self._given(self.rng.standard_normal(shape).astype(np.float32))
 
-    def ids(self, *shape: int, below: int) -> Value:
+    def ids(self, *shape: int, below: int) -> Tensor:
         """A new int64 input of random indices."""
         return self._given(self.rng.integers(0, below, shape))
 
-    def flags(self, *shape: int) -> Value:
+    def flags(self, *shape: int) -> Tensor:
         """A new bool input; the first of each row is true."""
         found = self.rng.random(shape) < 0.7
         found[..., 0] = True
         return self._given(found)
 
-    def weight(self, *shape: int, gain: float = 1.0, fan: int | None = None) -> Value:
+    def weight(self, *shape: int, gain: float = 1.0, fan: int | None = None) -> Tensor:
         """A constant of variance gain / fan; fan: by default the product of shape[1:]."""
         spread = math.sqrt(gain / (math.prod(shape[1:]) if fan is None else fan))
-        return self.const((spread * self.rng.standard_normal(shape)).astype(np.float32))
+        return self.const(spread * self.rng.standard_normal(shape))
 
-    def near(self, mean: float, *shape: int, spread: float = 0.1) -> Value:
+    def near(self, mean: float, *shape: int, spread: float = 0.1) -> Tensor:
         """A constant around a mean: scales, shifts, statistics."""
-        return self.const((mean + spread * self.rng.standard_normal(shape)).astype(np.float32))
+        return self.const(mean + spread * self.rng.standard_normal(shape))
 
-    def const(self, value: Any) -> Value:
-        """A constant: float32, or int64 of a list of integers, where it has no dtype."""
+    def uniform(self, low: float, high: float, *shape: int) -> Tensor:
+        """A constant of equally likely numbers."""
+        return self.const(self.rng.uniform(low, high, shape))
+
+    def const(self, value: Any) -> Tensor:
+        """A constant: float32 for floats of Python and of NumPy, int64 for a list of integers.
+
+        Other arrays keep their dtype.
+        """
         array = np.asarray(value)
         if not hasattr(value, "dtype"):
             whole = isinstance(value, Sequence) and array.dtype.kind == "i"
             array = array.astype(np.int64 if whole else np.float32)
-        return self._typer.constant(self._fresh("c"), array)
+        elif array.dtype.kind == "f":
+            array = array.astype(np.float32)
+        return Tensor(self, self._typer.constant(self._fresh("c"), array))
 
     # -- operators
 
-    def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Value:
+    def __call__(self, op_type: str, *inputs: Operand, **attributes: Any) -> Tensor:
         """Add an operator with one result."""
         (made,) = self.many(op_type, 1, *inputs, **attributes)
         return made
 
-    def many(self, op_type: str, count: int, *inputs: Operand, **attributes: Any) -> list[Value]:
+    def many(self, op_type: str, count: int, *inputs: Operand, **attributes: Any) -> list[Tensor]:
         """Add an operator of the default domain; `count` of its results."""
         schema = schema_of(op_type, "", OPSET)
         assert schema is not None, op_type
-        operands = tuple(v if v is None or isinstance(v, Value) else self.const(v) for v in inputs)
+        operands = tuple(self._operand(x) for x in inputs)
         drafts = tuple(Value(self._fresh(op_type.lower())) for _ in range(count))
         draft = Operation(op_type, operands, drafts, attributes, "", schema.since_version, "")
-        return [v for v in self._typer.apply(draft) if v is not None]
+        return [Tensor(self, v) for v in self._typer.apply(draft) if v is not None]
+
+    def cat(self, *parts: Tensor, axis: int = 1) -> Tensor:
+        """Concatenation."""
+        return self("Concat", *parts, axis=axis)
+
+    def add(self, first: Tensor, *others: Operand) -> Tensor:
+        """A sum of several."""
+        for other in others:
+            first = self("Add", first, other)
+        return first
+
+    # -- the result
+
+    def case(self, outputs: Sequence[Tensor]) -> Case:
+        """The graph so far, and arrays for its inputs."""
+        given, made = tuple(self._inputs), tuple(x.value for x in outputs)
+        bare = Graph(self.name, given, made, (), dict(self._typer.known))
+        graph = bare.with_operations(self._typer.operations)
+        return Case(graph, {v.name: a for v, a in self._inputs.items()})
+
+    def _given(self, array: Array) -> Tensor:
+        value = Value(self._fresh("x"), dtypes.dtype_of(array.dtype), array.shape)
+        self._inputs[value] = array
+        return Tensor(self, value)
+
+    def _operand(self, x: Operand) -> Value | None:
+        if x is None:
+            return None
+        return x.value if isinstance(x, Tensor) else self.const(x).value
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A value of a network, and what can follow it."""
+
+    net: Net
+    value: Value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return self.value.extents
+
+    def __getattr__(self, op_type: str) -> Callable[..., Tensor]:
+        """An operator of ONNX on this tensor: `x.Softmax(axis=-1)`."""
+        if schema_of(op_type, "", OPSET) is None:
+            raise AttributeError(op_type)
+        return partial(self.net, op_type, self)
+
+    def __add__(self, other: Operand) -> Tensor:
+        return self.net("Add", self, other)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return self.net("Sub", self, other)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self.net("Sub", other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return self.net("Mul", self, other)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return self.net("Div", self, other)
+
+    def __matmul__(self, other: Operand) -> Tensor:
+        return self.net("MatMul", self, other)
+
+    def __neg__(self) -> Tensor:
+        return self.net("Neg", self)
+
+    # -- convolutions and linear layers
 
     def conv(
         self,
-        x: Value,
         out: int,
         size: int | Sequence[int] = 3,
         stride: int | Sequence[int] = 1,
         *,
         dilation: int = 1,
         groups: int = 1,
-        pads: Sequence[int] | None = None,
+        pads: int | Sequence[int] | None = None,
         norm: bool = True,
         act: str = "Relu",
         gain: float | None = None,
-    ) -> Value:
+    ) -> Tensor:
         """A convolution over all axes behind the channels that keeps extents over its stride, then
         BatchNormalization, or a bias instead, then an activation ("" for none)."""
-        rank = len(x.extents) - 2
+        rank = len(self.shape) - 2
         kernel = [size] * rank if isinstance(size, int) else list(size)
         steps = [stride] * rank if isinstance(stride, int) else list(stride)
         if pads is None:
-            pads = [dilation * (k - 1) // 2 for k in kernel]
-            pads = [*pads, *(dilation * (k - 1) - p for k, p in zip(kernel, pads))]
+            before = [dilation * (k - 1) // 2 for k in kernel]
+            pads = [*before, *(dilation * (k - 1) - p for k, p in zip(kernel, before))]
         gain = (2.0 if act else 1.0) if gain is None else gain
-        w = self.weight(out, x.extents[1] // groups, *kernel, gain=gain)
-        bias = [] if norm else [self.near(0, out)]
-        y = self(
-            "Conv", x, w, *bias, kernel_shape=kernel, strides=steps, pads=list(pads), group=groups,
+        w = self.net.weight(out, self.shape[1] // groups, *kernel, gain=gain)
+        bias = [] if norm else [self.net.near(0, out)]
+        y = self.Conv(
+            w,
+            *bias,
+            kernel_shape=kernel,
+            strides=steps,
+            pads=[pads] * 2 * rank if isinstance(pads, int) else list(pads),
+            group=groups,
             dilations=[dilation] * rank,
-        )  # fmt: skip
-        return self.act(self.batch_norm(y) if norm else y, act)
-
-    def depthwise(self, x: Value, size: int = 3, stride: int = 1, **options: Any) -> Value:
-        """A convolution of each channel by itself."""
-        channels = x.extents[1]
-        return self.conv(x, channels, size, stride, groups=channels, **options)
-
-    def batch_norm(self, x: Value) -> Value:
-        """BatchNormalization with statistics of its own."""
-        c = x.extents[1]
-        variance = self.const(self.rng.uniform(0.5, 1.5, c).astype(np.float32))
-        return self(
-            "BatchNormalization", x, self.near(1, c), self.near(0, c), self.near(0, c), variance
         )
+        return (y.batch_norm() if norm else y).act(act)
 
-    def layer_norm(self, x: Value, epsilon: float = 1e-5) -> Value:
+    def conv_bias(self, out: int, *sizes: Any, **options: Any) -> Tensor:
+        """As `conv`, without normalization."""
+        return self.conv(out, *sizes, norm=False, **options)
+
+    def project(self, out: int, *sizes: Any, **options: Any) -> Tensor:
+        """As `conv`, with a bias and nothing behind it."""
+        return self.conv_bias(out, *sizes, act="", **options)
+
+    def depthwise(self, size: int = 3, stride: int = 1, **options: Any) -> Tensor:
+        """As `conv`, each channel by itself."""
+        channels = self.shape[1]
+        return self.conv(channels, size, stride, groups=channels, **options)
+
+    def linear(
+        self, out: int, act: str = "", *, bias: bool = True, gain: float | None = None
+    ) -> Tensor:
+        """A product with a matrix along the last axis, a bias, an activation."""
+        width = self.shape[-1]
+        gain = (2.0 if act else 1.0) if gain is None else gain
+        y = self @ self.net.weight(width, out, gain=gain, fan=width)
+        return (y + self.net.near(0, out) if bias else y).act(act)
+
+    def gemm(self, out: int, act: str = "") -> Tensor:
+        """A Gemm of a matrix with transposed weights."""
+        w = self.net.weight(out, self.shape[1], gain=2.0 if act else 1.0)
+        return self.Gemm(w, self.net.near(0, out), transB=1).act(act)
+
+    def head(self, classes: int = 10) -> Tensor:
+        """Global average pooling and a linear classifier."""
+        return self.GlobalAveragePool().Flatten().gemm(classes)
+
+    # -- normalizations and activations
+
+    def batch_norm(self) -> Tensor:
+        """BatchNormalization with statistics of its own."""
+        c, n = self.shape[1], self.net
+        variance = n.uniform(0.5, 1.5, c)
+        return self.BatchNormalization(n.near(1, c), n.near(0, c), n.near(0, c), variance)
+
+    def layer_norm(self, epsilon: float = 1e-5) -> Tensor:
         """LayerNormalization over the last axis."""
-        c = x.extents[-1]
-        scale, shift = self.near(1, c), self.near(0, c)
-        return self("LayerNormalization", x, scale, shift, epsilon=epsilon)
+        c, n = self.shape[-1], self.net
+        return self.LayerNormalization(n.near(1, c), n.near(0, c), epsilon=epsilon)
 
-    def group_norm(self, x: Value, groups: int) -> Value:
+    def instance_norm(self) -> Tensor:
+        """InstanceNormalization with a scale and a shift of each channel."""
+        c, n = self.shape[1], self.net
+        return self.InstanceNormalization(n.near(1, c), n.near(0, c))
+
+    def group_norm(self, groups: int) -> Tensor:
         """Groups of channels normalized together, as PyTorch writes it out."""
-        b, c, *rest = x.extents
-        y = self.shape(x, b, groups, -1)
-        y = self("InstanceNormalization", y, self.const([1.0] * groups), self.const([0.0] * groups))
+        n, (b, c, *rest) = self.net, self.shape
         places = [1] * len(rest)
-        y = self("Mul", self.shape(y, b, c, *rest), self.near(1, c, *places))
-        return self("Add", y, self.near(0, c, *places))
+        y = self.reshape(b, groups, -1)
+        y = y.InstanceNormalization(n.const([1.0] * groups), n.const([0.0] * groups))
+        y = y.reshape(b, c, *rest) * n.near(1, c, *places)
+        return y + n.near(0, c, *places)
 
-    def rms_norm(self, x: Value) -> Value:
+    def rms_norm(self) -> Tensor:
         """x / sqrt(mean(x^2) + eps) * scale over the last axis, written out."""
-        mean = self("ReduceMean", self("Pow", x, 2.0), [-1])
-        root = self("Sqrt", self("Add", mean, 1e-5))
-        return self("Mul", self("Div", x, root), self.near(1, x.extents[-1]))
+        mean = self.Pow(2.0).ReduceMean([-1])
+        root = (mean + 1e-5).Sqrt()
+        return self / root * self.net.near(1, self.shape[-1])
 
-    def act(self, x: Value, kind: str) -> Value:
+    def act(self, kind: str) -> Tensor:
         """An activation by name; "" for none."""
         match kind:
             case "":
-                return x
+                return self
             case "Relu6":
-                return self("Clip", x, 0.0, 6.0)
+                return self.Clip(0.0, 6.0)
             case "Silu":
-                return self("Mul", x, self("Sigmoid", x))
+                return self * self.Sigmoid()
             case "Erf":  # GELU written out
-                half = self("Mul", x, 0.5)
-                return self("Mul", half, self("Add", self("Erf", self("Div", x, 2**0.5)), 1.0))
+                return self * 0.5 * ((self / 2**0.5).Erf() + 1.0)
             case "PRelu":
-                return self("PRelu", x, self.near(0.2, x.extents[1], *[1] * (len(x.extents) - 2)))
-        return self(kind, x)
+                places = [1] * (len(self.shape) - 2)
+                return self.PRelu(self.net.near(0.2, self.shape[1], *places))
+        return self.net(kind, self)
 
-    def linear(
-        self, x: Value, out: int, act: str = "", *, bias: bool = True, gain: float | None = None
-    ) -> Value:
-        """A product with a matrix along the last axis, a bias, an activation."""
-        width = x.extents[-1]
-        gain = (2.0 if act else 1.0) if gain is None else gain
-        y = self("MatMul", x, self.weight(width, out, gain=gain, fan=width))
-        return self.act(self("Add", y, self.near(0, out)) if bias else y, act)
+    # -- windows and shapes
 
-    def gemm(self, x: Value, out: int, act: str = "") -> Value:
-        """A Gemm of a matrix with transposed weights."""
-        w = self.weight(out, x.extents[1], gain=2.0 if act else 1.0)
-        return self.act(self("Gemm", x, w, self.near(0, out), transB=1), act)
-
-    def pool(
-        self, x: Value, size: int = 3, stride: int = 2, pad: int = 0, kind: str = "MaxPool",
-        **more: Any,
-    ) -> Value:  # fmt: skip
+    def max_pool(
+        self, size: int = 3, stride: int = 2, pad: int = 0, kind: str = "MaxPool", **more: Any
+    ) -> Tensor:
         """A pooling over all axes behind the channels."""
-        rank = len(x.extents) - 2
+        rank = len(self.shape) - 2
         windows = {"kernel_shape": [size] * rank, "strides": [stride] * rank}
-        return self(kind, x, **windows, pads=[pad] * 2 * rank, **more)
+        return self.net(kind, self, **windows, pads=[pad] * 2 * rank, **more)
 
-    def mean(self, x: Value, size: int = 3, stride: int = 2, pad: int = 0, **more: Any) -> Value:
-        """An average pooling."""
-        return self.pool(x, size, stride, pad, "AveragePool", **more)
+    def average_pool(self, size: int = 3, stride: int = 2, pad: int = 0, **more: Any) -> Tensor:
+        """The mean of each window."""
+        return self.max_pool(size, stride, pad, "AveragePool", **more)
 
-    def head(self, x: Value, classes: int = 10) -> Value:
-        """Global average pooling and a linear classifier."""
-        return self.gemm(self("Flatten", self("GlobalAveragePool", x)), classes)
+    def reshape(self, *extents: int) -> Tensor:
+        """Other extents of the same elements."""
+        return self.Reshape(list(extents))
 
-    def cat(self, *parts: Value, axis: int = 1) -> Value:
-        """Concatenation."""
-        return self("Concat", *parts, axis=axis)
+    def transpose(self, *axes: int) -> Tensor:
+        """Another order of axes."""
+        return self.Transpose(perm=list(axes))
 
-    def add(self, first: Value, *others: Operand) -> Value:
-        """A sum of several."""
-        for other in others:
-            first = self("Add", first, other)
-        return first
+    def tokens(self) -> Tensor:
+        """[batch, channels, ...] as [batch, places, channels]."""
+        b, c, *rest = self.shape
+        return self.reshape(b, c, math.prod(rest)).transpose(0, 2, 1)
 
-    def shape(self, x: Value, *extents: int) -> Value:
-        """Reshape."""
-        return self("Reshape", x, list(extents))
+    def image(self, *extents: int) -> Tensor:
+        """[batch, places, channels] as [batch, channels, *extents]."""
+        b, _, c = self.shape
+        return self.transpose(0, 2, 1).reshape(b, c, *extents)
 
-    def order(self, x: Value, *axes: int) -> Value:
-        """Transpose."""
-        return self("Transpose", x, perm=list(axes))
+    def split(self, *sizes: int, axis: int = 1) -> list[Tensor]:
+        """Parts along an axis."""
+        return self.net.many("Split", len(sizes), self, list(sizes), axis=axis)
 
-    def split(self, x: Value, *sizes: int, axis: int = 1) -> list[Value]:
-        """Split into parts."""
-        return self.many("Split", len(sizes), x, list(sizes), axis=axis)
-
-    def resize(self, x: Value, *sizes: int, mode: str = "nearest", **more: Any) -> Value:
-        """Resize the last axes."""
-        lead = x.extents[: len(x.extents) - len(sizes)]
+    def resize(self, *sizes: int, mode: str = "nearest", **more: Any) -> Tensor:
+        """Other extents of the last axes, interpolated."""
+        lead = self.shape[: len(self.shape) - len(sizes)]
         if mode == "nearest":
-            more = {
-                "coordinate_transformation_mode": "asymmetric",
-                "nearest_mode": "floor",
-                **more,
-            }
-        return self("Resize", x, None, None, [*lead, *sizes], mode=mode, **more)
+            floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+            more = {**floor, **more}
+        return self.Resize(None, None, [*lead, *sizes], mode=mode, **more)
 
-    # -- the result
 
-    def case(self, outputs: Sequence[Value]) -> Case:
-        """The graph so far, and arrays for its inputs."""
-        bare = Graph(self.name, tuple(self._inputs), tuple(outputs), (), dict(self._typer.known))
-        graph = bare.with_operations(self._typer.operations)
-        return Case(graph, {v.name: a for v, a in self._inputs.items()})
-
-    def _given(self, array: Array) -> Value:
-        value = Value(self._fresh("x"), dtypes.dtype_of(array.dtype), array.shape)
-        self._inputs[value] = array
-        return value
-
-    def _fresh(self, stem: str) -> str:
-        self._count += 1
-        return f"{stem}{self._count}"
+Operand = Tensor | Array | Sequence[int] | Sequence[float] | float | None

@@ -2,140 +2,186 @@
 
 from __future__ import annotations
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 
 
 @network
-def lenet(n: Net) -> Value:
+def lenet(n: Net) -> Tensor:
     """LeCun et al. 1998, with its hyperbolic tangents."""
-    x = n.conv(n.input(3, 1, 28, 28), 6, 5, norm=False, act="Tanh")
-    x = n.conv(n.mean(x, 2), 16, 5, pads=[0] * 4, norm=False, act="Tanh")
-    x = n("Flatten", n.mean(x, 2))
-    return n("Softmax", n.gemm(n.gemm(n.gemm(x, 60, "Tanh"), 42, "Tanh"), 10))
+    x = n.input(3, 1, 28, 28)
+    x = x.conv_bias(6, 5, act="Tanh")
+    x = x.average_pool(2)
+    x = x.conv_bias(16, 5, pads=0, act="Tanh")
+    x = x.average_pool(2).Flatten()
+    x = x.gemm(60, "Tanh")
+    x = x.gemm(42, "Tanh")
+    return x.gemm(10).Softmax()
 
 
 @network
-def alexnet(n: Net) -> Value:
+def alexnet(n: Net) -> Tensor:
     """Krizhevsky et al. 2012: overlapping poolings, local response normalization, groups."""
-    x = n.conv(n.input(1, 3, 67, 67), 12, 11, 4, pads=[2] * 4, norm=False)
-    x = n.pool(n("LRN", x, size=5, alpha=1e-2, beta=0.75, bias=1.0))
-    x = n.pool(n.conv(x, 24, 5, groups=2, norm=False), 3, 2)
-    x = n.conv(n.conv(x, 36, norm=False), 24, norm=False, groups=2)
-    return n.gemm(n.gemm(n("Flatten", x), 50, "Relu"), 10)
+    x = n.input(1, 3, 67, 67)
+    x = x.conv_bias(12, 11, 4, pads=2)
+    x = x.LRN(size=5, alpha=1e-2, beta=0.75, bias=1.0).max_pool()
+    x = x.conv_bias(24, 5, groups=2)
+    x = x.max_pool(3, 2)
+    x = x.conv_bias(36)
+    x = x.conv_bias(24, groups=2)
+    x = x.Flatten().gemm(50, "Relu")
+    return x.gemm(10)
 
 
 @network
-def vgg(n: Net) -> Value:
+def vgg(n: Net) -> Tensor:
     """Simonyan and Zisserman 2015: pairs of 3x3 convolutions and poolings."""
     x = n.input(1, 3, 33, 33)
     for width in (10, 18, 34):
-        x = n.pool(n.conv(n.conv(x, width, norm=False), width, norm=False), 2)
-    return n.gemm(n.gemm(n("Flatten", x), 40, "Relu"), 10)
+        x = x.conv_bias(width)
+        x = x.conv_bias(width)
+        x = x.max_pool(2)
+    x = x.Flatten().gemm(40, "Relu")
+    return x.gemm(10)
 
 
 @network
-def squeezenet(n: Net) -> Value:
+def squeezenet(n: Net) -> Tensor:
     """Iandola et al. 2016: a 1x1 convolution, then 1x1 and 3x3 beside one another."""
-    x = n.pool(n.conv(n.input(1, 3, 35, 35), 14, 3, 2, pads=[0] * 4, norm=False))
+    x = n.input(1, 3, 35, 35)
+    x = x.conv_bias(14, 3, 2, pads=0)
+    x = x.max_pool()
     for width in (18, 24):
-        s = n.conv(x, width // 3, 1, norm=False)
-        x = n.cat(n.conv(s, width, 1, norm=False), n.conv(s, width, norm=False))
-        x = n.pool(x, 3, 2, ceil_mode=1)
-    return n("Flatten", n("GlobalAveragePool", n.conv(x, 10, 1, norm=False)))
+        s = x.conv_bias(width // 3, 1)
+        x = n.cat(s.conv_bias(width, 1), s.conv_bias(width))
+        x = x.max_pool(3, 2, ceil_mode=1)
+    return x.conv_bias(10, 1).GlobalAveragePool().Flatten()
 
 
 @network
-def network_in_network(n: Net) -> Value:
+def network_in_network(n: Net) -> Tensor:
     """Lin et al. 2014: 1x1 convolutions behind each larger one."""
     x = n.input(1, 3, 21, 21)
     for width, size in ((20, 5), (28, 3)):
-        x = n.conv(n.conv(x, width, size, norm=False), width, 1, norm=False)
-        x = n.pool(x, 3, 2)
-    return n("Flatten", n("GlobalAveragePool", n.conv(x, 10, 1, norm=False)))
+        x = x.conv_bias(width, size)
+        x = x.conv_bias(width, 1)
+        x = x.max_pool(3, 2)
+    return x.conv_bias(10, 1).GlobalAveragePool().Flatten()
 
 
 @network
-def densenet(n: Net) -> Value:
+def densenet(n: Net) -> Tensor:
     """Huang et al. 2017: each layer reads all before it; normalized first."""
-    x = n.pool(n.conv(n.input(1, 3, 37, 37), 12, 7, 2), 3, 2, 1)
+    x = n.input(1, 3, 37, 37)
+    x = x.conv(12, 7, 2)
+    x = x.max_pool(3, 2, 1)
     for block in range(2):
         for _ in range(3):
-            y = n.conv(n("Relu", n.batch_norm(x)), 20, 1)
-            x = n.cat(x, n.conv(y, 6, norm=False, act="", gain=2.0))
+            y = x.batch_norm().Relu()
+            y = y.conv(20, 1)
+            x = n.cat(x, y.project(6, gain=2.0))
         if block == 0:
-            y = n("Relu", n.batch_norm(x))
-            x = n.mean(n.conv(y, 15, 1, norm=False, act=""), 2)
-    return n.head(n("Relu", n.batch_norm(x)))
+            y = x.batch_norm().Relu()
+            x = y.project(15, 1)
+            x = x.average_pool(2)
+    x = x.batch_norm().Relu()
+    return x.head()
 
 
 @network
-def inception_v1(n: Net) -> Value:
+def inception_v1(n: Net) -> Tensor:
     """Szegedy et al. 2015: four branches, one a pooling of stride 1 with padding."""
-    x = n.pool(n.conv(n.input(1, 3, 35, 35), 16, 7, 2, norm=False), 3, 2, ceil_mode=1)
-    x = n("LRN", n.conv(x, 20, 1, norm=False), size=5)
+    x = n.input(1, 3, 35, 35)
+    x = x.conv_bias(16, 7, 2)
+    x = x.max_pool(3, 2, ceil_mode=1)
+    x = x.conv_bias(20, 1).LRN(size=5)
     for _ in range(2):
-        pooled = n.conv(n.pool(x, 3, 1, 1), 7, 1, norm=False)
+        pooled = x.max_pool(3, 1, 1)
+        pooled = pooled.conv_bias(7, 1)
         x = n.cat(
-            n.conv(x, 9, 1, norm=False),
-            n.conv(n.conv(x, 8, 1, norm=False), 14, 3, norm=False),
-            n.conv(n.conv(x, 4, 1, norm=False), 6, 5, norm=False),
+            x.conv_bias(9, 1),
+            x.conv_bias(8, 1).conv_bias(14, 3),
+            x.conv_bias(4, 1).conv_bias(6, 5),
             pooled,
         )
-    return n.head(n.pool(x, 3, 2, ceil_mode=1))
+    x = x.max_pool(3, 2, ceil_mode=1)
+    return x.head()
 
 
 @network
-def inception_v3(n: Net) -> Value:
+def inception_v3(n: Net) -> Tensor:
     """Szegedy et al. 2016: windows of one row or column, averages, reductions with stride 2."""
-    x = n.conv(n.conv(n.input(1, 3, 31, 31), 10, 3, 2, pads=[0] * 4), 18)
-    long = n.conv(n.conv(n.conv(x, 10, 1), 12, (1, 7)), 14, (7, 1))
-    x = n.cat(n.conv(x, 12, 1), long, n.conv(n.mean(x, 3, 1, 1, count_include_pad=1), 10, 1))
-    down = n.conv(n.conv(n.conv(x, 10, 1), 14, 3), 14, 3, 2, pads=[0] * 4)
-    x = n.cat(n.conv(x, 16, 3, 2, pads=[0] * 4), down, n.pool(x, 3, 2))
-    y = n.conv(x, 14, 1)
-    return n.head(n.cat(n.conv(x, 9, 1), n.conv(y, 10, (1, 3)), n.conv(y, 10, (3, 1))))
+    x = n.input(1, 3, 31, 31)
+    x = x.conv(10, 3, 2, pads=0)
+    x = x.conv(18)
+    long = x.conv(10, 1)
+    long = long.conv(12, (1, 7))
+    long = long.conv(14, (7, 1))
+    x = n.cat(
+        x.conv(12, 1),
+        long,
+        x.average_pool(3, 1, 1, count_include_pad=1).conv(10, 1),
+    )
+    down = x.conv(10, 1)
+    down = down.conv(14, 3)
+    down = down.conv(14, 3, 2, pads=0)
+    x = n.cat(x.conv(16, 3, 2, pads=0), down, x.max_pool(3, 2))
+    y = x.conv(14, 1)
+    x = n.cat(x.conv(9, 1), y.conv(10, (1, 3)), y.conv(10, (3, 1)))
+    return x.head()
 
 
 @network
-def inception_resnet(n: Net) -> Value:
+def inception_resnet(n: Net) -> Tensor:
     """Szegedy et al. 2017: branches of an inception block added to the stream, weakened."""
-    x = n.conv(n.input(1, 3, 17, 17), 20, 3, 2, pads=[0] * 4)
+    x = n.input(1, 3, 17, 17)
+    x = x.conv(20, 3, 2, pads=0)
     for _ in range(2):
-        y = n.conv(n.conv(n.conv(x, 8, 1), 10), 12)
-        y = n.conv(n.cat(n.conv(x, 8, 1), n.conv(n.conv(x, 8, 1), 8), y), 20, 1, act="")
-        x = n("Relu", n("Add", x, n("Mul", y, 0.2)))
-    return n.head(x)
+        y = x.conv(8, 1)
+        y = y.conv(10)
+        y = y.conv(12)
+        y = n.cat(x.conv(8, 1), x.conv(8, 1).conv(8), y)
+        y = y.conv(20, 1, act="")
+        x = (x + y * 0.2).Relu()
+    return x.head()
 
 
 @network
-def vovnet(n: Net) -> Value:
+def vovnet(n: Net) -> Tensor:
     """Lee et al. 2019: all layers of a block concatenated once, pooled with overlap between."""
-    x = n.conv(n.conv(n.input(1, 3, 29, 29), 12, 3, 2), 14)
+    x = n.input(1, 3, 29, 29)
+    x = x.conv(12, 3, 2)
+    x = x.conv(14)
     for width in (20, 28):
         layers = [x]
         for _ in range(3):
-            layers.append(n.conv(layers[-1], 10))
-        x = n.pool(n.conv(n.cat(*layers), width, 1), 3, 2, ceil_mode=1)
-    return n.head(x)
+            layers.append(layers[-1].conv(10))
+        x = n.cat(*layers)
+        x = x.conv(width, 1)
+        x = x.max_pool(3, 2, ceil_mode=1)
+    return x.head()
 
 
 @network
-def cspnet(n: Net) -> Value:
+def cspnet(n: Net) -> Tensor:
     """Wang et al. 2020: half of the channels go around the blocks; Mish and leaky rectifiers."""
-    x = n.conv(n.input(1, 3, 17, 17), 20, act="LeakyRelu")
-    keep, y = n.split(n.conv(x, 28, 3, 2, act="Mish"), 14, 14)
+    x = n.input(1, 3, 17, 17)
+    x = x.conv(20, act="LeakyRelu")
+    keep, y = x.conv(28, 3, 2, act="Mish").split(14, 14)
     for _ in range(2):
-        z = n.conv(n.conv(y, 14, 1, act="Mish"), 14, act="Mish", gain=0.5)
-        y = n("Add", y, z)
-    return n.head(n.conv(n.cat(y, keep), 24, 1, act="Mish"))
+        z = y.conv(14, 1, act="Mish")
+        z = z.conv(14, act="Mish", gain=0.5)
+        y = y + z
+    x = n.cat(y, keep)
+    x = x.conv(24, 1, act="Mish")
+    return x.head()
 
 
 @network
-def maxout_chain(n: Net) -> Value:
+def maxout_chain(n: Net) -> Tensor:
     """Goodfellow et al. 2013: the larger of two convolutions; then a pooling into a halo."""
     x = n.input(2, 4, 13, 13)
     for width in (9, 13):
-        x = n("Max", n.conv(x, width, norm=False, act=""), n.conv(x, width, norm=False, act=""))
-        x = n.pool(x, 3, 2)
-    return n.head(n.conv(x, 11))
+        x = x.project(width).Max(x.project(width))
+        x = x.max_pool(3, 2)
+    x = x.conv(11)
+    return x.head()

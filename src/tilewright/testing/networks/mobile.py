@@ -2,183 +2,234 @@
 
 from __future__ import annotations
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _gate(n: Net, x: Value, inner: int, act: str = "Relu", end: str = "Sigmoid") -> Value:
+def _gate(x: Tensor, inner: int, act: str = "Relu", end: str = "Sigmoid") -> Tensor:
     """Squeeze and excite."""
-    g = n.conv(n("GlobalAveragePool", x), inner, 1, norm=False, act=act)
-    return n("Mul", x, n.conv(g, x.extents[1], 1, norm=False, act=end))
+    g = x.GlobalAveragePool().conv_bias(inner, 1, act=act)
+    return x * g.conv_bias(x.shape[1], 1, act=end)
 
 
 def _inverted(
-    n: Net, x: Value, out: int, stride: int = 1, *, expand: int = 3, size: int = 3,
-    act: str = "Relu6", gate: str = "",
-) -> Value:  # fmt: skip
+    x: Tensor,
+    out: int,
+    stride: int = 1,
+    *,
+    expand: int = 3,
+    size: int = 3,
+    act: str = "Relu6",
+    gate: str = "",
+) -> Tensor:
     """Expand, depthwise, a gate, project; added where the shapes agree."""
-    y = n.conv(x, x.extents[1] * expand, 1, act=act)
-    y = n.depthwise(y, size, stride, act=act)
+    y = x.conv(x.shape[1] * expand, 1, act=act)
+    y = y.depthwise(size, stride, act=act)
     if gate:
-        y = _gate(n, y, 6, "Relu" if gate == "HardSigmoid" else act, gate)
-    same = stride == 1 and x.extents[1] == out
-    y = n.conv(y, out, 1, act="", gain=0.3 if same else 1.0)
-    return n("Add", x, y) if same else y
+        y = _gate(y, 6, "Relu" if gate == "HardSigmoid" else act, gate)
+    same = stride == 1 and x.shape[1] == out
+    y = y.conv(out, 1, act="", gain=0.3 if same else 1.0)
+    return x + y if same else y
 
 
-def _shuffled(n: Net, x: Value, groups: int) -> Value:
+def _shuffled(x: Tensor, groups: int) -> Tensor:
     """Channels of all groups, one of each in turn."""
-    b, c, h, w = x.extents
-    y = n.order(n.shape(x, b, groups, c // groups, h, w), 0, 2, 1, 3, 4)
-    return n.shape(y, b, c, h, w)
+    b, c, h, w = x.shape
+    y = x.reshape(b, groups, c // groups, h, w)
+    y = y.transpose(0, 2, 1, 3, 4)
+    return y.reshape(b, c, h, w)
 
 
 @network
-def mobilenet_v1(n: Net) -> Value:
+def mobilenet_v1(n: Net) -> Tensor:
     """Howard et al. 2017: depthwise and 1x1 convolutions."""
-    x = n.conv(n.input(1, 3, 33, 33), 10, 3, 2)
+    x = n.input(1, 3, 33, 33)
+    x = x.conv(10, 3, 2)
     for out, stride in ((18, 1), (26, 2), (26, 1), (40, 2)):
-        x = n.conv(n.depthwise(x, 3, stride), out, 1)
-    return n.head(x)
+        x = x.depthwise(3, stride)
+        x = x.conv(out, 1)
+    return x.head()
 
 
 @network
-def mobilenet_v2(n: Net) -> Value:
+def mobilenet_v2(n: Net) -> Tensor:
     """Sandler et al. 2018: linear bottlenecks."""
-    x = n.conv(n.input(1, 3, 33, 33), 12, 3, 2, act="Relu6")
+    x = n.input(1, 3, 33, 33)
+    x = x.conv(12, 3, 2, act="Relu6")
     for out, stride in ((10, 1), (14, 2), (14, 1), (22, 2)):
-        x = _inverted(n, x, out, stride)
-    return n.head(n.conv(x, 48, 1, act="Relu6"))
+        x = _inverted(x, out, stride)
+    x = x.conv(48, 1, act="Relu6")
+    return x.head()
 
 
 @network
-def mobilenet_v3(n: Net) -> Value:
+def mobilenet_v3(n: Net) -> Tensor:
     """Howard et al. 2019: windows of 5x5, gates, hard swish."""
-    x = n.conv(n.input(2, 3, 27, 27), 12, 3, 2, act="HardSwish")
-    x = _inverted(n, x, 12, act="Relu", gate="HardSigmoid")
-    x = _inverted(n, x, 20, 2, size=5, act="HardSwish", gate="HardSigmoid")
-    x = _inverted(n, x, 20, size=5, act="HardSwish", gate="HardSigmoid")
-    x = n.conv(n("GlobalAveragePool", x), 36, 1, norm=False, act="HardSwish")
-    return n.gemm(n("Flatten", x), 10)
+    x = n.input(2, 3, 27, 27)
+    x = x.conv(12, 3, 2, act="HardSwish")
+    x = _inverted(x, 12, act="Relu", gate="HardSigmoid")
+    x = _inverted(x, 20, 2, size=5, act="HardSwish", gate="HardSigmoid")
+    x = _inverted(x, 20, size=5, act="HardSwish", gate="HardSigmoid")
+    x = x.GlobalAveragePool().conv_bias(36, 1, act="HardSwish")
+    return x.Flatten().gemm(10)
 
 
 @network
-def mnasnet(n: Net) -> Value:
+def mnasnet(n: Net) -> Tensor:
     """Tan et al. 2019."""
-    x = n.depthwise(n.conv(n.input(1, 3, 31, 31), 16, 3, 2))
-    x = n.conv(x, 10, 1, act="")
+    x = n.input(1, 3, 31, 31)
+    x = x.conv(16, 3, 2)
+    x = x.depthwise()
+    x = x.conv(10, 1, act="")
     for out, stride, size in ((14, 2, 3), (14, 1, 3), (22, 2, 5)):
-        x = _inverted(n, x, out, stride, size=size, act="Relu")
-    return n.head(n.conv(x, 30, 1))
+        x = _inverted(x, out, stride, size=size, act="Relu")
+    x = x.conv(30, 1)
+    return x.head()
 
 
 @network
-def efficientnet(n: Net) -> Value:
+def efficientnet(n: Net) -> Tensor:
     """Tan and Le 2019: swish and gates."""
-    x = n.conv(n.input(1, 3, 29, 29), 14, 3, 2, act="Silu")
+    x = n.input(1, 3, 29, 29)
+    x = x.conv(14, 3, 2, act="Silu")
     for out, stride, size in ((14, 1, 3), (20, 2, 5), (20, 1, 3)):
-        x = _inverted(n, x, out, stride, size=size, act="Silu", gate="Sigmoid")
-    return n.head(n.conv(x, 44, 1, act="Silu"))
+        x = _inverted(x, out, stride, size=size, act="Silu", gate="Sigmoid")
+    x = x.conv(44, 1, act="Silu")
+    return x.head()
 
 
 @network
-def efficientnet_v2(n: Net) -> Value:
+def efficientnet_v2(n: Net) -> Tensor:
     """Tan and Le 2021: expansion and depthwise convolution fused into one."""
-    x = n.conv(n.input(1, 3, 21, 21), 12, 3, 2, act="Silu")
+    x = n.input(1, 3, 21, 21)
+    x = x.conv(12, 3, 2, act="Silu")
     for _ in range(2):
-        y = n.conv(n.conv(x, 36, act="Silu"), 12, 1, act="", gain=0.3)
-        x = n("Add", x, y)
-    return n.head(_inverted(n, x, 20, 2, act="Silu", gate="Sigmoid"))
+        y = x.conv(36, act="Silu")
+        y = y.conv(12, 1, act="", gain=0.3)
+        x = x + y
+    x = _inverted(x, 20, 2, act="Silu", gate="Sigmoid")
+    return x.head()
 
 
 @network
-def ghostnet(n: Net) -> Value:
+def ghostnet(n: Net) -> Tensor:
     """Han et al. 2020: half of the channels are made of the other half by cheap convolutions."""
 
-    def ghost(x: Value, out: int, act: str) -> Value:
-        first = n.conv(x, out // 2, 1, act=act)
-        return n.cat(first, n.depthwise(first, act=act))
+    def ghost(x: Tensor, out: int, act: str) -> Tensor:
+        first = x.conv(out // 2, 1, act=act)
+        return n.cat(first, first.depthwise(act=act))
 
-    x = n.conv(n.input(1, 3, 25, 25), 12, 3, 2)
-    y = ghost(_gate(n, ghost(x, 28, "Relu"), 7), 12, "")
-    x = n("Add", x, n("Mul", y, 0.4))
-    y = n.depthwise(ghost(x, 36, "Relu"), 3, 2, act="")
-    return n.head(n("Add", ghost(y, 18, ""), n.conv(n.depthwise(x, 3, 2, act=""), 18, 1, act="")))
+    x = n.input(1, 3, 25, 25)
+    x = x.conv(12, 3, 2)
+    y = ghost(x, 28, "Relu")
+    y = _gate(y, 7)
+    y = ghost(y, 12, "")
+    x = x + y * 0.4
+    y = ghost(x, 36, "Relu")
+    y = y.depthwise(3, 2, act="")
+    y = ghost(y, 18, "")
+    side = x.depthwise(3, 2, act="")
+    return (y + side.conv(18, 1, act="")).head()
 
 
 @network
-def shufflenet_v1(n: Net) -> Value:
+def shufflenet_v1(n: Net) -> Tensor:
     """Zhang et al. 2018: 1x1 convolutions in groups, channels shuffled between them."""
-    x = n.pool(n.conv(n.input(1, 3, 41, 41), 12, 3, 2), 3, 2, 1)
+    x = n.input(1, 3, 41, 41)
+    x = x.conv(12, 3, 2)
+    x = x.max_pool(3, 2, 1)
     for stride, out in ((2, 36), (1, 36)):
         made = out - 12 if stride == 2 else out
-        y = _shuffled(n, n.conv(x, 18, 1, groups=3), 3)
-        y = n.conv(n.depthwise(y, 3, stride, act=""), made, 1, groups=3, act="", gain=0.5)
-        y = n.cat(n.mean(x, 3, 2, 1), y) if stride == 2 else n("Add", x, y)
-        x = n("Relu", y)
-    return n.head(x)
+        y = x.conv(18, 1, groups=3)
+        y = _shuffled(y, 3)
+        y = y.depthwise(3, stride, act="")
+        y = y.conv(made, 1, groups=3, act="", gain=0.5)
+        y = n.cat(x.average_pool(3, 2, 1), y) if stride == 2 else x + y
+        x = y.Relu()
+    return x.head()
 
 
 @network
-def shufflenet_v2(n: Net) -> Value:
+def shufflenet_v2(n: Net) -> Tensor:
     """Ma et al. 2018: half of the channels go around, then all are shuffled."""
 
-    def branch(x: Value, out: int, stride: int) -> Value:
-        return n.conv(n.depthwise(n.conv(x, out, 1), 3, stride, act=""), out, 1)
+    def branch(x: Tensor, out: int, stride: int) -> Tensor:
+        x = x.conv(out, 1)
+        x = x.depthwise(3, stride, act="")
+        return x.conv(out, 1)
 
-    x = n.pool(n.conv(n.input(1, 3, 41, 41), 12, 3, 2), 3, 2, 1)
-    left = n.conv(n.depthwise(x, 3, 2, act=""), 14, 1)
-    x = _shuffled(n, n.cat(left, branch(x, 14, 2)), 2)
+    x = n.input(1, 3, 41, 41)
+    x = x.conv(12, 3, 2)
+    x = x.max_pool(3, 2, 1)
+    left = x.depthwise(3, 2, act="")
+    left = left.conv(14, 1)
+    x = n.cat(left, branch(x, 14, 2))
+    x = _shuffled(x, 2)
     for _ in range(2):
-        keep, y = n.split(x, 14, 14)
-        x = _shuffled(n, n.cat(keep, branch(y, 14, 1)), 2)
-    return n.head(n.conv(x, 40, 1))
+        keep, y = x.split(14, 14)
+        x = n.cat(keep, branch(y, 14, 1))
+        x = _shuffled(x, 2)
+    x = x.conv(40, 1)
+    return x.head()
 
 
 @network
-def regnet(n: Net) -> Value:
+def regnet(n: Net) -> Tensor:
     """Radosavovic et al. 2020: groups of a fixed width, gates."""
-    x = n.conv(n.input(1, 3, 21, 21), 16, 3, 2)
+    x = n.input(1, 3, 21, 21)
+    x = x.conv(16, 3, 2)
     for out in (24, 40):
-        y = n.conv(n.conv(x, out, 1), out, 3, 2, groups=out // 8)
-        y = n.conv(_gate(n, y, 5), out, 1, act="", gain=0.3)
-        x = n("Relu", n("Add", y, n.conv(x, out, 1, 2, act="")))
-    return n.head(x)
+        y = x.conv(out, 1)
+        y = y.conv(out, 3, 2, groups=out // 8)
+        y = _gate(y, 5)
+        y = y.conv(out, 1, act="", gain=0.3)
+        x = (y + x.conv(out, 1, 2, act="")).Relu()
+    return x.head()
 
 
 @network
-def xception(n: Net) -> Value:
+def xception(n: Net) -> Tensor:
     """Chollet 2017: separable convolutions, rectified first, and poolings with overlap."""
-    x = n.conv(n.conv(n.input(1, 3, 35, 35), 10, 3, 2, pads=[0] * 4), 18)
+    x = n.input(1, 3, 35, 35)
+    x = x.conv(10, 3, 2, pads=0)
+    x = x.conv(18)
     for out in (26, 38):
         y = x
         for _ in range(2):
-            y = n.conv(n.depthwise(n("Relu", y), norm=False, act=""), out, 1, act="", gain=1.5)
-        x = n("Add", n.pool(y, 3, 2, 1), n.conv(x, out, 1, 2, act=""))
-    return n.head(x)
+            y = y.Relu().depthwise(norm=False, act="")
+            y = y.conv(out, 1, act="", gain=1.5)
+        x = y.max_pool(3, 2, 1) + x.conv(out, 1, 2, act="")
+    return x.head()
 
 
 @network
-def convnext(n: Net) -> Value:
+def convnext(n: Net) -> Tensor:
     """Liu et al. 2022: patches, 7x7 depthwise, layer normalization over channels last."""
-    x = n.conv(n.input(1, 3, 28, 28), 20, 4, 4, pads=[0] * 4, norm=False, act="")
+    x = n.input(1, 3, 28, 28)
+    x = x.project(20, 4, 4, pads=0)
     for width in (20, 36):
         if width != 20:
-            y = n.order(n.layer_norm(n.order(x, 0, 2, 3, 1)), 0, 3, 1, 2)
-            x = n.conv(y, width, 2, 2, pads=[0] * 4, norm=False, act="")
-        y = n.order(n.depthwise(x, 7, norm=False, act=""), 0, 2, 3, 1)
-        y = n.linear(n.linear(n.layer_norm(y), 3 * width, "Gelu"), width, gain=0.5)
-        y = n("Mul", y, n.near(0.7, width))
-        x = n("Add", x, n.order(y, 0, 3, 1, 2))
-    return n.gemm(n.layer_norm(n("Flatten", n("GlobalAveragePool", x))), 10)
+            y = x.transpose(0, 2, 3, 1)
+            y = y.layer_norm()
+            y = y.transpose(0, 3, 1, 2)
+            x = y.project(width, 2, 2, pads=0)
+        y = x.depthwise(7, norm=False, act="")
+        y = y.transpose(0, 2, 3, 1)
+        y = y.layer_norm()
+        y = y.linear(3 * width, "Gelu")
+        y = y.linear(width, gain=0.5)
+        y = y * n.near(0.7, width)
+        x = x + y.transpose(0, 3, 1, 2)
+    x = x.GlobalAveragePool().Flatten().layer_norm()
+    return x.gemm(10)
 
 
 @network
-def mobileone(n: Net) -> Value:
+def mobileone(n: Net) -> Tensor:
     """Vasu et al. 2023 before its branches are joined: three beside one another, summed."""
-    x = n.conv(n.input(1, 3, 17, 17), 14, 3, 2)
+    x = n.input(1, 3, 17, 17)
+    x = x.conv(14, 3, 2)
     for out in (14, 14):
-        y = n.add(n.depthwise(x, act=""), n.depthwise(x, 1, act=""), n.batch_norm(x))
-        y = n("Relu", n("Mul", y, 0.6))
-        x = n("Relu", n("Add", n.conv(y, out, 1, act=""), n.batch_norm(y)))
-    return n.head(x)
+        y = n.add(x.depthwise(act=""), x.depthwise(1, act=""), x.batch_norm())
+        y = (y * 0.6).Relu()
+        x = (y.conv(out, 1, act="") + y.batch_norm()).Relu()
+    return x.head()

@@ -2,117 +2,144 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _qdq(n: Net, x: Value, scale: float, zero: int = 128) -> Value:
+def _qdq(n: Net, x: Tensor, scale: float, zero: int = 128) -> Tensor:
     """To bytes and back."""
     ends = n.const(np.float32(scale)), n.const(np.uint8(zero))
-    return n("DequantizeLinear", n("QuantizeLinear", x, *ends), *ends)
+    return x.QuantizeLinear(*ends).DequantizeLinear(*ends)
 
 
-def _bytes(n: Net, *shape: int, gain: float) -> Value:
+def _normal(n: Net, *shape: int) -> np.ndarray[Any, Any]:
+    """Signed bytes with a spread of 40."""
+    data = np.rint(n.rng.standard_normal(shape) * 40)
+    return np.clip(data, -127, 127).astype(np.int8)
+
+
+def _bytes(n: Net, *shape: int, gain: float) -> Tensor:
     """Weights of one scale per output channel, in bytes, as they are read."""
     spread = (gain / np.prod(shape[1:])) ** 0.5
     scale = n.rng.uniform(0.8, 1.2, shape[0]) * spread / 40
-    data = np.clip(np.rint(n.rng.standard_normal(shape) * 40), -127, 127).astype(np.int8)
+    data = _normal(n, *shape)
     zeros = n.const(np.zeros(shape[0], np.int8))
-    return n("DequantizeLinear", n.const(data), n.const(scale.astype("f")), zeros, axis=0)
+    return n.const(data).DequantizeLinear(scale, zeros, axis=0)
 
 
 def _conv(
-    n: Net, x: Value, out: int, size: int = 3, stride: int = 1, *, groups: int = 1,
-    act: str = "Relu", gain: float = 2.0,
-) -> Value:  # fmt: skip
-    w = _bytes(n, out, x.extents[1] // groups, size, size, gain=gain)
-    y = n("Conv", x, w, n.near(0, out), pads=[size // 2] * 4, strides=[stride] * 2, group=groups)
-    return _qdq(n, n.act(y, act), 0.03, 0 if act.startswith("Relu") else 128)
+    n: Net,
+    x: Tensor,
+    out: int,
+    size: int = 3,
+    stride: int = 1,
+    *,
+    groups: int = 1,
+    act: str = "Relu",
+    gain: float = 2.0,
+) -> Tensor:
+    w = _bytes(n, out, x.shape[1] // groups, size, size, gain=gain)
+    y = x.Conv(w, n.near(0, out), pads=[size // 2] * 4, strides=[stride] * 2, group=groups)
+    return _qdq(n, y.act(act), 0.03, 0 if act.startswith("Relu") else 128)
 
 
 @network
-def qdq_resnet(n: Net) -> Value:
+def qdq_resnet(n: Net) -> Tensor:
     """Residuals added in floats between bytes; an overlapping pooling of bytes."""
-    x = _qdq(n, n.input(1, 3, 33, 33), 0.03)
-    x = n.pool(_conv(n, x, 12, 7, 2), 3, 2, 1)
+    x = n.input(1, 3, 33, 33)
+    x = _qdq(n, x, 0.03)
+    x = _conv(n, x, 12, 7, 2)
+    x = x.max_pool(3, 2, 1)
     for out, stride in ((12, 1), (20, 2)):
-        y = _conv(n, _conv(n, x, out, 3, stride), out, act="", gain=0.5)
+        y = _conv(n, x, out, 3, stride)
+        y = _conv(n, y, out, act="", gain=0.5)
         side = x if stride == 1 else _conv(n, x, out, 1, stride, act="", gain=1.0)
-        x = _qdq(n, n("Relu", n("Add", y, side)), 0.03, 0)
-    x = _qdq(n, n("Flatten", n("GlobalAveragePool", x)), 0.02, 0)
-    return n("Gemm", x, _bytes(n, 10, 20, gain=1.0), n.near(0, 10), transB=1)
+        x = _qdq(n, (y + side).Relu(), 0.03, 0)
+    x = _qdq(n, x.GlobalAveragePool().Flatten(), 0.02, 0)
+    return x.Gemm(_bytes(n, 10, 20, gain=1.0), n.near(0, 10), transB=1)
 
 
 @network
-def qdq_mobilenet(n: Net) -> Value:
+def qdq_mobilenet(n: Net) -> Tensor:
     """Depthwise convolutions of bytes, clipped rectifiers."""
-    x = _conv(n, _qdq(n, n.input(1, 3, 25, 25), 0.03), 10, 3, 2, act="Relu6")
+    x = n.input(1, 3, 25, 25)
+    x = _qdq(n, x, 0.03)
+    x = _conv(n, x, 10, 3, 2, act="Relu6")
     for out, stride in ((14, 1), (14, 1), (22, 2)):
-        y = _conv(n, x, 3 * x.extents[1], 1, act="Relu6")
-        y = _conv(n, y, y.extents[1], 3, stride, groups=y.extents[1], act="Relu6")
+        y = _conv(n, x, 3 * x.shape[1], 1, act="Relu6")
+        y = _conv(n, y, y.shape[1], 3, stride, groups=y.shape[1], act="Relu6")
         y = _conv(n, y, out, 1, act="", gain=1.0)
-        same = stride == 1 and x.extents == y.extents
-        x = _qdq(n, n("Add", x, y), 0.04) if same else y
-    return n.head(x)
+        same = stride == 1 and x.shape == y.shape
+        x = _qdq(n, x + y, 0.04) if same else y
+    return x.head()
 
 
 @network
-def qdq_concat(n: Net) -> Value:
+def qdq_concat(n: Net) -> Tensor:
     """Branches of one scale concatenated, and averaged, in bytes."""
-    x = _conv(n, _qdq(n, n.input(1, 3, 17, 17), 0.03), 12, 3, 2)
-    y = _qdq(n, n.cat(_conv(n, x, 9, 1), _conv(n, _conv(n, x, 7, 1), 14)), 0.03, 0)
-    pooled = _qdq(n, n.mean(y, 3, 1, 1), 0.03, 0)
-    return n.head(_conv(n, n.cat(y, pooled), 16, 1))
+    x = n.input(1, 3, 17, 17)
+    x = _qdq(n, x, 0.03)
+    x = _conv(n, x, 12, 3, 2)
+    y = n.cat(_conv(n, x, 9, 1), _conv(n, _conv(n, x, 7, 1), 14))
+    y = _qdq(n, y, 0.03, 0)
+    pooled = y.average_pool(3, 1, 1)
+    pooled = _qdq(n, pooled, 0.03, 0)
+    x = n.cat(y, pooled)
+    x = _conv(n, x, 16, 1)
+    return x.head()
 
 
 @network
-def qdq_transformer(n: Net) -> Value:
+def qdq_transformer(n: Net) -> Tensor:
     """Linear layers of bytes around attention in floats."""
     x = n.input(1, 34, 64)
 
-    def linear(x: Value, out: int, gain: float = 1.0) -> Value:
+    def linear(x: Tensor, out: int, gain: float = 1.0) -> Tensor:
         y = _qdq(n, x, 0.03)
-        w = n.order(_bytes(n, out, x.extents[-1], gain=gain), 1, 0)
-        return n("Add", n("MatMul", y, w), n.near(0, out))
+        w = _bytes(n, out, x.shape[-1], gain=gain)
+        w = w.transpose(1, 0)
+        return y @ w + n.near(0, out)
 
-    y = n.layer_norm(x)
+    y = x.layer_norm()
     q, k, v = (linear(y, 64) for _ in range(3))
-    scores = n("Mul", n("MatMul", q, n.order(k, 0, 2, 1)), 64**-0.5)
-    y = n("MatMul", n("Softmax", scores, axis=-1), v)
-    x = n("Add", x, linear(y, 64))
-    return n("Add", x, linear(n.act(linear(n.layer_norm(x), 96, 2.0), "Gelu"), 64))
+    scores = q @ k.transpose(0, 2, 1) * 64**-0.5
+    y = scores.Softmax(axis=-1) @ v
+    x = x + linear(y, 64)
+    return x + linear(linear(x.layer_norm(), 96, 2.0).act("Gelu"), 64)
 
 
 @network
-def dynamic_quantization(n: Net) -> Value:
+def dynamic_quantization(n: Net) -> Tensor:
     """Bytes whose scale is that of the data: DynamicQuantizeLinear and MatMulInteger."""
     x = n.input(5, 26)
     for out in (34, 9):
-        scale = 1 / (40 * x.extents[1] ** 0.5)
-        data = np.clip(np.rint(n.rng.standard_normal((x.extents[1], out)) * 40), -127, 127)
+        scale = 1 / (40 * x.shape[1] ** 0.5)
+        data = _normal(n, x.shape[1], out)
         q, s, zero = n.many("DynamicQuantizeLinear", 3, x)
-        sums = n("MatMulInteger", q, n.const(data.astype(np.int8)), zero, n.const(np.int8(0)))
-        y = n("Mul", n("Cast", sums, to=1), n("Mul", s, scale))
-        x = n.act(n("Add", y, n.near(0, out)), "Relu" if out == 34 else "")
+        sums = q.MatMulInteger(data, zero, np.int8(0))
+        y = sums.Cast(to=1) * (s * scale)
+        x = (y + n.near(0, out)).act("Relu" if out == 34 else "")
     return x
 
 
 @network
-def operator_oriented(n: Net) -> Value:
+def operator_oriented(n: Net) -> Tensor:
     """QLinearConv and QLinearMatMul, bytes from end to end."""
 
-    def end(scale: float, zero: int) -> tuple[Value, Value]:
+    def end(scale: float, zero: int) -> tuple[Tensor, Tensor]:
         return n.const(np.float32(scale)), n.const(np.uint8(zero))
 
-    q = n("QuantizeLinear", n.input(1, 3, 15, 15), *end(0.03, 128))
+    q = n.input(1, 3, 15, 15).QuantizeLinear(*end(0.03, 128))
     at, spread = end(0.03, 128), 1 / (27**0.5 * 40)
-    w = n.const(np.clip(np.rint(n.rng.standard_normal((48, 3, 3, 3)) * 40), -127, 127).astype("i1"))
+    w = n.const(_normal(n, 48, 3, 3, 3))
     weights = w, n.const(np.float32(spread)), n.const(np.int8(0))
-    q = n("QLinearConv", q, *at, *weights, *end(0.03, 120), pads=[1] * 4, strides=[2, 2])
-    q = n.shape(n.order(q, 0, 2, 3, 1), 64, 48)
-    w = n.const(np.clip(np.rint(n.rng.standard_normal((48, 32)) * 40), -127, 127).astype("i1"))
+    q = q.QLinearConv(*at, *weights, *end(0.03, 120), pads=[1] * 4, strides=[2, 2])
+    q = q.transpose(0, 2, 3, 1)
+    q = q.reshape(64, 48)
+    w = n.const(_normal(n, 48, 32))
     weights = w, n.const(np.float32(1 / (48**0.5 * 40))), n.const(np.int8(0))
-    q = n("QLinearMatMul", q, *end(0.03, 120), *weights, *end(0.03, 128))
-    return n("DequantizeLinear", q, *end(0.03, 128))
+    q = q.QLinearMatMul(*end(0.03, 120), *weights, *end(0.03, 128))
+    return q.DequantizeLinear(*end(0.03, 128))

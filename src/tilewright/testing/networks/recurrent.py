@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 from tilewright.testing.networks.transformer import attend
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def _recurrent(
-    n: Net, kind: str, x: Value, hidden: int, direction: str = "forward", **more: object
-) -> list[Value]:
+    n: Net, kind: str, x: Tensor, hidden: int, direction: str = "forward", **more: object
+) -> list[Tensor]:
     """[t, b, c] -> [t, b, directions * hidden], and the last states."""
-    t, b, c = x.extents
-    ways, rows = (2 if direction == "bidirectional" else 1), GATES[kind] * hidden
+    t, b, c = x.shape
+    ways, rows = 2 if direction == "bidirectional" else 1, GATES[kind] * hidden
     w, r = n.weight(ways, rows, c, fan=c), n.weight(ways, rows, hidden, fan=hidden)
-    made = n.many(
-        kind, 3 if kind == "LSTM" else 2, x, w, r, n.near(0, ways, 2 * rows),
-        hidden_size=hidden, direction=direction, **more,
-    )  # fmt: skip
-    y = n.shape(n.order(made[0], 0, 2, 1, 3), t, b, ways * hidden)
+    bias = n.near(0, ways, 2 * rows)
+    count = 3 if kind == "LSTM" else 2
+    more = {"hidden_size": hidden, "direction": direction, **more}
+    made = n.many(kind, count, x, w, r, bias, **more)
+    y = made[0].transpose(0, 2, 1, 3)
+    y = y.reshape(t, b, ways * hidden)
     return [y, *made[1:]]
 
 
 @network
-def lstm(n: Net) -> list[Value]:
+def lstm(n: Net) -> list[Tensor]:
     """Two layers, then a linear one at every step."""
     y, *_ = _recurrent(n, "LSTM", n.input(9, 2, 12), 18)
     y, h, c = _recurrent(n, "LSTM", y, 14)
-    return [n.linear(y, 7), h, c]
+    return [y.linear(7), h, c]
 
 
 @network
-def gru(n: Net) -> list[Value]:
+def gru(n: Net) -> list[Tensor]:
     """Both orders of the reset gate's product."""
     y, _ = _recurrent(n, "GRU", n.input(7, 3, 10), 17)
     y, h = _recurrent(n, "GRU", y, 12, linear_before_reset=1)
-    return [n.linear(y, 5), h]
+    return [y.linear(5), h]
 
 
 @network
-def rnn_bidirectional(n: Net) -> list[Value]:
+def rnn_bidirectional(n: Net) -> list[Tensor]:
     """Elman's network in both directions, then one backwards."""
     y, _ = _recurrent(n, "RNN", n.input(8, 2, 11), 13, "bidirectional")
     y, h = _recurrent(n, "RNN", y, 9, "reverse")
@@ -51,134 +51,147 @@ def rnn_bidirectional(n: Net) -> list[Value]:
 
 
 @network
-def lstm_bidirectional_tagger(n: Net) -> Value:
+def lstm_bidirectional_tagger(n: Net) -> Tensor:
     """Embedded words, both directions, a class for each word."""
-    x = n("Gather", n.weight(30, 16, fan=1), n.ids(10, 2, below=30))
+    x = n.weight(30, 16, fan=1).Gather(n.ids(10, 2, below=30))
     y, *_ = _recurrent(n, "LSTM", x, 12, "bidirectional")
-    return n("LogSoftmax", n.linear(y, 6), axis=-1)
+    return y.linear(6).LogSoftmax(axis=-1)
 
 
 @network
-def seq2seq(n: Net) -> Value:
+def seq2seq(n: Net) -> Tensor:
     """Bahdanau et al. 2015: a decoder whose states attend to an encoder's."""
     y, h = _recurrent(n, "GRU", n.input(11, 2, 12), 16)
     x, w = n.input(6, 2, 10), n.weight(1, 48, 10, fan=10)
     z, _ = n.many("GRU", 2, x, w, n.weight(1, 48, 16, fan=16), None, None, h, hidden_size=16)
-    keys, query = n.order(y, 1, 0, 2), n.order(n("Squeeze", z, [1]), 1, 0, 2)
-    context = attend(n, query, keys, keys)
-    return n.linear(n.act(n.linear(n.cat(query, context, axis=-1), 16), "Tanh"), 9)
+    keys, query = y.transpose(1, 0, 2), z.Squeeze([1]).transpose(1, 0, 2)
+    context = attend(query, keys, keys)
+    x = n.cat(query, context, axis=-1)
+    x = x.linear(16).act("Tanh")
+    return x.linear(9)
 
 
 @network
-def crnn(n: Net) -> Value:
+def crnn(n: Net) -> Tensor:
     """Shi et al. 2017: convolutions whose columns are a sequence."""
-    x = n.pool(n.conv(n.input(1, 1, 16, 40), 10, norm=False), 2)
-    x = n.conv(x, 14)
-    x = n("MaxPool", x, kernel_shape=[8, 3], strides=[8, 2])
-    _, c, _, w = x.extents
-    x = n.order(n.shape(x, 1, c, w), 2, 0, 1)
+    x = n.input(1, 1, 16, 40)
+    x = x.conv_bias(10)
+    x = x.max_pool(2)
+    x = x.conv(14)
+    x = x.MaxPool(kernel_shape=[8, 3], strides=[8, 2])
+    _, c, _, w = x.shape
+    x = x.reshape(1, c, w)
+    x = x.transpose(2, 0, 1)
     y, *_ = _recurrent(n, "LSTM", x, 12, "bidirectional")
-    return n("Softmax", n.linear(y, 8), axis=-1)
+    return y.linear(8).Softmax(axis=-1)
 
 
 @network
-def deepspeech(n: Net) -> Value:
+def deepspeech(n: Net) -> Tensor:
     """Hannun et al. 2014: clipped rectifiers, a layer of frames, both directions."""
-    x = n.conv(n.input(1, 1, 20, 31), 6, (11, 5), (2, 2), act="Relu6")
-    _, c, f, t = x.extents
-    x = n.order(n.shape(x, 1, c * f, t), 2, 0, 1)
+    x = n.input(1, 1, 20, 31)
+    x = x.conv(6, (11, 5), (2, 2), act="Relu6")
+    _, c, f, t = x.shape
+    x = x.reshape(1, c * f, t)
+    x = x.transpose(2, 0, 1)
     y, _ = _recurrent(n, "GRU", x, 14, "bidirectional")
-    return n.linear(n.linear(y, 20, "Relu6"), 8)
+    y = y.linear(20, "Relu6")
+    return y.linear(8)
 
 
 @network
-def s4(n: Net) -> Value:
+def s4(n: Net) -> Tensor:
     """Gu et al. 2022: a diagonal state space as a long causal convolution by channel."""
     x = n.input(1, 14, 23)
     rate, read = np.linspace(0.1, 1.5, 6), n.rng.standard_normal((14, 6)) / 6
     kernel = (read[:, :, None] * np.exp(-rate[:, None] * np.arange(23))).sum(1)
     for _ in range(2):
-        w = n.const(np.ascontiguousarray(kernel[:, None, ::-1]).astype("f"))
-        y = n("Conv", x, w, group=14, pads=[22, 0])
-        y = n.act(n("Add", y, n("Mul", x, n.near(1, 14, 1))), "Gelu")
-        value, gate = n.split(n.conv(y, 28, 1, norm=False, act=""), 14, 14)
-        x = n("Add", x, n("Mul", value, n("Sigmoid", gate)))
-    return n("ReduceMean", x, [2], keepdims=0)
+        w = n.const(np.ascontiguousarray(kernel[:, None, ::-1]))
+        y = x.Conv(w, group=14, pads=[22, 0])
+        y = (y + x * n.near(1, 14, 1)).act("Gelu")
+        value, gate = y.project(28, 1).split(14, 14)
+        x = x + value * gate.Sigmoid()
+    return x.ReduceMean([2], keepdims=0)
 
 
 @network
-def mamba(n: Net) -> Value:
+def mamba(n: Net) -> Tensor:
     """Gu and Dao 2024: a scan whose steps depend on the input, written out step by step."""
     length, width, states = 7, 18, 5
-    x = n.linear(n.input(1, length, width), 2 * width, bias=False)
-    u, gate = n.split(x, width, width, axis=-1)
-    u = n.order(u, 0, 2, 1)
-    u = n("Conv", u, n.weight(width, 1, 4), n.near(0, width), group=width, pads=[3, 0])
-    u = n.order(n.act(u, "Silu"), 0, 2, 1)
-    step = n("Softplus", n.linear(u, width))
-    into, out = n.linear(u, states, bias=False), n.linear(u, states, bias=False)
-    rate = n("Neg", n("Exp", n.near(0, width, states, spread=0.3)))
-    decay = n("Exp", n("Mul", n("Unsqueeze", step, [-1]), rate))
-    add = n("Mul", n("Unsqueeze", n("Mul", step, u), [-1]), n("Unsqueeze", into, [2]))
+    x = n.input(1, length, width)
+    x = x.linear(2 * width, bias=False)
+    u, gate = x.split(width, width, axis=-1)
+    u = u.transpose(0, 2, 1)
+    u = u.Conv(n.weight(width, 1, 4), n.near(0, width), group=width, pads=[3, 0])
+    u = u.act("Silu").transpose(0, 2, 1)
+    step = u.linear(width).Softplus()
+    into, out = u.linear(states, bias=False), u.linear(states, bias=False)
+    rate = -n.near(0, width, states, spread=0.3).Exp()
+    decay = (step.Unsqueeze([-1]) * rate).Exp()
+    add = (step * u).Unsqueeze([-1]) * into.Unsqueeze([2])
     h, rows = None, []
     for t in range(length):
-        here, keep = (n("Slice", v, [t], [t + 1], [1]) for v in (add, decay))
-        h = here if h is None else n("Add", n("Mul", h, keep), here)
-        read = n("Unsqueeze", n("Slice", out, [t], [t + 1], [1]), [2])
-        rows.append(n("ReduceSum", n("Mul", h, read), [3], keepdims=0))
-    y = n("Add", n.cat(*rows), n("Mul", u, n.near(1, width)))
-    return n.linear(n("Mul", y, n.act(gate, "Silu")), width, bias=False)
+        here, keep = (v.Slice([t], [t + 1], [1]) for v in (add, decay))
+        h = here if h is None else h * keep + here
+        read = out.Slice([t], [t + 1], [1]).Unsqueeze([2])
+        rows.append((h * read).ReduceSum([3], keepdims=0))
+    y = n.cat(*rows) + u * n.near(1, width)
+    return (y * gate.act("Silu")).linear(width, bias=False)
 
 
 @network
-def linear_recurrence(n: Net) -> Value:
+def linear_recurrence(n: Net) -> Tensor:
     """Prefix sums as a recurrence of constant decay: scaled, summed, scaled back."""
     x = n.input(2, 15, 20)
-    decay = np.exp(-0.05 * np.arange(15))[:, None].astype("f")
-    y = n("CumSum", n("Div", n.linear(x, 20), n.const(decay)), np.array(1))
-    y = n("Mul", y, n.const(decay))
-    return n.linear(n("Mul", y, n("Sigmoid", n.linear(x, 20))), 9, gain=0.3)
+    decay = np.exp(-0.05 * np.arange(15))[:, None]
+    y: Tensor = x.linear(20) / decay
+    y = y.CumSum(np.array(1))
+    y = y * decay
+    return (y * x.linear(20).Sigmoid()).linear(9, gain=0.3)
 
 
 @network
-def tcn(n: Net) -> Value:
+def tcn(n: Net) -> Tensor:
     """Bai et al. 2018: dilated causal convolutions with residuals."""
-    x = n.conv(n.input(2, 9, 35), 16, 1, norm=False, act="")
+    x = n.input(2, 9, 35)
+    x = x.project(16, 1)
     for dilation in (1, 2, 4):
         y = x
         for _ in range(2):
-            y = n.conv(y, 16, 3, dilation=dilation, pads=[2 * dilation, 0], norm=False)
-        x = n("Relu", n("Add", x, n("Mul", y, 0.5)))
-    return n.linear(n("Squeeze", n("Slice", x, [34], [35], [2]), [2]), 5)
+            y = y.conv_bias(16, 3, dilation=dilation, pads=[2 * dilation, 0])
+        x = (x + y * 0.5).Relu()
+    return x.Slice([34], [35], [2]).Squeeze([2]).linear(5)
 
 
 @network
-def wavenet(n: Net) -> Value:
+def wavenet(n: Net) -> Tensor:
     """van den Oord et al. 2016: gated dilated convolutions, sums of what each layer skips."""
-    x, skips = n.conv(n.input(1, 1, 45), 12, 1, norm=False, act=""), []
+    x, skips = n.input(1, 1, 45), []
+    x = x.project(12, 1)
     for dilation in (1, 2, 4, 8):
-        y, gate = (
-            n.conv(x, 12, 2, dilation=dilation, pads=[dilation, 0], norm=False, act=kind, gain=1.0)
-            for kind in ("Tanh", "Sigmoid")
-        )
-        y = n("Mul", y, gate)
-        skips.append(n.conv(y, 20, 1, norm=False, act=""))
-        x = n("Add", x, n.conv(y, 12, 1, norm=False, act=""))
-    return n.conv(n.conv(n("Relu", n.add(*skips)), 20, 1, norm=False), 16, 1, norm=False, act="")
+        causal = {"dilation": dilation, "pads": [dilation, 0], "gain": 1.0}
+        y = x.conv_bias(12, 2, act="Tanh", **causal)
+        gate = x.conv_bias(12, 2, act="Sigmoid", **causal)
+        y = y * gate
+        skips.append(y.project(20, 1))
+        x = x + y.project(12, 1)
+    x = n.add(*skips).Relu()
+    x = x.conv_bias(20, 1)
+    return x.project(16, 1)
 
 
 @network
-def qrnn(n: Net) -> Value:
+def qrnn(n: Net) -> Tensor:
     """Bradbury et al. 2017: gates by causal convolutions, a recurrence without products."""
     x = n.input(1, 8, 10)
-    z, f, o = (
-        n.conv(x, 14, 2, pads=[1, 0], norm=False, act=kind, gain=1.0)
-        for kind in ("Tanh", "Sigmoid", "Sigmoid")
-    )
+    causal = {"pads": [1, 0], "gain": 1.0}
+    z = x.conv_bias(14, 2, act="Tanh", **causal)
+    f = x.conv_bias(14, 2, act="Sigmoid", **causal)
+    o = x.conv_bias(14, 2, act="Sigmoid", **causal)
     c, rows = None, []
     for t in range(10):
-        zt, ft = (n("Slice", v, [t], [t + 1], [2]) for v in (z, f))
-        here = n("Mul", n("Sub", 1.0, ft), zt)
-        c = here if c is None else n("Add", n("Mul", ft, c), here)
+        zt, ft = (v.Slice([t], [t + 1], [2]) for v in (z, f))
+        here = (1.0 - ft) * zt
+        c = here if c is None else ft * c + here
         rows.append(c)
-    return n("Mul", o, n.cat(*rows, axis=2))
+    return o * n.cat(*rows, axis=2)

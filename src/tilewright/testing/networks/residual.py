@@ -4,163 +4,198 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 
-Block = Callable[[Net, Value, int, int], Value]
+Block = Callable[[Tensor, int, int], Tensor]
 
 
-def _stem(n: Net, width: int, size: int, batch: int = 1) -> Value:
+def _stem(n: Net, width: int, size: int, batch: int = 1) -> Tensor:
     """7x7 with stride 2 and an overlapping pooling, as of ImageNet's networks."""
-    x = n.conv(n.input(batch, 3, size, size), width, 7, 2)
-    return n.pool(x, 3, 2, 1)
+    x = n.input(batch, 3, size, size)
+    x = x.conv(width, 7, 2)
+    return x.max_pool(3, 2, 1)
 
 
-def _shortcut(n: Net, x: Value, out: int, stride: int) -> Value:
-    if x.extents[1] == out and stride == 1:
+def _shortcut(x: Tensor, out: int, stride: int) -> Tensor:
+    if x.shape[1] == out and stride == 1:
         return x
-    return n.conv(x, out, 1, stride, act="")
+    return x.conv(out, 1, stride, act="")
 
 
-def _basic(n: Net, x: Value, out: int, stride: int) -> Value:
-    y = n.conv(n.conv(x, out, 3, stride), out, 3, act="", gain=0.3)
-    return n("Relu", n("Add", y, _shortcut(n, x, out, stride)))
+def _basic(x: Tensor, out: int, stride: int) -> Tensor:
+    y = x.conv(out, 3, stride)
+    y = y.conv(out, 3, act="", gain=0.3)
+    return (y + _shortcut(x, out, stride)).Relu()
 
 
-def _bottleneck(n: Net, x: Value, out: int, stride: int, groups: int = 1) -> Value:
-    inner = n.conv(n.conv(x, out // 2, 1), out // 2, 3, stride, groups=groups)
-    y = n.conv(inner, out, 1, act="", gain=0.3)
-    return n("Relu", n("Add", y, _shortcut(n, x, out, stride)))
+def _bottleneck(x: Tensor, out: int, stride: int, groups: int = 1) -> Tensor:
+    inner = x.conv(out // 2, 1)
+    inner = inner.conv(out // 2, 3, stride, groups=groups)
+    y = inner.conv(out, 1, act="", gain=0.3)
+    return (y + _shortcut(x, out, stride)).Relu()
 
 
-def _stages(n: Net, x: Value, block: Block, widths: tuple[int, ...], depth: int = 2) -> Value:
+def _stages(x: Tensor, block: Block, widths: tuple[int, ...], depth: int = 2) -> Tensor:
     for number, width in enumerate(widths):
         for layer in range(depth):
-            x = block(n, x, width, 2 if number and not layer else 1)
+            x = block(x, width, 2 if number and not layer else 1)
     return x
 
 
 @network
-def resnet_basic(n: Net) -> Value:
+def resnet_basic(n: Net) -> Tensor:
     """He et al. 2016: two 3x3 convolutions."""
-    return n.head(_stages(n, _stem(n, 10, 45), _basic, (10, 20, 36)))
+    x = _stem(n, 10, 45)
+    x = _stages(x, _basic, (10, 20, 36))
+    return x.head()
 
 
 @network
-def resnet_bottleneck(n: Net) -> Value:
+def resnet_bottleneck(n: Net) -> Tensor:
     """1x1, 3x3, 1x1; two images."""
-    return n.head(_stages(n, _stem(n, 16, 37, 2), _bottleneck, (24, 40)))
+    x = _stem(n, 16, 37, 2)
+    x = _stages(x, _bottleneck, (24, 40))
+    return x.head()
 
 
 @network
-def resnet_d(n: Net) -> Value:
+def resnet_d(n: Net) -> Tensor:
     """Three 3x3 convolutions for a stem; the shortcut averages before it projects."""
 
-    def block(n: Net, x: Value, out: int, stride: int) -> Value:
-        side = n.mean(x, 2, 2, ceil_mode=1, count_include_pad=0) if stride == 2 else x
-        y = n.conv(n.conv(x, out, 3, stride), out, 3, act="", gain=0.3)
-        return n("Relu", n("Add", y, n.conv(side, out, 1, act="")))
+    def block(x: Tensor, out: int, stride: int) -> Tensor:
+        side = x.average_pool(2, 2, ceil_mode=1, count_include_pad=0) if stride == 2 else x
+        y = x.conv(out, 3, stride)
+        y = y.conv(out, 3, act="", gain=0.3)
+        return (y + side.conv(out, 1, act="")).Relu()
 
-    x = n.conv(n.conv(n.conv(n.input(1, 3, 33, 33), 8, 3, 2), 8), 12)
-    return n.head(_stages(n, n.pool(x, 3, 2, 1), block, (12, 24)))
+    x = n.input(1, 3, 33, 33)
+    x = x.conv(8, 3, 2)
+    x = x.conv(8)
+    x = x.conv(12)
+    x = x.max_pool(3, 2, 1)
+    x = _stages(x, block, (12, 24))
+    return x.head()
 
 
 @network
-def resnet_preact(n: Net) -> Value:
+def resnet_preact(n: Net) -> Tensor:
     """He et al. 2016b: normalized and rectified before each convolution."""
 
-    def block(n: Net, x: Value, out: int, stride: int) -> Value:
-        a = n("Relu", n.batch_norm(x))
-        y = n("Relu", n.batch_norm(n.conv(a, out, 3, stride, norm=False, act="")))
-        y = n.conv(y, out, 3, norm=False, act="", gain=0.3)
+    def block(x: Tensor, out: int, stride: int) -> Tensor:
+        a = x.batch_norm().Relu()
+        y = a.project(out, 3, stride)
+        y = y.batch_norm().Relu()
+        y = y.project(out, 3, gain=0.3)
         skip = x
-        if x.extents[1] != out:
-            skip = n.conv(a, out, 1, stride, norm=False, act="")
-        return n("Add", y, skip)
+        if x.shape[1] != out:
+            skip = a.project(out, 1, stride)
+        return y + skip
 
-    x = n.conv(n.input(1, 3, 17, 17), 10, norm=False, act="")
-    x = _stages(n, x, block, (10, 24))
-    return n.head(n("Relu", n.batch_norm(x)))
+    x = n.input(1, 3, 17, 17)
+    x = x.project(10)
+    x = _stages(x, block, (10, 24))
+    x = x.batch_norm().Relu()
+    return x.head()
 
 
 @network
-def wide_resnet(n: Net) -> Value:
+def wide_resnet(n: Net) -> Tensor:
     """Zagoruyko and Komodakis 2016: few layers, many channels."""
-    return n.head(_stages(n, n.conv(n.input(1, 3, 15, 15), 16), _basic, (40, 72), 1))
+    x = n.input(1, 3, 15, 15)
+    x = x.conv(16)
+    x = _stages(x, _basic, (40, 72), 1)
+    return x.head()
 
 
 @network
-def resnext(n: Net) -> Value:
+def resnext(n: Net) -> Tensor:
     """Xie et al. 2017: the 3x3 convolution in groups, of five and six channels."""
 
-    def block(n: Net, x: Value, out: int, stride: int) -> Value:
-        return _bottleneck(n, x, out, stride, groups=4)
+    def block(x: Tensor, out: int, stride: int) -> Tensor:
+        return _bottleneck(x, out, stride, groups=4)
 
-    return n.head(_stages(n, _stem(n, 16, 37), block, (40, 48)))
+    x = _stem(n, 16, 37)
+    x = _stages(x, block, (40, 48))
+    return x.head()
 
 
 @network
-def se_resnet(n: Net) -> Value:
+def se_resnet(n: Net) -> Tensor:
     """Hu et al. 2018: channels are weighted by what a small network makes of their means."""
 
-    def block(n: Net, x: Value, out: int, stride: int) -> Value:
-        y = n.conv(n.conv(x, out, 3, stride), out, 3, act="", gain=0.3)
-        gate = n.conv(n("GlobalAveragePool", y), out // 4, 1, norm=False)
-        gate = n.conv(gate, out, 1, norm=False, act="Sigmoid")
-        return n("Relu", n("Add", n("Mul", y, gate), _shortcut(n, x, out, stride)))
+    def block(x: Tensor, out: int, stride: int) -> Tensor:
+        y = x.conv(out, 3, stride)
+        y = y.conv(out, 3, act="", gain=0.3)
+        gate = y.GlobalAveragePool().conv_bias(out // 4, 1)
+        gate = gate.conv_bias(out, 1, act="Sigmoid")
+        return (y * gate + _shortcut(x, out, stride)).Relu()
 
-    return n.head(_stages(n, n.conv(n.input(2, 3, 17, 17), 12), block, (12, 28)))
+    x = n.input(2, 3, 17, 17)
+    x = x.conv(12)
+    x = _stages(x, block, (12, 28))
+    return x.head()
 
 
 @network
-def cbam(n: Net) -> Value:
+def cbam(n: Net) -> Tensor:
     """Woo et al. 2018: attention by channel, then by place of means and maxima over channels."""
-    x = n.conv(n.input(1, 3, 15, 15), 20)
-    squeezed = n.add(n("GlobalAveragePool", x), n("GlobalMaxPool", x))
-    x = n("Mul", x, n.conv(n.conv(squeezed, 5, 1, norm=False), 20, 1, norm=False, act="Sigmoid"))
-    both = n.cat(n("ReduceMean", x, [1]), n("ReduceMax", x, [1]))
-    x = n("Mul", x, n.conv(both, 1, 7, norm=False, act="Sigmoid"))
-    return n.head(n.conv(x, 24, 3, 2))
+    x = n.input(1, 3, 15, 15)
+    x = x.conv(20)
+    squeezed = n.add(x.GlobalAveragePool(), x.GlobalMaxPool())
+    x = x * squeezed.conv_bias(5, 1).conv_bias(20, 1, act="Sigmoid")
+    both = n.cat(x.ReduceMean([1]), x.ReduceMax([1]))
+    x = x * both.conv_bias(1, 7, act="Sigmoid")
+    x = x.conv(24, 3, 2)
+    return x.head()
 
 
 @network
-def res2net(n: Net) -> Value:
+def res2net(n: Net) -> Tensor:
     """Gao et al. 2019: groups of channels go through one another's convolutions."""
-    x = n.conv(n.input(1, 3, 15, 15), 24)
-    first, *rest = n.split(n.conv(x, 40, 1), 10, 10, 10, 10)
-    done, last = [first], None
+    x = n.input(1, 3, 15, 15)
+    x = x.conv(24)
+    first, *rest = x.conv(40, 1).split(10, 10, 10, 10)
+    done = [first]
     for part in rest:
-        last = n.conv(part if last is None else n("Add", part, last), 10)
-        done.append(last)
-    y = n.conv(n.cat(*done), 24, 1, act="", gain=0.3)
-    return n.head(n("Relu", n("Add", x, y)))
+        whole = part if len(done) == 1 else part + done[-1]
+        done.append(whole.conv(10))
+    y = n.cat(*done)
+    y = y.conv(24, 1, act="", gain=0.3)
+    return (x + y).Relu().head()
 
 
 @network
-def dla(n: Net) -> Value:
+def dla(n: Net) -> Tensor:
     """Yu et al. 2018: trees of blocks whose results a root convolution brings together."""
 
-    def tree(x: Value, out: int, stride: int) -> Value:
-        first = _basic(n, x, out, stride)
-        second = _basic(n, first, out, 1)
-        below = n.pool(x, 2, 2) if stride == 2 else x
-        return n.conv(n.cat(second, first, below), out, 1)
+    def tree(x: Tensor, out: int, stride: int) -> Tensor:
+        first = _basic(x, out, stride)
+        second = _basic(first, out, 1)
+        below = x.max_pool(2, 2) if stride == 2 else x
+        x = n.cat(second, first, below)
+        return x.conv(out, 1)
 
-    x = n.conv(n.input(1, 3, 32, 32), 10, 7)
+    x = n.input(1, 3, 32, 32)
+    x = x.conv(10, 7)
     for out in (18, 28):
         x = tree(x, out, 2)
-    return n.head(x)
+    return x.head()
 
 
 @network
-def hrnet(n: Net) -> list[Value]:
+def hrnet(n: Net) -> list[Tensor]:
     """Wang et al. 2019: branches of several resolutions that exchange what they have."""
-    high = n.conv(n.input(1, 3, 25, 25), 10, 3, 2)
-    low = n.conv(high, 20, 3, 2)
+    high = n.input(1, 3, 25, 25)
+    high = high.conv(10, 3, 2)
+    low = high.conv(20, 3, 2)
     for _ in range(2):
-        high, low = _basic(n, high, 10, 1), _basic(n, low, 20, 1)
-        up = n.resize(n.conv(low, 10, 1, act=""), 13, 13)
-        down = n.conv(high, 20, 3, 2, act="")
-        high, low = n("Relu", n("Add", high, up)), n("Relu", n("Add", low, down))
-    lifted = n.resize(low, 13, 13, mode="linear", coordinate_transformation_mode="align_corners")
-    return [n.conv(n.cat(high, lifted), 5, 1, norm=False, act=""), n.head(low)]
+        high = _basic(high, 10, 1)
+        low = _basic(low, 20, 1)
+        up = low.conv(10, 1, act="")
+        up = up.resize(13, 13)
+        down = high.conv(20, 3, 2, act="")
+        high = (high + up).Relu()
+        low = (low + down).Relu()
+    corners = {"coordinate_transformation_mode": "align_corners"}
+    lifted = low.resize(13, 13, mode="linear", **corners)
+    return [n.cat(high, lifted).project(5, 1), low.head()]

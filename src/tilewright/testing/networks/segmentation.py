@@ -4,169 +4,205 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.graph.nodes import Value
-from tilewright.testing.networks.builder import Net, network
+from tilewright.testing.networks.builder import Net, Tensor, network
 
 
-def _pair(n: Net, x: Value, width: int) -> Value:
-    return n.conv(n.conv(x, width), width)
+def _pair(x: Tensor, width: int) -> Tensor:
+    x = x.conv(width)
+    return x.conv(width)
 
 
-def _up(n: Net, x: Value, height: int, width: int) -> Value:
+def _up(x: Tensor, height: int, width: int) -> Tensor:
     """Bilinear, as PyTorch does by default."""
-    return n.resize(x, height, width, mode="linear")
+    return x.resize(height, width, mode="linear")
 
 
-def _backbone(n: Net, size: int, widths: Sequence[int] = (12, 20)) -> list[Value]:
+def _backbone(n: Net, size: int, widths: Sequence[int] = (12, 20)) -> list[Tensor]:
     """Maps of an image, each half of the one before."""
     x, found = n.input(1, 3, size, size), []
     for width in widths:
-        x = n.conv(n.conv(x, width, 3, 2), width)
+        x = x.conv(width, 3, 2)
+        x = x.conv(width)
         found.append(x)
     return found
 
 
 @network
-def fcn(n: Net) -> Value:
+def fcn(n: Net) -> Tensor:
     """Long et al. 2015: scores of several strides, lifted by transposed convolutions and added."""
     fine, coarse = _backbone(n, 33, (14, 22))
-    scores = n.conv(coarse, 5, 1, norm=False, act="")
-    lifted = n(
-        "ConvTranspose", scores, n.weight(5, 5, 3, 3, gain=2.0), strides=[2, 2], pads=[1] * 4
-    )
-    y = n("Add", lifted, n.conv(fine, 5, 1, norm=False, act=""))
+    scores = coarse.project(5, 1)
+    lifted = scores.ConvTranspose(n.weight(5, 5, 3, 3, gain=2.0), strides=[2, 2], pads=[1] * 4)
+    y = lifted + fine.project(5, 1)
     w = n.weight(5, 5, 4, 4, gain=2.0)
-    return n("ConvTranspose", y, w, strides=[2, 2], pads=[1, 1, 2, 2], output_padding=[1, 1])
+    return y.ConvTranspose(w, strides=[2, 2], pads=[1, 1, 2, 2], output_padding=[1, 1])
 
 
 @network
-def deeplab_v3(n: Net) -> Value:
+def deeplab_v3(n: Net) -> Tensor:
     """Chen et al. 2017: dilated stages, and branches of several dilations with a global one."""
-    x = n.pool(n.conv(n.input(1, 3, 33, 33), 12, 3, 2), 3, 2, 1)
-    x = n.conv(n.conv(x, 24, dilation=2), 24, dilation=4)
-    height, width = x.extents[2:]
-    whole = n.conv(n("GlobalAveragePool", x), 10, 1)
-    branches = [n.conv(x, 10, 1), *(n.conv(x, 10, dilation=d) for d in (2, 3, 5))]
-    y = n.conv(n.cat(*branches, _up(n, whole, height, width)), 18, 1)
-    return _up(n, n.conv(n.conv(y, 18), 5, 1, norm=False, act=""), 33, 33)
+    x = n.input(1, 3, 33, 33)
+    x = x.conv(12, 3, 2)
+    x = x.max_pool(3, 2, 1)
+    x = x.conv(24, dilation=2)
+    x = x.conv(24, dilation=4)
+    height, width = x.shape[2:]
+    whole = x.GlobalAveragePool().conv(10, 1)
+    branches = [x.conv(10, 1), *(x.conv(10, dilation=d) for d in (2, 3, 5))]
+    y = n.cat(*branches, _up(whole, height, width))
+    y = y.conv(18, 1)
+    y = y.conv(18)
+    y = y.project(5, 1)
+    return _up(y, 33, 33)
 
 
 @network
-def dilated_head(n: Net) -> Value:
+def dilated_head(n: Net) -> Tensor:
     """A dilated convolution of so many channels that a second cache of 1 MiB keeps none of it."""
-    x = n.conv(n.input(1, 12, 17, 17), 320, 1)
-    return n.conv(n.conv(x, 20, dilation=6), 5, 1, norm=False, act="")
+    x = n.input(1, 12, 17, 17)
+    x = x.conv(320, 1)
+    x = x.conv(20, dilation=6)
+    return x.project(5, 1)
 
 
 @network
-def deeplab_v3_plus(n: Net) -> Value:
+def deeplab_v3_plus(n: Net) -> Tensor:
     """Chen et al. 2018: separable dilated convolutions, and a decoder that reads finer maps."""
     fine, x = _backbone(n, 31, (10, 22))
-    branches = [n.conv(x, 9, 1)]
+    branches = [x.conv(9, 1)]
     for dilation in (2, 3):
-        branches.append(n.conv(n.depthwise(x, dilation=dilation), 9, 1))
-    y = _up(n, n.conv(n.cat(*branches), 16, 1), *fine.extents[2:])
-    y = n.cat(y, n.conv(fine, 6, 1))
-    return n.conv(n.conv(n.depthwise(y), 16, 1), 5, 1, norm=False, act="")
+        y = x.depthwise(dilation=dilation)
+        branches.append(y.conv(9, 1))
+    y = n.cat(*branches)
+    y = y.conv(16, 1)
+    y = _up(y, *fine.shape[2:])
+    y = n.cat(y, fine.conv(6, 1))
+    y = y.depthwise()
+    y = y.conv(16, 1)
+    return y.project(5, 1)
 
 
 @network
-def pspnet(n: Net) -> Value:
+def pspnet(n: Net) -> Tensor:
     """Zhao et al. 2017: means over 1, 2, 3 and 6 parts of the map, lifted and concatenated."""
     x = _backbone(n, 24, (20,))[0]
     parts = [x]
     for bins in (1, 2, 3, 6):
-        size = 12 // bins
-        parts.append(_up(n, n.conv(n.mean(x, size, size), 5, 1), 12, 12))
-    return n.conv(n.conv(n.cat(*parts), 16), 5, 1, norm=False, act="")
+        y = x.average_pool(12 // bins, 12 // bins)
+        y = y.conv(5, 1)
+        parts.append(_up(y, 12, 12))
+    x = n.cat(*parts)
+    x = x.conv(16)
+    return x.project(5, 1)
 
 
 @network
-def unet(n: Net) -> Value:
+def unet(n: Net) -> Tensor:
     """Ronneberger et al. 2015, enlarged by nearest neighbors."""
-    kept = [_pair(n, n.input(1, 3, 28, 28), 8)]
+    x = _pair(n.input(1, 3, 28, 28), 8)
+    kept = []
     for width in (14, 22):
-        kept.append(_pair(n, n.pool(kept[-1], 2), width))
-    x = kept.pop()
+        kept.append(x)
+        x = _pair(x.max_pool(2), width)
     for skip in reversed(kept):
-        x = n.resize(x, *skip.extents[2:])
-        x = _pair(n, n.cat(skip, x), skip.extents[1])
-    return n.conv(x, 3, 1, norm=False, act="")
+        x = x.resize(*skip.shape[2:])
+        x = n.cat(skip, x)
+        x = _pair(x, skip.shape[1])
+    return x.project(3, 1)
 
 
 @network
-def unet_transposed(n: Net) -> Value:
+def unet_transposed(n: Net) -> Tensor:
     """With transposed convolutions of 2x2, on sides that are not powers of two."""
-    kept = [_pair(n, n.input(2, 1, 20, 12), 10)]
+    x = _pair(n.input(2, 1, 20, 12), 10)
+    kept = []
     for width in (18, 26):
-        kept.append(_pair(n, n.pool(kept[-1], 2), width))
-    x = kept.pop()
+        kept.append(x)
+        x = _pair(x.max_pool(2), width)
     for skip in reversed(kept):
-        out = skip.extents[1]
-        w = n.weight(x.extents[1], out, 2, 2, gain=1.0, fan=x.extents[1])
-        x = n("ConvTranspose", x, w, n.near(0, out), strides=[2, 2])
-        x = _pair(n, n.cat(skip, x), out)
-    return n("Sigmoid", n.conv(x, 1, 1, norm=False, act=""))
+        out = skip.shape[1]
+        w = n.weight(x.shape[1], out, 2, 2, gain=1.0, fan=x.shape[1])
+        x = x.ConvTranspose(w, n.near(0, out), strides=[2, 2])
+        x = n.cat(skip, x)
+        x = _pair(x, out)
+    return x.project(1, 1).Sigmoid()
 
 
 @network
-def unet_unpadded(n: Net) -> Value:
+def unet_unpadded(n: Net) -> Tensor:
     """As published: convolutions without padding, and crops of what is concatenated."""
-    first = n.conv(n.conv(n.input(1, 2, 30, 30), 9, pads=[0] * 4), 9, pads=[0] * 4)
-    x = n.conv(n.conv(n.pool(first, 2), 17, pads=[0] * 4), 17, pads=[0] * 4)
-    x = n.resize(x, 18, 18)
-    crop = n("Slice", first, [4, 4], [22, 22], [2, 3])
-    return n.conv(n.conv(n.cat(crop, x), 9, pads=[0] * 4), 3, 1, norm=False, act="")
+    first = n.input(1, 2, 30, 30)
+    first = first.conv(9, pads=0)
+    first = first.conv(9, pads=0)
+    x = first.max_pool(2)
+    x = x.conv(17, pads=0)
+    x = x.conv(17, pads=0)
+    x = x.resize(18, 18)
+    crop = first.Slice([4, 4], [22, 22], [2, 3])
+    x = n.cat(crop, x)
+    x = x.conv(9, pads=0)
+    return x.project(3, 1)
 
 
 @network
-def segnet(n: Net) -> Value:
+def segnet(n: Net) -> Tensor:
     """Badrinarayanan et al. 2017: maxima go back to where they were found."""
-    x = n.conv(n.input(1, 3, 16, 16), 12)
+    x = n.input(1, 3, 16, 16)
+    x = x.conv(12)
     y, places = n.many("MaxPool", 2, x, kernel_shape=[2, 2], strides=[2, 2])
-    y = n.conv(y, 12)
-    x = n("MaxUnpool", y, places, kernel_shape=[2, 2], strides=[2, 2])
-    return n.conv(x, 4, norm=False, act="")
+    y = y.conv(12)
+    x = y.MaxUnpool(places, kernel_shape=[2, 2], strides=[2, 2])
+    return x.project(4)
 
 
 @network
-def hourglass(n: Net) -> Value:
+def hourglass(n: Net) -> Tensor:
     """Newell et al. 2016: down and up again, with residuals at each size."""
 
-    def level(x: Value, depth: int) -> Value:
-        side = n("Add", x, n.conv(x, 14, act="", gain=0.3))
-        low = n.conv(n.pool(x, 2), 14)
-        low = level(low, depth - 1) if depth > 1 else n.conv(low, 14)
-        return n("Add", side, n.resize(n.conv(low, 14, gain=0.5), *x.extents[2:]))
+    def level(x: Tensor, depth: int) -> Tensor:
+        side = x + x.conv(14, act="", gain=0.3)
+        low = x.max_pool(2)
+        low = low.conv(14)
+        low = level(low, depth - 1) if depth > 1 else low.conv(14)
+        return side + low.conv(14, gain=0.5).resize(*x.shape[2:])
 
-    x = n.conv(n.input(1, 3, 24, 24), 14)
-    return n.conv(level(x, 3), 7, 1, norm=False, act="")
+    x = n.input(1, 3, 24, 24)
+    x = x.conv(14)
+    x = level(x, 3)
+    return x.project(7, 1)
 
 
 @network
-def enet(n: Net) -> Value:
+def enet(n: Net) -> Tensor:
     """Paszke et al. 2016: a convolution beside a pooling at once, thin and asymmetric windows."""
     x = n.input(1, 3, 25, 33)
-    x = n.cat(n.conv(x, 11, 3, 2, act="PRelu"), n.pool(x, 3, 2, 1))
-    y = n.conv(n.conv(n.conv(x, 6, 1, act="PRelu"), 6, (5, 1)), 6, (1, 5), act="PRelu")
-    x = n.act(n("Add", x, n.conv(y, 14, 1, act="", gain=0.5)), "PRelu")
-    y = n.conv(n.conv(x, 6, 1), 6, dilation=3)
-    return n.conv(n("Add", x, n.conv(y, 14, 1, act="")), 4, 1, norm=False, act="")
+    x = n.cat(x.conv(11, 3, 2, act="PRelu"), x.max_pool(3, 2, 1))
+    y = x.conv(6, 1, act="PRelu")
+    y = y.conv(6, (5, 1))
+    y = y.conv(6, (1, 5), act="PRelu")
+    x = (x + y.conv(14, 1, act="", gain=0.5)).act("PRelu")
+    y = x.conv(6, 1)
+    y = y.conv(6, dilation=3)
+    return (x + y.conv(14, 1, act="")).project(4, 1)
 
 
 @network
-def segformer(n: Net) -> Value:
+def segformer(n: Net) -> Tensor:
     """Xie et al. 2021: keys and values of a smaller map, a depthwise convolution in each MLP."""
-    x = n.conv(n.input(1, 3, 24, 24), 20, 7, 4, norm=False, act="")
-    tokens = n.order(n.shape(x, 1, 20, 36), 0, 2, 1)
-    y = n.layer_norm(tokens)
-    small = n.conv(n.shape(n.order(y, 0, 2, 1), 1, 20, 6, 6), 20, 2, 2, pads=[0] * 4, act="")
-    pooled = n.layer_norm(n.order(n.shape(small, 1, 20, 9), 0, 2, 1))
-    scores = n("MatMul", n.linear(y, 20), n.order(n.linear(pooled, 20), 0, 2, 1))
-    weights = n("Softmax", n("Mul", scores, 20**-0.5), axis=-1)
-    tokens = n("Add", tokens, n.linear(n("MatMul", weights, n.linear(pooled, 20)), 20))
-    y = n.linear(n.layer_norm(tokens), 44)
-    y = n.depthwise(n.shape(n.order(y, 0, 2, 1), 1, 44, 6, 6), norm=False, act="Gelu")
-    y = n.linear(n.order(n.shape(y, 1, 44, 36), 0, 2, 1), 20)
-    x = n.shape(n.order(n("Add", tokens, y), 0, 2, 1), 1, 20, 6, 6)
-    return _up(n, n.conv(x, 4, 1, norm=False, act=""), 12, 12)
+    x = n.input(1, 3, 24, 24)
+    x = x.project(20, 7, 4)
+    tokens = x.tokens()
+    y = tokens.layer_norm()
+    small = y.image(6, 6)
+    small = small.conv(20, 2, 2, pads=0, act="")
+    pooled = small.tokens().layer_norm()
+    scores = y.linear(20) @ pooled.linear(20).transpose(0, 2, 1)
+    weights = (scores * 20**-0.5).Softmax(axis=-1)
+    tokens = tokens + (weights @ pooled.linear(20)).linear(20)
+    y = tokens.layer_norm()
+    y = y.linear(44).image(6, 6)
+    y = y.depthwise(norm=False, act="Gelu")
+    y = y.tokens().linear(20)
+    x = (tokens + y).image(6, 6)
+    x = x.project(4, 1)
+    return _up(x, 12, 12)
