@@ -17,6 +17,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, call
+from tilewright.graph.nodes import Operation
 from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
@@ -77,19 +78,22 @@ def moments(name: str, x: Buffer, axes: Sequence[int]) -> Moments:
 # ------------------------------------------------------------------------- BatchNormalization
 
 
-def _trains(op: OpCall) -> bool:
-    """Whether the statistics are those of the batch.
+def normalizes_by_batch(norm: Operation) -> bool:
+    """Whether a BatchNormalization takes the statistics of the batch, and not those it is given.
 
     Since version 14 an attribute says so; from 7 on it is so where more than the result is asked
     for, and before that unless `is_test` is set.
     """
-    if op.version >= 14:
-        return bool(op.attr("training_mode", 0))
-    return (op.version >= 7 and _updates(op)) or (op.version < 7 and not op.attr("is_test", 0))
+    if norm.version >= 14:
+        return bool(norm.attributes.get("training_mode", 0))
+    if norm.version >= 7:
+        return gives_statistics(norm)
+    return not norm.attributes.get("is_test", 0)
 
 
-def _updates(op: OpCall) -> bool:
-    return any(op.wants(n) for n in range(1, 5))
+def gives_statistics(norm: Operation) -> bool:
+    """Whether more than the result of a BatchNormalization is asked for."""
+    return any(v is not None for v in norm.outputs[1:])
 
 
 def _batch_norm_types(op: OpCall) -> Sequence[Type]:
@@ -114,10 +118,10 @@ def _batch_norm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computati
     out, per_channel = outputs[0], bool(op.attr("spatial", 1))
     if not x.dtype.is_float:
         return None
-    if _trains(op):
+    if normalizes_by_batch(op.operation):
         plain = per_channel and len(x.shape) > 1
         return _batch_norm_training(op, inputs, outputs) if plain else None
-    if _updates(op):
+    if gives_statistics(op.operation):
         return None
     epsilon, dtype = op.attr("epsilon", 1e-5), wide_dtype(x.dtype)
     factor = Buffer(f"{op.name}_factor", scale.shape, dtype)
@@ -167,8 +171,8 @@ def _batch_norm_training(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[
 
 
 def _batch_norm_arrays(op: OpCall, x: Array, *rest: Array) -> list[Array] | None:
-    per_channel, trains = bool(op.attr("spatial", 1)), _trains(op)
-    if (trains and not per_channel) or (_updates(op) and not trains):
+    per_channel, trains = bool(op.attr("spatial", 1)), normalizes_by_batch(op.operation)
+    if (trains and not per_channel) or (gives_statistics(op.operation) and not trains):
         return None
     shape = (1, -1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
     if not per_channel:

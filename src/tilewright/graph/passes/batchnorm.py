@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base import events
 from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.ops.norm import gives_statistics, normalizes_by_batch
 
 Array = np.ndarray[Any, Any]
 
@@ -69,13 +70,11 @@ def _convolution(graph: Graph, norm: Operation) -> Operation | None:
 def _at_inference(norm: Operation) -> bool:
     """Whether the statistics are the inputs, one per channel, and none are asked for.
 
-    Since version 14 an attribute says so; from 7 to 13 the results that are asked for do, and
-    before that `is_test`, which is 0 where nothing is said. `spatial` = 0 (before version 9) asks
-    for statistics per element.
+    `spatial` = 0 (before version 9) asks for statistics per element.
     """
-    a = norm.attributes
-    trains = a.get("training_mode", 0) or (norm.version < 7 and not a.get("is_test", 0))
-    return not trains and bool(a.get("spatial", 1)) and len(norm.writes) == 1
+    if normalizes_by_batch(norm) or gives_statistics(norm):
+        return False
+    return bool(norm.attributes.get("spatial", 1))
 
 
 @dataclass(frozen=True)
