@@ -13,7 +13,7 @@ import pytest
 import tilewright as tw
 from tests.driver.kinds import SMALL
 from tilewright.base import dtypes
-from tilewright.base.errors import ExecutionError, UnsupportedError
+from tilewright.base.errors import ExecutionError, MemoryLimitError, UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.driver.kernels import Interface, KernelCompiler, interface
@@ -417,3 +417,15 @@ def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
         validate(face, code, [False, False])
     with pytest.raises(ProcessLookupError):
         os.kill(started[-1], 0)
+
+
+def test_guarded_memory_that_the_system_refuses():
+    from tilewright.driver.guard.guarded import Guarded
+
+    with pytest.raises(MemoryLimitError, match="bytes for x, to run a kernel in") as caught:
+        Guarded("x", 1 << 62, True)
+    assert "TILEWRIGHT_CHECK" in str(caught.value.hint)
+    held = Guarded("y", 8, True)
+    with pytest.raises(MemoryLimitError, match=r"to protect 4,096 bytes \(.*\) for y") as caught:
+        held._protect(held.start + 1, 4096, 0)  # no page begins there
+    assert "max_map_count" in str(caught.value.hint)

@@ -81,6 +81,7 @@ def test_bodies_that_take_or_give_another_number_of_values(op, operands, outputs
     with pytest.raises(ModelError) as caught:
         load(model([made], inputs, ["y0"]))
     assert words in str(caught.value) and "'n'" in str(caught.value)
+    assert caught.value.hint is not None and op in caught.value.hint
 
 
 @pytest.mark.parametrize("count", [0, -1, 5, 2**62])

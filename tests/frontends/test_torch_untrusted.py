@@ -101,6 +101,7 @@ def refused(path, match=None, kind=ModelError):
     with pytest.raises(kind, match=match) as caught:
         frontend.load(path, memory_limit=LIMIT)
     assert caught.value.where.endswith(str(path))
+    assert caught.value.hint
     return caught.value
 
 

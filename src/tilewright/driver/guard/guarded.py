@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tilewright.base import flags
 from tilewright.base.errors import MemoryLimitError
 
 _PAGE: Final = mmap.PAGESIZE
@@ -40,9 +41,7 @@ class Guarded:
         try:
             self._memory = mmap.mmap(-1, pages + 2 * _REACH, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError):
-            raise MemoryLimitError(
-                f"the system refuses {pages:,} bytes to run a kernel in"
-            ) from None
+            raise _refused(f"{pages:,} bytes", name) from None
         self.low = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.high = self.low + pages + 2 * _REACH
         self._first, self._pages = self.low + _REACH, pages
@@ -54,12 +53,12 @@ class Guarded:
         for part in self._slack:
             part[:] = _SLACK
         self.bytes: Bytes = self._own[at : at + nbytes]
-        _protect(self.low, _REACH, _NO_ACCESS)
-        _protect(self._first + pages, _REACH, _NO_ACCESS)
+        self._protect(self.low, _REACH, _NO_ACCESS)
+        self._protect(self._first + pages, _REACH, _NO_ACCESS)
 
     def close_for_writing(self) -> None:
         """From now on a write is a fault."""
-        _protect(self._first, self._pages, _READ)
+        self._protect(self._first, self._pages, _READ)
 
     def spilled(self) -> str | None:
         """What was written beside the tensor, within its page."""
@@ -79,6 +78,12 @@ class Guarded:
     def distance(self, address: int) -> int:
         """Bytes between an address and the tensor."""
         return max(self.start - address, address - self.start - self.nbytes, 0)
+
+    def _protect(self, address: int, size: int, protection: int) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
+            reason = os.strerror(ctypes.get_errno())
+            raise _refused(f"to protect {size:,} bytes ({reason})", self.name)
 
 
 def poison(itemsize: int, floating: bool, nbytes: int, second: bool = False) -> Bytes:
@@ -127,7 +132,9 @@ def _told(number: int, info: int, context: int, places: Sequence[Guarded]) -> st
     return f"fault: {verb} at {near.place(address)}"
 
 
-def _protect(address: int, size: int, protection: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
-        raise MemoryLimitError(f"mprotect failed: {os.strerror(ctypes.get_errno())}")
+def _refused(what: str, name: str) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"the system refuses {what} for {name}, to run a kernel in",
+        hint=f"Unset {flags.CHECK.name}, raise the limits of the process on memory, or the "
+        "system's vm.max_map_count",
+    )

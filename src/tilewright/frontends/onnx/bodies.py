@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.base.errors import ModelError
 from tilewright.graph.nodes import Graph, Operation
@@ -10,50 +10,70 @@ from tilewright.graph.nodes import Graph, Operation
 
 def check_bodies(op: Operation, where: str) -> None:
     """Raise ModelError for a subgraph of If, Loop or Scan with other inputs or outputs."""
-    check = _CHECKS.get(op.qualified)
-    if check is not None:
-        check(op, where)
+    if op.qualified not in _CHECKS:
+        return
+    check, form = _CHECKS[op.qualified]
+    for problem in check(op):
+        raise ModelError(problem, where=where, hint=f"{form}: export the model again")
 
 
-def _body(op: Operation, name: str, where: str) -> Graph:
-    found = op.attributes.get(name)
-    if not isinstance(found, Graph):
-        raise ModelError(f"attribute {name!r} is missing", where=where)
-    return found
-
-
-def _if(op: Operation, where: str) -> None:
+def _if(op: Operation) -> Iterator[str]:
     for name in ("then_branch", "else_branch"):
-        branch = _body(op, name, where)
-        _expect(len(branch.inputs), 0, f"inputs of {name}", where)
-        _expect(len(branch.outputs), len(op.outputs), f"outputs of {name}", where)
+        branch = op.attributes.get(name)
+        if not isinstance(branch, Graph):
+            yield from _missing(name)
+            continue
+        yield from _expect(len(branch.inputs), 0, f"inputs of {name}")
+        yield from _expect(len(branch.outputs), len(op.outputs), f"outputs of {name}")
 
 
-def _loop(op: Operation, where: str) -> None:
-    """The body gets the iteration, a condition and the state; it gives both latter, and scans."""
-    body, state = _body(op, "body", where), len(op.inputs) - 2
-    _expect(len(body.inputs), 2 + state, "inputs of body", where)
-    _at_least(len(body.outputs), 1 + max(state, len(op.outputs)), "outputs of body", where)
+def _loop(op: Operation) -> Iterator[str]:
+    body, state = op.attributes.get("body"), len(op.inputs) - 2
+    if not isinstance(body, Graph):
+        yield from _missing("body")
+        return
+    yield from _expect(len(body.inputs), 2 + state, "inputs of body")
+    yield from _at_least(len(body.outputs), 1 + max(state, len(op.outputs)), "outputs of body")
 
 
-def _scan(op: Operation, where: str) -> None:
-    """The body gets the state and a slice of each scanned input; it gives the state, and scans."""
-    body, scanned = _body(op, "body", where), int(op.attributes.get("num_scan_inputs", 0))
+def _scan(op: Operation) -> Iterator[str]:
+    body, scanned = op.attributes.get("body"), int(op.attributes.get("num_scan_inputs", 0))
+    if not isinstance(body, Graph):
+        yield from _missing("body")
+        return
     operands = len(op.inputs) - (1 if op.version < 9 else 0)
     if not 1 <= scanned <= operands:
-        raise ModelError(f"num_scan_inputs is {scanned}, of {operands} inputs", where=where)
-    _expect(len(body.inputs), operands, "inputs of body", where)
-    _at_least(len(body.outputs), max(operands - scanned, len(op.outputs)), "outputs of body", where)
+        yield f"num_scan_inputs is {scanned}, of {operands} inputs"
+    yield from _expect(len(body.inputs), operands, "inputs of body")
+    results = max(operands - scanned, len(op.outputs))
+    yield from _at_least(len(body.outputs), results, "outputs of body")
 
 
-def _expect(count: int, wanted: int, what: str, where: str) -> None:
+def _missing(name: str) -> Iterator[str]:
+    yield f"attribute {name!r} is missing"
+
+
+def _expect(count: int, wanted: int, what: str) -> Iterator[str]:
     if count != wanted:
-        raise ModelError(f"expected {wanted} {what}, got {count}", where=where)
+        yield f"expected {wanted} {what}, got {count}"
 
 
-def _at_least(count: int, wanted: int, what: str, where: str) -> None:
+def _at_least(count: int, wanted: int, what: str) -> Iterator[str]:
     if count < wanted:
-        raise ModelError(f"expected at least {wanted} {what}, got {count}", where=where)
+        yield f"expected at least {wanted} {what}, got {count}"
 
 
-_CHECKS: Mapping[str, Callable[[Operation, str], None]] = {"If": _if, "Loop": _loop, "Scan": _scan}
+# By operator: what is wrong with its subgraphs, and the form that they have.
+_CHECKS: Mapping[str, tuple[Callable[[Operation], Iterator[str]], str]] = {
+    "If": (_if, "both branches of an If take nothing and give as many values as it"),
+    "Loop": (
+        _loop,
+        "the body of a Loop takes the iteration, a condition and the state, and gives the "
+        "condition, the state and what is collected",
+    ),
+    "Scan": (
+        _scan,
+        "the body of a Scan takes the state and a slice of each scanned input, and gives the "
+        "state and what is collected",
+    ),
+}

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tilewright.base import flags
 from tilewright.base.errors import MemoryLimitError, ModelError
 
 FORMAT: Final = "0"
@@ -42,12 +43,12 @@ class Archive:
             raise untrusted("its weights are a pickle, as earlier versions of PyTorch wrote them")
         version = self.read("archive_version").decode("ascii", "replace")
         if version != FORMAT:
-            raise ModelError(f"the archive has version {version[:20]!r}, expected {FORMAT}")
+            raise malformed(f"the archive has version {version[:20]!r}, expected {FORMAT}")
 
     def read(self, name: str) -> bytes:
         """The bytes of a member. Raises ModelError if there is none."""
         if name not in self._members:
-            raise ModelError(f"the archive has no member {name!r}")
+            raise malformed(f"the archive has no member {name!r}")
         return self._file.read(self._members[name])
 
     def json(self, name: str) -> Any:
@@ -72,7 +73,7 @@ class Archive:
         if payload.use_pickle is not False or meta is None:
             raise untrusted(f"{name!r} is an object of Python or a tensor of another class")
         if not _MEMBER.fullmatch(payload.path_name):
-            raise ModelError(f"{name!r} lies in a member {payload.path_name[:80]!r}")
+            raise malformed(f"tensor {name!r} lies in a member {payload.path_name[:80]!r}")
         dtype = DTYPES[meta.dtype]
         place = payload.path_name, dtype
         if place not in stored:
@@ -83,11 +84,19 @@ class Archive:
         # A stride of 0 makes a tensor of any size out of four bytes.
         self._left -= math.prod(sizes) * dtype.itemsize
         if self._left < 0:
-            raise MemoryLimitError(f"tensor {name!r} of {sizes} is over the memory limit")
+            raise MemoryLimitError(
+                f"tensor {name!r} of {sizes} is over the memory limit",
+                hint=f"Raise {flags.MEMORY_LIMIT.name} if the machine has the memory",
+            )
         tensor = torch.as_strided(stored[place], sizes, strides, offset)
         if payload.is_param:
             return torch.nn.Parameter(tensor, requires_grad=meta.requires_grad is True)
         return tensor
+
+
+def malformed(what: str) -> ModelError:
+    """The error for an archive that `torch.export.save` does not write."""
+    return ModelError(what, hint="Save it again by torch.export.save of PyTorch 2.9 or later")
 
 
 def untrusted(what: str) -> ModelError:
@@ -106,17 +115,17 @@ def _members(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     size = Path(file.filename or "").stat().st_size
     for info in infos:
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-            raise ModelError(f"the archive has a compressed or encrypted member {info.filename!r}")
+            raise malformed(f"the archive has a compressed or encrypted member {info.filename!r}")
         if info.file_size != info.compress_size or info.file_size > size:
-            raise ModelError(f"the archive has a member {info.filename!r} larger than the file")
+            raise malformed(f"the archive has a member {info.filename!r} larger than the file")
     found = {info.filename.partition("/")[2]: info for info in infos}
     if len({info.filename.partition("/")[0] for info in infos}) != 1 or len(found) != len(infos):
-        raise ModelError("the archive has members outside its folder, or one of them twice")
+        raise malformed("the archive has members outside its folder, or one of them twice")
     return found
 
 
 def _extents(name: str, values: Any) -> list[int]:
     found = [value.value for value in values]
     if any(type(n) is not int or not 0 <= n < 1 << 62 for n in found):
-        raise ModelError(f"tensor {name!r} has the extents or strides {found}")
+        raise malformed(f"tensor {name!r} has the extents or strides {found}")
     return found

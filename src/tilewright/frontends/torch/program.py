@@ -18,7 +18,14 @@ from typing import Any, Final
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.torch import expressions
-from tilewright.frontends.torch.archive import CONSTANTS, PROGRAM, WEIGHTS, Archive, untrusted
+from tilewright.frontends.torch.archive import (
+    CONSTANTS,
+    PROGRAM,
+    WEIGHTS,
+    Archive,
+    malformed,
+    untrusted,
+)
 
 Rule = Callable[[str], bool]
 
@@ -109,7 +116,7 @@ def _check(value: Any, field: str) -> None:
         for part in dataclasses.fields(value):
             _check(getattr(value, part.name), part.name)
     else:
-        raise ModelError(f"the program holds a {type(value).__name__}")
+        raise malformed(f"the program holds a {type(value).__name__}")
 
 
 def _check_text(text: Any, field: str) -> None:
