@@ -8,11 +8,13 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import tilewright as tw
 from tilewright.base import dtypes
-from tilewright.driver import steps
+from tilewright.base.errors import ExecutionError
+from tilewright.driver import steps, text
 from tilewright.driver.options import Options
 from tilewright.driver.stage_passes import stages
 from tilewright.frontends.onnx.functions import schema_of
@@ -168,3 +170,46 @@ def test_an_operator_in_several_kernels_counts_once() -> None:
     alone = [s for s in lowered(b.graph(turned)).steps if isinstance(s, Stage)]
     sums = sum(s.flops for s in made)
     assert sums - sum(s.flops for s in alone) == 2 * 32
+
+
+# ---------------------------------------------------------------------------- emitted code
+
+
+def gathers(depth: int) -> onnx.ModelProto:
+    """A Gather at what a Gather gives, so many times; then the rows of x at that."""
+    names = [f"i{n}" for n in range(depth)]
+    given = ", ".join(f"int64[6] {name}" for name in names)
+    body = " ".join(
+        f"g{n + 1} = Gather({name}, {f'g{n}' if n else 'first'})" for n, name in enumerate(names)
+    )
+    return onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 21]> f (int64[6] first, {given}, float[6, 8] x) '
+        f"=> (float[6, 8] y) {{ {body} y = Gather(x, g{depth}) }}"
+    )
+
+
+def test_gathers_at_what_gathers_give_are_emitted_once() -> None:
+    """Each adds as much code as the one before, though its index is tested, then used twice."""
+    loads, lines = [], []
+    for depth in (1, 2, 3, 4):
+        code = text(gathers(depth), "llvm", threads=1)
+        loads.append(code.count(" load ") + code.count("@llvm.masked.gather"))
+        lines.append(len(code.splitlines()))
+    assert np.ptp(np.diff(loads)) == 0 and np.diff(loads)[0] <= 2
+    assert np.ptp(np.diff(lines)) <= 2
+
+
+def test_gathers_at_what_gathers_give_are_right() -> None:
+    rng = np.random.default_rng(0)
+    exe = tw.compile(gathers(4), threads=1, cache=False)
+    first, *tables = rng.integers(-6, 6, (5, 6))
+    x = rng.standard_normal((6, 8)).astype(np.float32)
+    at = first
+    for table in tables:
+        at = table[at]
+    np.testing.assert_array_equal(exe(first, *tables, x), x[at])
+    for place in range(4):
+        wrong = [t.copy() for t in (first, *tables)]
+        wrong[place][:] = 6
+        with pytest.raises(ExecutionError, match="out of range"):
+            exe(*wrong, x)

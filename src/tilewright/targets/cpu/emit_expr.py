@@ -30,7 +30,7 @@ from tilewright.expr.nodes import (
     Var,
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
-from tilewright.targets.cpu.emit_memory import Memory
+from tilewright.targets.cpu.emit_memory import Memory, weaker
 from tilewright.targets.cpu.emit_rounding import dequantised, rounding, to_float, to_integer
 from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
@@ -49,10 +49,11 @@ class Expressions(Memory):
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
         guard, info = self.guarded(self.info(e))
+        for permission in weaker(guard):
+            found = self.lookup(e if permission is None else (e, permission))
+            if found is not None:
+                return found
         key = e if guard is None else (e, guard)
-        found = self.lookup(key)
-        if found is not None:
-            return found
         rule = _RULES.get(type(e))
         if rule is None:
             if isinstance(e, Var):

@@ -425,6 +425,18 @@ class Memory(Scopes):
         self.out = here
 
 
+def weaker(guard: Expr | None) -> list[Expr | None]:
+    """What a guard implies, the weakest (None: no permission is needed) first, then itself.
+
+    What was computed under one of them is right wherever the guard holds, and was checked there.
+    """
+    found: list[Expr | None] = []
+    while guard is not None:
+        found.append(guard)
+        guard = guard.lhs if isinstance(guard, And) else None
+    return [None, *reversed(found)]
+
+
 def address(buffer: Buffer, index: tuple[Expr, ...]) -> Affine:
     """The element offset of an access, in as few terms as possible."""
     form = Affine((), 0)
