@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,13 +91,17 @@ def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:
     small = {b: Buffer(b.name, (6,), float32) for b in (x, y)}
     face = type(face)("s", (), None, (small[x], small[y]), face.params, face.outputs, (0, 0))
     memory = {b: np.zeros(6, np.float32) for b in small.values()}
-    _, wrong = guarded.call(face, code, memory, (False, False))
-    assert wrong == ["it wrote beyond y: float32[6]"]
+    after, wrong = guarded.call(face, code, memory, (False, False))
+    assert (
+        not after
+        and len(wrong) == 1
+        and re.fullmatch(r"fault: \w+ at \d+ bytes behind .", wrong[0])
+    )
     swapped = type(face)("s", (), None, (y, x), (y, x), (x,), (0, 0))
     memory = {x: np.zeros(8, np.float32), y: np.ones(8, np.float32)}
     twisted = type(code)(code.symbol, (1, 0), code.workspace, 0, (), code.code, ())
     _, wrong = guarded.call(swapped, twisted, memory, (False, False))
-    assert wrong == ["it wrote y: float32[8], which it only reads"]
+    assert len(wrong) == 1 and re.fullmatch(r"fault: write at byte \d+ of y", wrong[0])
 
 
 def test_what_a_difference_is() -> None:

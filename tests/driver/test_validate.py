@@ -266,9 +266,9 @@ def test_a_workspace_that_is_too_small():
 
 
 def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
-    from tilewright.driver.guard import check
+    from tilewright.driver.guard import process
 
-    monkeypatch.setattr(check, "_SECONDS", 1)
+    monkeypatch.setattr(process, "_SECONDS", 1)
 
     def endless(kernel: Kernel) -> Kernel:
         y = kernel.outputs[0]
@@ -401,7 +401,7 @@ def test_what_is_written_twice_is_judged_in_order_or_not_at_all():
 
 
 def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
-    from tilewright.driver.guard import check
+    from tilewright.driver.guard import process
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt
@@ -412,7 +412,7 @@ def test_an_interrupt_ends_the_process_of_the_kernel(monkeypatch):
     started = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: started.append(fork()) or started[-1])
-    monkeypatch.setattr(check, "open", interrupted, raising=False)
+    monkeypatch.setattr(process, "open", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
         validate(face, code, [False, False])
     with pytest.raises(ProcessLookupError):

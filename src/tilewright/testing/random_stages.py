@@ -2,8 +2,8 @@
 
 A random model is lowered; after every pass the list is verified and interpreted, and its results
 are compared with NumPy's. The target's opinions, which decide what passes do, are often replaced by
-a coin. Then every kernel is compared with its Stage, as the plain nest and as native code between
-guard bands, for a machine that goes with the seed, and the whole model is run.
+a coin. Then every kernel is compared with its Stage, as the plain nest and as native code in
+guarded memory, for a machine that goes with the seed, and the whole model is run.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Wrong(Exception):
 def run(seed: int, *, native: bool = True) -> Failure | None:
     """Model number `seed` through all passes, as kernels, and whole; the first fault, or None.
 
-    native: compile and run, too. A fault that kills the process is not caught.
+    native: compile and run, too. A fault of the whole model that kills the process is not caught.
     """
     return run_case(seed, random_model(seed), native=native)
 

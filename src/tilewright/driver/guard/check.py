@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-import pickle
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base import events, flags, signals
+from tilewright.base import events, flags
 from tilewright.base.errors import TilewrightError, UnsupportedError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.guard.feeds import Feeds, index_limit
-from tilewright.driver.guard.guarded import poison, report_faults
+from tilewright.driver.guard.guarded import Guarded, poison
 from tilewright.driver.guard.judges import (
     STEPS,
     ComputationJudge,
@@ -29,6 +26,7 @@ from tilewright.driver.guard.judges import (
     steps,
 )
 from tilewright.driver.guard.native import Bench, Run
+from tilewright.driver.guard.process import apart
 from tilewright.driver.guard.verdict import Fault, Verdict
 from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
@@ -37,9 +35,6 @@ from tilewright.runtime.abi import STATUS_INDEX
 
 Array = np.ndarray[Any, Any]
 EFFORT: Final = 10_000_000  # expression nodes evaluated for the expected results: about a second
-# Of processor time, after which a kernel counts as one that does not end: others may be at work.
-_SECONDS: Final = 120
-_DEPTH: Final = 50_000  # expressions are walked by recursion; a long chain of operations is deep
 _MOST: Final = 8  # faults told of one kernel
 _REFUSED: Final = "values were not compared: the random data have an index that is out of range"
 
@@ -76,7 +71,7 @@ def validate(
         )
     job = _Job(face, code, fixed, dict(known or {}), effort, tuple(shares), seed)
     verdict = Verdict(face.name, kind, ", ".join(map(_type, _outputs(face))))
-    found = _forked(job)
+    found = apart(job.do, job.places, job.ended)
     events.emit("kernel-validated", kernel=face.name, ok=not found.faults)
     return replace(found, kernel=verdict.kernel, kind=kind, extents=verdict.extents)
 
@@ -115,6 +110,21 @@ class _Job:
 
     def do(self) -> Verdict:
         """All runs on all data."""
+        try:
+            return self._all()
+        except TilewrightError as error:
+            raise error.at(f"validating kernel {self.face.name}") from None
+
+    def places(self) -> Sequence[Guarded]:
+        """The memory of the present run."""
+        return self.bench.places if self.bench is not None else ()
+
+    def ended(self, text: str) -> Verdict:
+        """The verdict where the present run ends the process, and how."""
+        fault = Fault("fault", str(self.run or ""), text)
+        return replace(self.verdict, faults=(*self.verdict.faults, fault)[-_MOST:])
+
+    def _all(self) -> Verdict:
         self.bench = Bench(self.face, self.code, self.fixed)
         kinds = ("reals", "integers") if any(b.dtype.is_float for b in self.inputs) else ("reals",)
         judge: Judge | None = None
@@ -296,77 +306,6 @@ def _overflowed(b: Buffer, wide: Array, value: Array, error: Array) -> Array:
     carried = np.isinf(wide) & (np.abs(value) + error >= most)
     same: Array = carried & (np.sign(wide) == np.sign(value))
     return same
-
-
-# -- the process of its own
-
-
-def _forked(job: _Job) -> Verdict:
-    read, write = os.pipe()
-    with signals.held():
-        pid = os.fork()
-        if pid == 0:
-            os.close(read)
-            _work(job, write)
-    os.close(write)
-    status = 0
-    try:
-        with open(read, "rb") as stream:
-            data = stream.read()
-    except BaseException:  # Ctrl-C: nobody waits for the kernel any more
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        raise
-    finally:
-        # A program that lets the system reap its children still waits for their end here.
-        with suppress(ChildProcessError):
-            _, status = os.waitpid(pid, 0)
-    if data:
-        found = pickle.loads(data)
-        if isinstance(found, TilewrightError):
-            raise found
-        assert isinstance(found, Verdict)
-        return found
-    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {status >> 8}"
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
-        ended = f"no result after {_SECONDS} seconds of processor time"
-    return Verdict("", "", "", faults=(Fault("fault", "", f"the process ended with {ended}"),))
-
-
-def _work(job: _Job, write: int) -> None:
-    """The child's part: it never returns."""
-    try:
-        events.silence()
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
-        signal.setitimer(signal.ITIMER_PROF, _SECONDS)
-        sys.setrecursionlimit(_DEPTH)
-        report_faults(lambda: job.bench.places if job.bench else (), _teller(job, write))
-        try:
-            result: Any = job.do()
-        except TilewrightError as error:
-            result = error.at(f"validating kernel {job.face.name}")
-        _send(write, result)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        os._exit(2)
-    os._exit(0)
-
-
-def _teller(job: _Job, write: int) -> Callable[[str], None]:
-    def tell(text: str) -> None:
-        fault = Fault("fault", str(job.run), text)
-        faults = (*job.verdict.faults, fault)[-_MOST:]
-        _send(write, replace(job.verdict, faults=faults))
-
-    return tell
-
-
-def _send(write: int, result: Any) -> None:
-    with open(write, "wb", closefd=False) as stream:
-        pickle.dump(result, stream)
 
 
 def share_of(verdict: Verdict) -> float:
