@@ -38,7 +38,7 @@ def test_many(start: int) -> None:
     assert not failures
 
 
-def first_failure(count: int = 60) -> random_stages.Failure:
+def first_failure(count: int = 60) -> random_stages.StageFailure:
     """The first fault among some lists. Without one a check misses what it is there for."""
     found = (run(seed, native=False) for seed in range(count))
     return next(f for f in found if f is not None)

@@ -12,7 +12,8 @@ from tests.robust.models import BOOL, FLOAT, INT64, info, model, node
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import load
 from tilewright.testing import mutate_models
-from tilewright.testing.mutate_models import Failure, attempt, mutant, worker
+from tilewright.testing.mutants import MutantFailure
+from tilewright.testing.mutate_models import attempt, mutant, worker
 
 VECTOR = {"x": (FLOAT, [4])}
 
@@ -120,7 +121,7 @@ def test_mutants_end_well():
             failure = process.run(seed)
             if failure is not None:
                 found.append(failure)
-    assert not found, "\n".join(f"{f.seed} {f.base}: {f.damage}\n{f.error}" for f in found)
+    assert not found, "\n".join(f"{f.seed} {f}" for f in found)
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_what_is_no_error_of_ours_is_a_failure(monkeypatch, one_model):
 
     monkeypatch.setattr(mutate_models, "_use", broken)
     found = attempt(3)
-    assert isinstance(found, Failure) and found.seed == 3 and "deep inside" in found.error
+    assert isinstance(found, MutantFailure) and found.seed == 3 and "deep inside" in found.error
     monkeypatch.setattr(mutate_models, "_use", lambda data: load(b""))
     assert attempt(3) is None
 

@@ -192,7 +192,7 @@ def test_a_graph_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_list_of_stages_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(seed: int, case: Any, **options: Any) -> Any:
         bad = "Conv" in {op.op_type for op in case.graph.operations}
-        return random_stages.Failure(seed, "here", "broken") if bad else None
+        return random_stages.StageFailure(seed, "here", "broken") if bad else None
 
     with monkeypatch.context() as patched:
         patched.setattr(random_stages, "run_case", broken)

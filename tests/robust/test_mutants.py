@@ -31,7 +31,7 @@ def test_every_mutant_is_read_or_refused_by_name(part):
         failures = [
             f for seed in range(part * 200, part * 200 + 200) if (f := mutate_artifacts.run(seed))
         ]
-    assert not failures, "\n".join(f"{f.seed} {f.kind}: {f.damage}\n{f.error}" for f in failures)
+    assert not failures, "\n".join(f"{f.seed} {f}" for f in failures)
 
 
 def test_mutants_are_of_every_kind_and_not_all_refused(tmp_path):

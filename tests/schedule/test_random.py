@@ -24,7 +24,13 @@ from tilewright.schedule.table import PRIMITIVES
 from tilewright.testing import schedule_runs
 from tilewright.testing.random_programs import LAST, random_arrays
 from tilewright.testing.random_schedules import Crash, random_schedule
-from tilewright.testing.schedule_runs import Failure, levels_here, problem, program, run
+from tilewright.testing.schedule_runs import (
+    ScheduleFailure,
+    levels_here,
+    problem,
+    program,
+    run,
+)
 
 BATCHES = 40
 HERE = levels_here()
@@ -87,7 +93,7 @@ def test_a_failure_is_found_and_made_small(monkeypatch):
     """With a seeded fault, by which any two steps of a reduction commute."""
     monkeypatch.setattr(meeting, "commute", lambda a, b: a.kind == b.kind == "update")
     found = next(f for f in (run(seed, levels=()) for seed in range(60, 2000)) if f is not None)
-    assert isinstance(found, Failure)
+    assert isinstance(found, ScheduleFailure)
     for n in range(len(found.steps)):
         fewer = (*found.steps[:n], *found.steps[n + 1 :])
         assert problem(program(found.seed), fewer, None, found.seed) is None

@@ -34,7 +34,7 @@ from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.schedule import Schedule
-from tilewright.targets.base import Artifact, Limits, Target
+from tilewright.targets.base import Artifact, Boxes, Target
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -227,7 +227,7 @@ class KernelCompiler:
         text = _nameless(kernel)
         if text not in self._prepared:
             symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            whole: Limits | None = {} if self.sanitize else None
+            whole: Boxes | None = {} if self.sanitize else None
             self._prepared[text] = self.host.emit(kernel, symbol, whole)
         return self._prepared[text]
 

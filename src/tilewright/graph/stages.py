@@ -6,8 +6,9 @@ Kernel. A tensor is a Buffer; it may be written by several Stages on disjoint pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import is_sum
@@ -17,8 +18,17 @@ from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel
 
 SOURCES = 256  # operators that a Stage names: a list of Stages grows as the model does
-# What a target expects of Computations as one kernel, in cycles; None where another form is better.
-Effort = Callable[[Sequence[Computation]], float | None]
+
+
+class Effort(Protocol):
+    """What a target expects of Computations as one kernel, in cycles; None where it has none.
+
+    constants: buffers known when compiling.
+    """
+
+    def __call__(
+        self, group: Sequence[Computation], constants: Collection[Buffer] = (), /
+    ) -> float | None: ...
 
 
 @dataclass(frozen=True, eq=False)

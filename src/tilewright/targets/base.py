@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Sketch
 
 # By buffer, the least and the greatest index along each axis; others may be accessed everywhere.
-Limits = Mapping[Buffer, tuple[tuple[int, int], ...]]
+Boxes = Mapping[Buffer, tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,10 @@ class Target(Protocol):
         """
         ...
 
-    def emit(self, kernel: Kernel, symbol: str, limits: Limits | None = None) -> Artifact:
+    def emit(self, kernel: Kernel, symbol: str, boxes: Boxes | None = None) -> Artifact:
         """Object code of a scheduled kernel.
 
-        With limits it is sanitized: each access is compared with its buffer's box, or its shape.
+        With boxes it is sanitized: each access is compared with its buffer's box, or its shape.
         """
         ...
 

@@ -36,7 +36,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class GraphFailure:
     """A graph that goes wrong, reduced, and how."""
 
     seed: int
@@ -61,7 +61,7 @@ def run(
     operators: int | None = None,
     steering: Steering | None = None,
     tell: Callable[[Case], object] = lambda case: None,
-) -> Failure | None:
+) -> GraphFailure | None:
     """What the graph number `seed` gets wrong, in as few operators as it takes; None if nothing.
 
     steering: leads to rules, passes and sketches that never met, and is told which did. tell: is
@@ -72,7 +72,7 @@ def run(
     return run_case(seed, case, steering)
 
 
-def run_case(seed: int, case: Case, steering: Steering | None = None) -> Failure | None:
+def run_case(seed: int, case: Case, steering: Steering | None = None) -> GraphFailure | None:
     """As `run`, for this graph, compiled as `seed` says."""
     setting = setting_of(seed)
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def run_case(seed: int, case: Case, steering: Steering | None = None) -> Failure
     if not reason:
         return None
     small = reduce_case(case, lambda graph, inputs: bool(problem(Case(graph, inputs), setting)))
-    return Failure(seed, small, setting, problem(small, setting))
+    return GraphFailure(seed, small, setting, problem(small, setting))
 
 
 def problem(case: Case, setting: Setting) -> str:

@@ -15,7 +15,6 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -32,6 +31,7 @@ from tilewright.runtime import bundle, digest
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel, CopyStep, HostStep, Slot, Tensor
 from tilewright.testing import mutate_records
+from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_json import mutated, written
 
 _MARK: Final = b"tilewright-artifact "
@@ -41,18 +41,7 @@ _ODD_NAMES: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A mutant that ended in something else than success or a TilewrightError."""
-
-    seed: int
-    kind: str
-    damage: str
-    error: str
-    data: bytes
-
-
-def run(seed: int) -> Failure | None:
+def run(seed: int) -> MutantFailure | None:
     """Make and read the mutant number `seed`."""
     rng = Random(seed)
     kind = rng.choices(list(_KINDS), [weight for *_, weight in _KINDS.values()])[0]
@@ -65,7 +54,7 @@ def run(seed: int) -> Failure | None:
         except TilewrightError:
             return None
         except Exception:
-            return Failure(seed, kind, damage, traceback.format_exc(limit=-8), data)
+            return MutantFailure(seed, kind, damage, traceback.format_exc(limit=-8))
     return None
 
 
@@ -343,7 +332,7 @@ def main(first: int, count: int) -> int:
             place = "\n".join(failure.error.strip().splitlines()[-3:])
             seen[place] = seen.get(place, 0) + 1
             if seen[place] == 1:
-                print(f"{seed} {failure.kind}: {failure.damage}\n{failure.error}", flush=True)
+                print(f"{seed} {failure}", flush=True)
     print(f"{count} mutants from {first}: {sum(seen.values())} failures, {len(seen)} distinct")
     return sum(seen.values())
 

@@ -20,7 +20,6 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -28,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.errors import TilewrightError
+from tilewright.testing.mutants import MutantFailure
 from tilewright.testing.mutate_protos import mutated
 
 MEMORY: Final = 4 << 30  # bytes of address space of the process
@@ -41,20 +41,6 @@ _FOLDED: Final = {
     "TILEWRIGHT_NODE_LIMIT": "2000",
 }
 _LENGTH: Final = struct.Struct("<q")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A mutant that ended in something else than success or a TilewrightError.
-
-    base, damage: what it was made from, and how; empty where it took the process with it (see
-    `mutant`).
-    """
-
-    seed: int
-    base: str
-    damage: str
-    error: str
 
 
 def mutant(seed: int) -> tuple[bytes, str, str]:
@@ -88,7 +74,7 @@ def _cases() -> Sequence[Any]:
         return [c for c in cases("node") if c.model.ByteSize() < 20_000]
 
 
-def attempt(seed: int) -> Failure | None:
+def attempt(seed: int) -> MutantFailure | None:
     """Compile and call the mutant number `seed`, in this process."""
     data, name, damage = mutant(seed)
     with warnings.catch_warnings():
@@ -98,7 +84,7 @@ def attempt(seed: int) -> Failure | None:
         except TilewrightError:
             return None
         except Exception:
-            return Failure(seed, name, damage, traceback.format_exc(limit=-8))
+            return MutantFailure(seed, name, damage, traceback.format_exc(limit=-8))
     return None
 
 
@@ -133,7 +119,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, seed: int) -> Failure | None:
+    def run(self, seed: int) -> MutantFailure | None:
         """What came of the mutant number `seed`."""
         if self._process is None:
             self._process = _started()
@@ -141,12 +127,12 @@ class Worker:
         self._process.stdin.write(_LENGTH.pack(seed))
         self._process.stdin.flush()
         try:
-            found: Failure | None = pickle.load(self._process.stdout)
+            found: MutantFailure | None = pickle.load(self._process.stdout)
             return found
         except (EOFError, pickle.UnpicklingError):
             status = self._process.wait()
             self._process = None
-        return Failure(seed, "", "", f"the process ended with status {status}")
+        return MutantFailure(seed, "", "", f"the process ended with status {status}")
 
     def close(self) -> None:
         """End the process."""
@@ -166,7 +152,7 @@ def worker() -> Iterator[Worker]:
         made.close()
 
 
-def run(seed: int) -> Failure | None:
+def run(seed: int) -> MutantFailure | None:
     """Make and try the mutant number `seed` in a process of its own; None where it ended well."""
     with worker() as process:
         return process.run(seed)
@@ -208,13 +194,10 @@ def main(arguments: Sequence[str]) -> int:
             found = process.run(seed)
             if found is not None:
                 failures += 1
-                print(f"--- {seed}: {found.base}: {found.damage}\n{found.error}", flush=True)
+                print(f"--- {seed}: {found}", flush=True)
     print(f"{last - first} mutants, {failures} failures")
     return int(failures > 0)
 
 
 if __name__ == "__main__":
-    # Under the name by which the answers are read again.
-    from tilewright.testing import mutate_models
-
-    sys.exit(mutate_models.main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

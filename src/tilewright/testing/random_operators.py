@@ -36,7 +36,7 @@ SLACK: Final = 32.0  # roundings, times the root of the number of elements that 
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class OperatorFailure:
     """An operator that is wrong, raises, or is refused. kind: "wrong", "raised" or "refused"."""
 
     trial: Trial
@@ -47,7 +47,7 @@ class Failure:
         return f"{self.trial.seed} {self.trial.op}: {self.kind}: {self.message}"
 
 
-def run(seed: int, native: bool = True, seen: Counter[str] | None = None) -> Failure | None:
+def run(seed: int, native: bool = True, seen: Counter[str] | None = None) -> OperatorFailure | None:
     """What the use number `seed` of an operator gets wrong; None if nothing.
 
     native: as compiled code, else as interpreted. seen: counts what became of it.
@@ -62,7 +62,7 @@ def run(seed: int, native: bool = True, seen: Counter[str] | None = None) -> Fai
     return failure
 
 
-def judged(t: Trial, native: bool = True) -> tuple[str, Failure | None]:
+def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
     """How a trial was judged ("both", "one", "nobody", "open"), and what is wrong."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -72,10 +72,10 @@ def judged(t: Trial, native: bool = True) -> tuple[str, Failure | None]:
         except TilewrightError as error:
             meant = any(part in str(error) for part in MEANT)
             if len(theirs) == 2 and not meant and not difference(t, *theirs):
-                return "refused", Failure(t, "refused", f"{type(error).__name__}: {error}")
+                return "refused", OperatorFailure(t, "refused", f"{type(error).__name__}: {error}")
             return "nobody", None
         except Exception as error:
-            return "raised", Failure(t, "raised", f"{type(error).__name__}: {error}")
+            return "raised", OperatorFailure(t, "raised", f"{type(error).__name__}: {error}")
         if not theirs:
             return "nobody", None
         if len(theirs) == 2 and difference(t, *theirs):
@@ -85,7 +85,7 @@ def judged(t: Trial, native: bool = True) -> tuple[str, Failure | None]:
             return ("one", "both")[len(theirs) - 1], None
         if len(theirs) == 1 and difference(t, theirs[0], _wide(t)):
             return "open", None
-        return "wrong", Failure(t, "wrong", line)
+        return "wrong", OperatorFailure(t, "wrong", line)
 
 
 # -------------------------------------------------------------------------------- the engines

@@ -61,7 +61,7 @@ LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StageFailure:
     """What went wrong. where: the first pass, kernel or run that shows it."""
 
     seed: int
@@ -76,7 +76,7 @@ class _Wrong(Exception):
     """Carries the place and the message out."""
 
 
-def run(seed: int, *, native: bool = True) -> Failure | None:
+def run(seed: int, *, native: bool = True) -> StageFailure | None:
     """Model number `seed` through all passes, as kernels, and whole; the first fault, or None.
 
     native: compile and run, too. A fault of the whole model that kills the process is not caught.
@@ -84,13 +84,13 @@ def run(seed: int, *, native: bool = True) -> Failure | None:
     return run_case(seed, random_model(seed), native=native)
 
 
-def run_case(seed: int, case: Case, *, native: bool = True) -> Failure | None:
+def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | None:
     """As `run`, for this model, decided as `seed` says."""
     try:
         _through(random.Random(seed), case, native)
     except _Wrong as wrong:
         where, message = wrong.args
-        return Failure(seed, where, message)
+        return StageFailure(seed, where, message)
     return None
 
 

@@ -1,7 +1,7 @@
 """One random program under one random schedule: interpreted and compiled, before and after.
 
-`run(seed)` is the whole check. What it finds is a `Failure`, which carries the shortest list of
-steps that still fails, and says how to see it again.
+`run(seed)` is the whole check. What it finds is a `ScheduleFailure`: it carries the shortest list
+of steps that still fails, and says how to see it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Arrays = Mapping[Buffer, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ScheduleFailure:
     """A schedule that changed a result, or did not end in a ScheduleError.
 
     seed: that of `program`; steps: replayed on it they fail; reason: how.
@@ -64,7 +64,7 @@ def run(
     levels: Sequence[str] | None = None,
     tries: int = 30,
     tell: Callable[[Trace], object] = lambda trace: None,
-) -> Failure | None:
+) -> ScheduleFailure | None:
     """What a random schedule of `program(seed)` gets wrong; None if nothing.
 
     met: counts of pairs of primitives, which steer the schedule and are added to. levels: the
@@ -113,7 +113,7 @@ def problem(kernel: Kernel, steps: Sequence[Step], level: str | None, seed: int)
 
 def smallest(
     seed: int, kernel: Kernel, steps: tuple[Step, ...], reason: str, level: str | None
-) -> Failure:
+) -> ScheduleFailure:
     """A failure none of whose steps can be left out."""
     before = None
     while steps != before:
@@ -123,7 +123,7 @@ def smallest(
             found = problem(kernel, fewer, level, seed)
             if found is not None:
                 steps, reason = fewer, found
-    return Failure(seed, steps, reason)
+    return ScheduleFailure(seed, steps, reason)
 
 
 def _interpreted(kernel: Kernel, given: Arrays) -> list[Any]:

@@ -15,13 +15,11 @@ from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage, Step, is_contraction
+from tilewright.graph.stages import Effort, Stage, Step, is_contraction
 
 DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
 
-
 Expected = Callable[[Computation], float | None]
-Effort = Callable[[Sequence[Computation], Collection[Buffer]], float | None]
 
 
 def split_deep_sums(

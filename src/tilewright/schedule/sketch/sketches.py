@@ -37,7 +37,7 @@ from tilewright.schedule.sketch.windows import pays as windows_pay
 from tilewright.schedule.sketch.winograd import cycles, pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
-Effort = Callable[[Kind, Context], float]
+Cost = Callable[[Kind, Context], float]
 
 
 def _always(kind: Kind, at: Context) -> bool:
@@ -60,7 +60,7 @@ class Rule:
     schedule: Callable[[Schedule, Kind, Context, Choices], Schedule]
     regroups: bool = False
     pays: Pays = _always
-    effort: Effort = _work
+    effort: Cost = _work
 
 
 RULES: Mapping[str, Rule] = {

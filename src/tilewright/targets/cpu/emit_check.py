@@ -35,9 +35,9 @@ def check(
     x: Memory, verb: str, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None = None
 ) -> None:
     """Leave the function with a report where an index is outside, in a lane that `mask` allows."""
-    if x.limits is None or not buffer.size:
+    if x.boxes is None or not buffer.size:
         return
-    box = x.limits.get(buffer) or tuple((0, n - 1) for n in buffer.shape)
+    box = x.boxes.get(buffer) or tuple((0, n - 1) for n in buffer.shape)
     for axis, (part, (low, high)) in enumerate(zip(index, box, strict=True)):
         if isinstance(part, Const) and low <= int(part.value.real) <= high:
             continue
@@ -102,7 +102,7 @@ def _loops(x: Memory) -> list[tuple[str, Value]]:
 
 def check_unit(x: Memory, s: Unit) -> None:
     """What a Unit's body accesses, at the first and the last of its iterations."""
-    if x.limits is None:
+    if x.boxes is None:
         return
     loops = {n.var: (n.trips or 1) - 1 for n in postorder(s.body) if isinstance(n, For)}
     for verb, buffer, index in _accesses(s.body):

@@ -11,7 +11,7 @@ from tilewright.expr.affine import Affine, affine, rejoined
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Limits
+from tilewright.targets.base import Boxes
 from tilewright.targets.cpu.emit_check import check
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
@@ -69,7 +69,7 @@ class Memory(Scopes):
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False
         # Where sanitized code may access each buffer; None in other code.
-        self.limits: Limits | None = None
+        self.boxes: Boxes | None = None
         self._safe: dict[str, Value] = {}
         self._clamped: set[Expr] = set()
 

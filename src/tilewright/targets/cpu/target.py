@@ -13,7 +13,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Context, Sketch, covers, default, effort, sketches
-from tilewright.targets.base import Artifact, Call, Limits
+from tilewright.targets.base import Artifact, Boxes, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, machine
@@ -70,10 +70,10 @@ class CpuTarget:
         """Expected cycles where a model of them chooses; None where another form is better."""
         return effort(computations, Context(self.machine, constants, self.exact))
 
-    def emit(self, kernel: Kernel, symbol: str, limits: Limits | None = None) -> Artifact:
-        """Object code of a scheduled kernel; sanitized where there are limits."""
+    def emit(self, kernel: Kernel, symbol: str, boxes: Boxes | None = None) -> Artifact:
+        """Object code of a scheduled kernel; sanitized where there are boxes."""
         made = llvm.compile_kernel(
-            kernel, self.machine, symbol, contract=not self.exact, limits=limits
+            kernel, self.machine, symbol, contract=not self.exact, boxes=boxes
         )
         return Artifact(
             made.symbol, made.object_bytes, made.workspace_bytes, made.workspace_per_thread

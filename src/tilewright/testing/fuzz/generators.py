@@ -77,7 +77,7 @@ def _again(seed: int, told: str) -> Found | None:
     return _broken(schedule_runs.smallest(seed, kernel, steps, reason, level))
 
 
-def _broken(failure: schedule_runs.Failure) -> Found:
+def _broken(failure: schedule_runs.ScheduleFailure) -> Found:
     kernel = repr(schedule_runs.program(failure.seed))
     test = SCHEDULE.format(
         seed=failure.seed,
@@ -135,7 +135,7 @@ def _graph_again(seed: int, told: str) -> Found | None:
     return _wrong_graph(seed, graph_runs.run_case(seed, case))
 
 
-def _wrong_graph(seed: int, failure: graph_runs.Failure | None) -> Found | None:
+def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | None:
     if failure is None:
         return None
     case = written.case(failure.case.graph, failure.case.inputs)
@@ -191,14 +191,14 @@ def _model(seed: int, tell: Tell) -> Found | None:
     failure = _mutants.run(seed)
     if failure is None:
         return None
-    return Found(f"{failure.base}: {failure.damage}\n{failure.error}", "")
+    return Found(str(failure), "")
 
 
 def _artifact(seed: int, tell: Tell) -> Found | None:
     failure = mutate_artifacts.run(seed)
     if failure is None:
         return None
-    return Found(f"{failure.kind}: {failure.damage}\n{failure.error}", "")
+    return Found(str(failure), "")
 
 
 GENERATORS: Final = {
