@@ -15,7 +15,7 @@ from tilewright.base.memory import memory_limit
 from tilewright.base.text import listing
 from tilewright.cli import inputs, rounds
 from tilewright.cli.engines import ENGINES, TORCH, missing
-from tilewright.cli.model import extents, is_artifact, load_graph
+from tilewright.cli.model import extents, is_artifact, load_given
 from tilewright.cli.options import (
     AMOUNT,
     CompileOptions,
@@ -74,7 +74,7 @@ def command(
         raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
-        graph = load_graph(file, options.memory_limit, options.trust)
+        graph, options = load_given(file, options, files, archive)
         feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
         data = Path(scratch) / "inputs.npz"
         np.savez(data, **{f"in.{name}": value for name, value in feeds.items()})  # type: ignore[arg-type]
@@ -115,7 +115,8 @@ def _for_all(model: Path, folder: Path, options: CompileOptions) -> Path:
 def _how(options: CompileOptions) -> dict[str, Any]:
     """The options that say how our engine compiles, and the others do not have."""
     shared = ("threads", "dims")
-    return {name: value for name, value in options.keywords().items() if name not in shared}
+    given = options.keywords() | options.reading()
+    return {name: value for name, value in given.items() if name not in shared}
 
 
 def _peers(against: str, exported: bool) -> list[str]:

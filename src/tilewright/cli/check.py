@@ -39,7 +39,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     from tilewright.targets.registry import target
 
     target(options.target, options.mcpu)  # refuses those that do not compile models
-    graph = load_graph(model, options.memory_limit, options.trust)
+    graph = load_graph(model, **options.reading())
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):

@@ -62,7 +62,7 @@ def command(
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
-    graph = specialised(load_graph(model, options.memory_limit, options.trust), options.dims)
+    graph = specialised(load_graph(model, **options.reading()), options.dims)
     if quantised.wanted(options):
         _put(quantised.text(graph, emit, options), emit, output, as_json)
         return

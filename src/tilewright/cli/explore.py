@@ -12,7 +12,15 @@ from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.cli.model import load_graph, specialised
 from tilewright.cli.one_operator import is_operator, operator_graph
-from tilewright.cli.options import AMOUNT, EXTENT, OUT, SIZE, json_option, trust_option
+from tilewright.cli.options import (
+    AMOUNT,
+    EXTENT,
+    OUT,
+    SIZE,
+    external_option,
+    json_option,
+    trust_option,
+)
 from tilewright.cli.output import dump, note, progress, say, table
 
 if TYPE_CHECKING:
@@ -105,6 +113,7 @@ def _typed(parse: Any, expected: str) -> Any:
 @click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
 @click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's.")
 @trust_option
+@external_option
 @click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
 @json_option
 def command(
@@ -123,6 +132,7 @@ def command(
     dim: Sequence[tuple[str, int]],
     memory_limit: int | None,
     trust: bool,
+    external_data_root: Sequence[Path],
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -142,7 +152,8 @@ def command(
     from tilewright.dataflow.results import Store
 
     _check_forms(graph, report)
-    read = _graph(model, dict(dim), memory_limit, trust)
+    how = {"memory_limit": memory_limit, "trust": trust, "external_data_roots": external_data_root}
+    read = _graph(model, dict(dim), how)
     tried = tuple(Heuristic) if heuristic == "both" else (Heuristic(heuristic),)
     with progress(f"exploring {read.name}"):
         found = explore(
@@ -217,10 +228,10 @@ def _drawn(found: Exploration, form: str) -> str:
     return text if form == ".json" else picture(json.loads(text))
 
 
-def _graph(model: str, dims: Mapping[str, int], memory_limit: int | None, trust: bool) -> Graph:
+def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph:
     if is_operator(model) and not Path(model).exists():
         return operator_graph(model)
-    return specialised(load_graph(Path(model), memory_limit, trust), dims)
+    return specialised(load_graph(Path(model), **how), dims)
 
 
 def _show(found: Exploration) -> None:

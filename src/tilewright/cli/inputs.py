@@ -55,6 +55,11 @@ def of_executable(exe: Executable) -> list[Wanted]:
     return [Wanted(t.name, known.get(t.dtype), t.shape) for t in exe.inputs]
 
 
+def names(files: Iterable[tuple[str, Path]], archive: Path | None) -> set[str]:
+    """The names that files give values for. Raises InputError as `gather` does."""
+    return {*(_read_archive(archive) if archive is not None else ()), *(n for n, _ in files)}
+
+
 def gather(
     wanted: Sequence[Wanted],
     files: Iterable[tuple[str, Path]] = (),
@@ -70,11 +75,13 @@ def gather(
     """
     given = _read_archive(archive) if archive is not None else {}
     given |= {name: _read_array(path) for name, path in files}
-    names = [tensor.name for tensor in wanted]
+    known_names = [tensor.name for tensor in wanted]
     for name in given:
-        if name not in names:
+        if name not in known_names:
             raise InputError(
-                f"the model has no input {name!r}", where="inputs", hint=did_you_mean(name, names)
+                f"the model has no input {name!r}",
+                where="inputs",
+                hint=did_you_mean(name, known_names),
             )
     known = dict(dims or {})
     for tensor in wanted:

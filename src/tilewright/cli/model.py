@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.executable import Executable
 
 ARTIFACT_SUFFIX = ".tw"
+Files = tuple[tuple[str, Path], ...]
 
 
 def is_artifact(path: Path) -> bool:
@@ -27,8 +28,8 @@ def is_artifact(path: Path) -> bool:
     return path.suffix == ARTIFACT_SUFFIX
 
 
-def load_graph(path: Path, memory_limit: int | None, trust: bool) -> Graph:
-    """The graph of a model file; `trust` is as for `frontends.load`.
+def load_graph(path: Path, **how: Any) -> Graph:
+    """The graph of a model file; `how` is as for `frontends.load`.
 
     Raises ModelError, UnsupportedError, InputError for artifacts.
     """
@@ -41,7 +42,20 @@ def load_graph(path: Path, memory_limit: int | None, trust: bool) -> Graph:
             hint="Give the .onnx or .pt2 file that it was compiled from",
         )
     with progress(f"reading {path.name}"):
-        return load(path, memory_limit=memory_limit, trust=trust)
+        return load(path, **how)
+
+
+def load_given(
+    path: Path, options: CompileOptions, files: Files, archive: Path | None
+) -> tuple[Graph, CompileOptions]:
+    """The graph in which what the files give is an input, and the options that say so."""
+    graph = load_graph(path, **options.reading())
+    defaults = {value.name for value in graph.defaults}
+    given = defaults and defaults.intersection(inputs.names(files, archive))
+    if given:
+        options = replace(options, no_default=(*options.no_default, *sorted(given)))
+        graph = load_graph(path, **options.reading())
+    return graph, options
 
 
 def specialised(graph: Graph, dims: Mapping[str, int]) -> Graph:
@@ -98,7 +112,7 @@ class Prepared:
 def prepare(
     path: Path,
     options: CompileOptions,
-    files: tuple[tuple[str, Path], ...],
+    files: Files,
     archive: Path | None,
     seed: int,
 ) -> Prepared:
@@ -117,7 +131,7 @@ def prepare(
         seconds = time.perf_counter() - start
         feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
         return Prepared(exe, feeds, seconds, True)
-    graph = load_graph(path, options.memory_limit, options.trust)
+    graph, options = load_given(path, options, files, archive)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()
@@ -127,7 +141,8 @@ def prepare(
 
 def _compiled_already(path: Path, options: CompileOptions) -> None:
     """Raise InputError where options say how to compile what is machine code already."""
-    asked = {"dim": options.dim, "scales": options.scales, "strict": options.strict}
+    asked: dict[str, Any] = {"dim": options.dim, "scales": options.scales}
+    asked |= {"strict": options.strict, "no-default": options.no_default}
     defaults = {"target": "cpu", "mcpu": "native", "math": "strict"}
     asked |= {name: getattr(options, name) != value for name, value in defaults.items()}
     names = ", ".join(f"--{name}" for name, value in asked.items() if value)

@@ -83,6 +83,7 @@ EXTENT: Final = _parsed("name=extent", _extent, "NAME=EXTENT, such as batch=1")
 AMOUNT: Final = _parsed("number", _amount, "a number of at least 0")
 FILE: Final = _parsed("name=file", _file, "NAME=FILE.npy, such as image=cat.npy")
 PATH: Final = click.Path(path_type=Path)
+FOLDER: Final = click.Path(path_type=Path, exists=True, file_okay=False)
 OUT: Final = _out
 
 
@@ -99,6 +100,8 @@ class CompileOptions:
     memory_limit: int | None
     trust: bool
     sanitize: bool
+    external_data_root: tuple[Path, ...]
+    no_default: tuple[str, ...]
     dim: tuple[tuple[str, int], ...]
     scales: Path | None = None
     description: str | None = None
@@ -108,8 +111,17 @@ class CompileOptions:
         """Extents of symbolic dimensions by name."""
         return dict(self.dim)
 
+    def reading(self) -> dict[str, Any]:
+        """The keyword arguments of `frontends.load`."""
+        return {
+            "memory_limit": self.memory_limit,
+            "trust": self.trust,
+            "inputs": self.no_default,
+            "external_data_roots": tuple(map(str, self.external_data_root)),
+        }
+
     def keywords(self) -> dict[str, Any]:
-        """The keyword arguments of `driver.compile`."""
+        """The keyword arguments of `driver.compile` for a model that was read."""
         return {
             "target": self.target,
             "mcpu": self.mcpu,
@@ -128,6 +140,13 @@ trust_option: Final = click.option(
     "--trust", is_flag=True, help="Read a .pt2 even if that can run code which it brings."
 )
 
+external_option: Final = click.option(
+    "--external-data-root",
+    multiple=True,
+    type=FOLDER,
+    help="A further folder that weights may lie in.",
+)
+
 _COMPILE: Final = (
     click.option("--target", default="cpu", show_default=True, help="Kind of machine."),
     click.option(
@@ -141,6 +160,13 @@ _COMPILE: Final = (
     click.option("--cache/--no-cache", "use_cache", default=True, help="The kernel cache on disk."),
     click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's."),
     trust_option,
+    external_option,
+    click.option(
+        "--no-default",
+        multiple=True,
+        metavar="NAME",
+        help="An input that the model has a value for, which every call shall give.",
+    ),
     click.option("--sanitize", is_flag=True, help="Check every access while the model runs."),
     click.option(
         "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."

@@ -87,7 +87,7 @@ def run(
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.interp import evaluate
 
-    graph = specialised(load_graph(model, options.memory_limit, options.trust), options.dims)
+    graph = specialised(load_graph(model, **options.reading()), options.dims)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"compiling {model.name} for {options.target}"):
         made, calibrated = made_for(graph, feeds, options)

@@ -62,7 +62,7 @@ def command(
             where="--for",
             hint=f"one of {', '.join(registry.quantisers())}",
         )
-    graph = specialised(load_graph(model, options.memory_limit, options.trust), options.dims)
+    graph = specialised(load_graph(model, **options.reading()), options.dims)
     wanted = inputs.of_graph(graph)
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:

@@ -11,7 +11,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.cli import certificate, inputs, kernels
-from tilewright.cli.model import compile_model, extents, is_artifact, load_graph, specialised
+from tilewright.cli.model import compile_model, extents, is_artifact, load_given, specialised
 from tilewright.cli.options import (
     AMOUNT,
     OUT,
@@ -64,7 +64,7 @@ def command(
     if is_artifact(model):
         _certificate(model, alone or minimize is not None, as_json)
         return 0
-    graph = load_graph(model, options.memory_limit, options.trust)
+    graph, options = load_given(model, options, files, archive)
     if alone:
         return kernels.verify(specialised(graph, options.dims), options, seed, as_json)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)

@@ -35,7 +35,8 @@ def compile(
     "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes),
     trust (read a .pt2 as PyTorch does, which runs code that the file brings), sanitize (check every
     access while the model runs), inputs (names of inputs that the model has values for, which every
-    call shall give).
+    call shall give), external_data_roots (folders that weights may be read from besides the
+    model's own, files with several hard links too).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
@@ -70,7 +71,8 @@ def _compiled(
         # Kernels are checked where they are known as such: not in a model that is kept whole.
         if store is not None and not flags.CHECK.get():
             most = limits.file_bytes(limit)
-            asked = whole.known(store, source, dims, chosen.decisive, most)
+            roots = chosen.external_data_roots
+            asked = whole.known(store, source, dims, chosen.decisive, most, roots)
         if store is not None and asked is not None:
             found = whole.find(store, asked, limit, thread_count(chosen.threads))
             if found is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from tilewright.base import flags
@@ -30,6 +31,7 @@ class Options:
     trust: bool = False
     sanitize: bool = False
     inputs: Collection[str] = ()
+    external_data_roots: Sequence[str | Path] = ()
 
     def __post_init__(self) -> None:
         if self.mcpu == "native":
@@ -45,6 +47,7 @@ class Options:
         if isinstance(self.inputs, str) or not all(isinstance(n, str) for n in self.inputs):
             raise InputError(f"inputs={self.inputs!r}", hint="give a list of names of inputs")
         object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
+        object.__setattr__(self, "external_data_roots", _folders(self.external_data_roots))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @staticmethod
@@ -65,8 +68,9 @@ class Options:
         chosen = {"target": self.target, "mcpu": self.mcpu, "math": self.math, "threads": threads}
         # What somebody trusted once is not found by who does not.
         switches = {"trust": self.trust, "sanitize": self.sanitize}
-        free = {"inputs": repr(self.inputs)} if self.inputs else {}
-        return chosen | free | {name: "on" for name, on in switches.items() if on}
+        lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
+        given = {name: repr(value) for name, value in lists.items() if value}
+        return chosen | given | {name: "on" for name, on in switches.items() if on}
 
     @property
     def limit(self) -> int:
@@ -77,3 +81,16 @@ class Options:
     def store(self) -> Store | None:
         """The cache on disk, where it is to be used."""
         return None if self.cache is False else default_store()
+
+
+def _folders(roots: Any) -> tuple[str, ...]:
+    """The folders, links resolved. Raises InputError for what is none."""
+    several = isinstance(roots, Iterable) and not isinstance(roots, str)
+    if not several or not all(isinstance(r, str | Path) for r in roots):
+        raise InputError(f"external_data_roots={roots!r}", hint="give a list of folders")
+    for root in roots:
+        if not Path(root).is_dir():
+            raise InputError(
+                "external_data_roots: this is no folder", where=str(root), hint="check the path"
+            )
+    return tuple(str(Path(root).resolve()) for root in roots)

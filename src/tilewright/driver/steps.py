@@ -99,7 +99,13 @@ def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -
                 f"cannot compile a {type(source).__name__}",
                 hint="give a path, bytes, an onnx.ModelProto, a torch.nn.Module or a tw.Graph",
             )
-        return load(source, memory_limit=options.limit, trust=options.trust, inputs=options.inputs)
+        return load(
+            source,
+            memory_limit=options.limit,
+            trust=options.trust,
+            inputs=options.inputs,
+            external_data_roots=options.external_data_roots,
+        )
 
 
 def _check_free(source: Graph | Kernel, options: Options) -> None:

@@ -38,13 +38,15 @@ class Known:
     """A model as the cache knows it, before anything is parsed.
 
     stem: all that the result depends on but the files that the model names. path: its file, which
-    was in `state`; None where it was given as bytes. began: nanoseconds of the epoch.
+    was in `state`; None where it was given as bytes. began: nanoseconds of the epoch. roots:
+    folders besides its own that its weights may lie in.
     """
 
     stem: str
     path: Path | None
     state: State | None
     began: int
+    roots: tuple[str | Path, ...] = ()
 
 
 def known(
@@ -53,6 +55,7 @@ def known(
     dims: Mapping[str, int] | None,
     options: Mapping[str, Any],
     limit: int,
+    roots: Sequence[str | Path] = (),
 ) -> Known | None:
     """What is known of a model given as a path or bytes; None for what is not kept whole.
 
@@ -83,7 +86,7 @@ def known(
     except PackageNotFoundError:
         return None
     rest = (held, sorted((dims or {}).items()), sorted(options.items()), machine, made_by)
-    return Known(_digest(rest), path, state, began)
+    return Known(_digest(rest), path, state, began, tuple(roots))
 
 
 def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel | None:
@@ -166,7 +169,7 @@ def _files(asked: Known, names: Sequence[str]) -> list[Path]:
         return []
     from tilewright.frontends.onnx.external import ExternalData
 
-    rules = ExternalData.of(asked.path)
+    rules = ExternalData.of(asked.path, asked.roots)
     return [rules.find(name, "the model") for name in names]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ def load(
     memory_limit: int | None = None,
     trust: bool = False,
     inputs: Collection[str] = (),
+    external_data_roots: Sequence[str | Path] = (),
 ) -> Graph:
     """The Graph of a model.
 
@@ -41,6 +42,7 @@ def load(
     an ONNX file; an `onnx.ModelProto`. memory_limit: bytes (default: TILEWRIGHT_MEMORY_LIMIT, else
     what the machine has). trust: read a .pt2 as PyTorch does, which runs code that the file brings.
     inputs: names of inputs that the model has values for, which shall be inputs all the same.
+    external_data_roots: folders from which an ONNX model's weights may be read besides its own.
 
     Raises InputError for other `inputs`, ModelError for a file that is broken, MemoryLimitError for
     one that asks for too much, UnsupportedError with all operators that nothing can run.
@@ -53,7 +55,12 @@ def load(
             hint=_OTHERS[path.suffix],
         )
     if path is None or path.suffix != torch.SUFFIX:
-        return onnx.load(source, memory_limit=memory_limit, inputs=inputs)
+        return onnx.load(
+            source,
+            memory_limit=memory_limit,
+            external_data_roots=external_data_roots,
+            inputs=inputs,
+        )
     limit = memory_limit_of(memory_limit)
     checked(path, limit)
     model = torch.to_onnx(torch.load(path, memory_limit=limit, trust=trust))

@@ -22,6 +22,7 @@ from tilewright.base.errors import ModelError
 from tilewright.runtime import digest
 
 MAX_LOCATION = 4096
+_NAMED = "--external-data-root, or external_data_roots=[...]"
 _DIGITS = 30  # of a size; Python itself gives up at some thousand
 
 
@@ -56,7 +57,7 @@ class ExternalData:
                 f"its data lies in the file {location[:200]!r}, but the model was given as bytes, "
                 "which have no folder",
                 where=where,
-                hint="Load the model by its path, or name the folder: external_data_roots=[...]",
+                hint=f"Load the model by its path, or name the folder: {_NAMED}",
             )
         self._check_text(location, where)
         path = self.base / location
@@ -69,7 +70,7 @@ class ExternalData:
             raise ModelError(
                 f"external data {location!r} points outside the model's folder",
                 where=where,
-                hint="If you trust the model, name that folder: external_data_roots=[...]",
+                hint=f"If you trust the model, name that folder: {_NAMED}",
             )
         if not real.is_file():
             raise ModelError(
@@ -81,7 +82,7 @@ class ExternalData:
             raise ModelError(
                 f"external data file {location!r} has several hard links, so it may lie elsewhere",
                 where=where,
-                hint="Copy it, or if you trust the model: external_data_roots=[its folder]",
+                hint=f"Copy it, or if you trust the model, name its folder: {_NAMED}",
             )
         self.named[location] = None
         return real
