@@ -15,6 +15,8 @@ before it; what was said later follows on either copy.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.conditions import condition_text
 from tilewright.lang.halide.levels import MemoryType, Scheduled
@@ -37,6 +39,24 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
 
     Raises ScheduleError, with the user's line, where a verb is not legal.
     """
+    state = _inlined(pipeline, name)
+    ordered = [f for f in reversed(pipeline.funcs) if isinstance(f, Scheduled)]
+    placed = [f for f in ordered if state.of(f)]
+    for f in placed:
+        place(f, state)
+        for nest in state.of(f):
+            _shape(nest, state, until=_shared(nest))
+    _on_each(placed, state, _specialize)
+    _on_each(placed, state, _shape)
+    share_loops([nest for f in placed for nest in state.of(f)], state)
+    _on_each(placed, state, _run)
+    for f in placed:
+        _store(f, state)
+    return state
+
+
+def _inlined(pipeline: Pipeline, name: str) -> Replay:
+    """The first step, and the nests of the other Funcs with what was said of them."""
     inlined = [f for f in pipeline.funcs if _is_inline(f, pipeline)]
     lowered = kernel(pipeline, _identifier(name), inlined)
     state = Replay(pipeline, lowered, Schedule(lowered.kernel))
@@ -47,28 +67,18 @@ def replay(pipeline: Pipeline, name: str) -> Replay:
         state.buffers[f] = [tuple(b.name for b in lowered.buffers[f])]
         for n, stage in enumerate(lowered.stages[f] if f not in inlined else ()):
             state.nests.append(Nest(f, n, dict(stage.loops), state.buffers[f][0][0]))
-    ordered = [f for f in reversed(pipeline.funcs) if isinstance(f, Scheduled)]
     for nest in state.nests:
         if isinstance(nest.func, Scheduled):
             nest.plan = nest.func.plan(nest.stage)
-    placed = [f for f in ordered if state.of(f)]
-    for f in placed:
-        place(f, state)
-        for nest in state.of(f):
-            _shape(nest, state, until=_shared(nest))
-    for f in placed:
-        for nest in state.of(f):
-            _specialize(nest, state)
-    for f in placed:
-        for nest in state.of(f):
-            _shape(nest, state)
-    share_loops([nest for f in placed for nest in state.of(f)], state)
-    for f in placed:
-        for nest in state.of(f):
-            _run(nest, state)
-    for f in placed:
-        _store(f, state)
     return state
+
+
+def _on_each(
+    funcs: Sequence[Scheduled], state: Replay, step: Callable[[Nest, Replay], None]
+) -> None:
+    for f in funcs:
+        for nest in state.of(f):
+            step(nest, state)
 
 
 def _identifier(name: str) -> str:
