@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base import dtypes
+from tilewright.expr import patterns
+from tilewright.expr import simplify as simplify_module
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import (
     Add,
@@ -36,6 +38,7 @@ from tilewright.expr.nodes import (
     var,
 )
 from tilewright.expr.simplify import simplify
+from tilewright.ir import node
 from tilewright.ir.node import postorder
 
 i, j, k, f = (var(n) for n in "ijkf")
@@ -262,3 +265,24 @@ def test_a_schedule_expression_takes_well_under_a_millisecond():
         times.append(time.perf_counter() - start)
     assert repr(result) == "i * 64 + j * 8 + k"
     assert min(times) < 1e-3
+
+
+# ---------------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize("env", [None, {}, {i: (0, 99)}])
+def test_what_is_kept_of_other_expressions_is_bounded(monkeypatch, env):
+    """As many as one likes: what is kept stays below the limit and what one of them adds."""
+    limit, added = 200, 50
+    monkeypatch.setattr(simplify_module, "_MEMO_LIMIT", limit)
+    monkeypatch.setattr(patterns, "_FACTS_LIMIT", limit)
+    memo = simplify_module._memo
+    if env is not None:
+        memo = simplify_module._memo_under(frozenset(env.items()))
+    most, alive = 0, []
+    for n in range(2, 1500):
+        simplify((i * n + n) // (n + 1) + Max(i - n, const(n)) % (n + 3), env)
+        most = max(most, len(memo), len(patterns._index_terms))
+        alive.append(len(node._table))
+    assert limit < most <= limit + added
+    assert max(alive[len(alive) // 2 :]) <= max(alive[: len(alive) // 2]) + added
