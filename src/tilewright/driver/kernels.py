@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.base import events, limits
-from tilewright.base.errors import CompileError, TilewrightError
+from tilewright.base import events, flags, limits
+from tilewright.base.errors import CompileError, TilewrightError, VerifyError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.digits import separate_digits
@@ -33,6 +33,7 @@ from tilewright.loops.nodes import For, Kernel, Update
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
+from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
 from tilewright.targets.base import Artifact, Boxes, Target
 
@@ -107,6 +108,17 @@ def _operators(kernel: Kernel) -> str:
     return "\n".join(f"{r} {r.lhs} {r.rhs} {r.dtypes} {r.result} {r.identity}" for r in used)
 
 
+def _verified(after: str, *kernels: Kernel) -> None:
+    """Under TILEWRIGHT_DEBUG, raise VerifyError, which names the pass `after`, for a broken one."""
+    if not flags.DEBUG.get():
+        return
+    for kernel in kernels:
+        try:
+            verify(kernel)
+        except VerifyError as error:
+            raise error.at(f"after {after}") from error.__cause__
+
+
 def _nameless(kernel: Kernel) -> str:
     """What a kernel says, whatever its name and those of its buffers and loops are."""
     loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
@@ -176,17 +188,26 @@ class KernelCompiler:
             return self._make(wanted)
 
     def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
-        """The default schedule of a Stage."""
+        """The default schedule of a Stage.
+
+        Its kernel is verified before and after under TILEWRIGHT_DEBUG.
+        """
         plain = face.plain()
+        _verified("lower", plain)
         if face.kernel is not None:
             return Schedule(plain)
         constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
-        return self.target.default_schedule(plain, face.computations, constants)
+        made = self.target.default_schedule(plain, face.computations, constants)
+        _verified("schedule", made.kernel)
+        return made
 
     def hoisted(self, face: Interface, fixed: Sequence[bool]) -> Hoisted:
-        """The scheduled kernel, its work on constants apart."""
+        """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""
         scheduled = self.schedule(face, fixed).kernel
-        return hoist(scheduled, {p for p, known in zip(face.params, fixed, strict=True) if known})
+        constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
+        work = hoist(scheduled, constants)
+        _verified("hoist", work.kernel, *work.prepare)
+        return work
 
     def _key(self, face: Interface, fixed: Sequence[bool]) -> str:
         if face.kernel is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tilewright.base import limits
-from tilewright.base.errors import InputError, VerifyError
+from tilewright.base.errors import InputError, TilewrightError
 from tilewright.base.events import span
 from tilewright.base.text import did_you_mean
 
@@ -48,7 +48,7 @@ class Pass(ABC, Generic[T]):
 
 @dataclasses.dataclass(frozen=True)
 class Pipeline(Generic[T]):
-    """Passes in order. `verify` raises VerifyError for a program that breaks an invariant."""
+    """Passes in order. `verify` raises a TilewrightError for a program that breaks an invariant."""
 
     name: str
     passes: tuple[Pass[T] | Pipeline[T], ...]
@@ -80,7 +80,7 @@ class Pipeline(Generic[T]):
             return
         try:
             self.verify(program)
-        except VerifyError as error:
+        except TilewrightError as error:
             raise error.at(f"pipeline {self.name}, {where}") from error.__cause__
 
     def __str__(self) -> str:
