@@ -2,8 +2,8 @@
 
     from tilewright.operators import OpDef, exp, map_, register
 
-Everything here lives further down; this module is the door to it. `docs/add_an_operator.md` walks
-through a definition.
+Everything here lives further down; this module is the door to it. `docs/operators.md` walks through
+a definition.
 """
 
 from __future__ import annotations

@@ -155,13 +155,6 @@ def test_the_compiler_in_one_file(capsys: pytest.CaptureFixture[str]) -> None:
         assert stage in printed
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        assert target.startswith("http") or (path.parent / target).exists(), target
-
-
 def test_dependencies_are_those_of_the_package() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
