@@ -21,7 +21,8 @@ SOURCES = 256  # operators that a Stage names: a list of Stages grows as the mod
 
 
 class Effort(Protocol):
-    """What a target expects of Computations as one kernel, in cycles; None where it has none.
+    """What a target expects of Computations as one kernel, in nanoseconds; None where another
+    form is better.
 
     constants: buffers known when compiling.
     """

@@ -92,9 +92,10 @@ class Target(Protocol):
     def effort(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
-        """What these cost as one kernel, to compare forms of one thing; None where not covered.
+        """Expected nanoseconds on this target of these as one kernel, of all cores together.
 
-        constants: buffers known at compile time.
+        None where not covered. It compares forms of one thing: what is the same in all of them may
+        be left out. constants: buffers known at compile time.
         """
         ...
 

@@ -27,8 +27,8 @@ def split_deep_sums(
 ) -> list[Step]:
     """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
 
-    effort: what the target expects of Computations with constants as one kernel, None where another
-    form is better. exact: sums stay in their order.
+    effort: nanoseconds that the target expects of Computations with constants as one kernel, None
+    where another form is better. exact: sums stay in their order.
     """
     if exact:
         return list(steps)

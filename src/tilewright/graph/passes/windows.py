@@ -15,8 +15,8 @@ from tilewright.graph.stages import Effort, HostCall, Stage, Step
 def separate_windows(steps: Sequence[Step], effort: Effort, exact: bool) -> list[Step]:
     """The steps, reductions of windows by the law of `compute/separate.py` where that pays.
 
-    effort: what the target expects of Computations as one kernel, None where it is not good at
-    them. exact: what rounds, a sum or a product, stays in its order.
+    effort: nanoseconds that the target expects of Computations as one kernel, None where it is not
+    good at them. exact: what rounds, a sum or a product, stays in its order.
     """
     return [s if isinstance(s, HostCall) else _separated(s, effort, exact) for s in steps]
 

@@ -36,8 +36,9 @@ def transform_convolutions(
 ) -> list[Step]:
     """The steps, convolutions in Winograd's form where that pays.
 
-    tiles: results of a tile per axis, the forms to choose from. effort: what the target expects of
-    Computations as one kernel, None where another form is better. keep: what leaves the model.
+    tiles: results of a tile per axis, the forms to choose from. effort: nanoseconds that the target
+    expects of Computations as one kernel, None where another form is better. keep: what leaves the
+    model.
     """
     around = _Around(set(constants), set(keep), Flow(steps))
     found: list[Step] = []

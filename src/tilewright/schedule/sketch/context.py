@@ -34,6 +34,11 @@ class Machine(Protocol):
         """Cores that kernels may use."""
         ...
 
+    @property
+    def clock(self) -> float:
+        """Cycles per nanosecond."""
+        ...
+
     def lanes(self, dtype: DType) -> int:
         """Elements of a dtype in one vector register."""
         ...

@@ -37,15 +37,26 @@ from tilewright.schedule.sketch.windows import pays as windows_pay
 from tilewright.schedule.sketch.winograd import cycles, pays, winograd
 
 Pays = Callable[[Kind, Context], bool]
-Cost = Callable[[Kind, Context], float]
+Cycles = Callable[[Kind, Context], float]
 
 
 def _always(kind: Kind, at: Context) -> bool:
     return True
 
 
-def _work(kind: Kind, at: Context) -> float:
-    return sum(math.prod(d.extent for d in c.dims) for c in kind.computations)
+def _points(kind: Kind, at: Context) -> float:
+    """Cycles of each point once."""
+    return _issued(sum(math.prod(d.extent for d in c.dims) for c in kind.computations), kind, at)
+
+
+def _combined(kind: Kind, at: Context) -> float:
+    return _issued(combined(kind), kind, at)
+
+
+def _issued(operations: float, kind: Kind, at: Context) -> float:
+    """Cycles of operations on elements that are done in vectors, two per cycle as products are."""
+    last = kind.reduction or kind.computations[-1]
+    return operations / (2 * at.machine.lanes(last.outputs[0].value.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +64,19 @@ class Rule:
     """How Computations of one kind are scheduled.
 
     regroups: it changes the order of reductions, which exact arithmetic forbids. pays: whether one
-    kernel of them is expected to be faster than kernels of parts. effort: what that kernel costs,
-    to compare forms of one kind.
+    kernel of them is expected to be faster than kernels of parts. cycles: what that kernel takes,
+    of all cores together.
     """
 
     schedule: Callable[[Schedule, Kind, Context, Choices], Schedule]
     regroups: bool = False
     pays: Pays = _always
-    effort: Cost = _work
+    cycles: Cycles = _points
 
 
 RULES: Mapping[str, Rule] = {
     "map": Rule(maps),
-    "tiled": Rule(tiled, effort=lambda kind, at: products(kind, at) or _work(kind, at)),
+    "tiled": Rule(tiled, cycles=lambda kind, at: products(kind, at) or _points(kind, at)),
     "rows": Rule(rows, regroups=True),
     "columns": Rule(columns),
     "attention": Rule(
@@ -77,13 +88,13 @@ RULES: Mapping[str, Rule] = {
     "windows": Rule(
         windows,
         pays=lambda kind, at: windows_pay(kind, at.machine),
-        effort=lambda kind, at: combined(kind),
+        cycles=_combined,
     ),
     "winograd": Rule(
         winograd,
         regroups=True,
         pays=lambda kind, at: not at.exact and pays(kind, at.machine),
-        effort=lambda kind, at: cycles(kind, at.machine),
+        cycles=lambda kind, at: cycles(kind, at.machine),
     ),
     "plain": Rule(plain, pays=lambda kind, at: all(c.is_map for c in kind.computations)),
 }
@@ -96,10 +107,14 @@ def covers(computations: Sequence[Computation], at: Context) -> bool:
 
 
 def effort(computations: Sequence[Computation], at: Context) -> float | None:
-    """Expected cycles of these as one kernel; None where its rule is not good at them."""
+    """Expected nanoseconds of these as one kernel, of all cores together.
+
+    None where its rule is not good at them. Each rule has a model of its own that leaves out what
+    is the same in the forms it chooses from: compare forms of one thing.
+    """
     kind = classify(computations)
     rule = RULES[kind.name]
-    return rule.effort(kind, at) if rule.pays(kind, at) else None
+    return rule.cycles(kind, at) / at.machine.clock if rule.pays(kind, at) else None
 
 
 def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:

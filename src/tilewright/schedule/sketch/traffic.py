@@ -27,13 +27,12 @@ FAR_PIECE = 16.0
 
 
 def products(kind: Kind, at: Context) -> float | None:
-    """Cycles of a contraction, in multiply-adds that could issue meanwhile (two vectors of them per
-    cycle); None for what is not one."""
+    """Cycles of a contraction, two vectors of multiply-adds issued in each, of all cores together;
+    None for what is not one."""
     r = kind.reduction
     if r is None or not is_contraction(r):
         return None
     roles, tile, gain = default_tile(kind, at)
-    issued = 2 * tile.lanes
     work = math.prod(d.extent for d in r.dims) / max(gain, 1e-6)
     tiles = math.prod(d.extent for d in roles.batch) * -(-roles.vector.extent // tile.width)
     tiles *= math.prod(-(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True))
@@ -41,7 +40,7 @@ def products(kind: Kind, at: Context) -> float | None:
     out = r.outputs[0].tensor
     made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
     written = 2 * made * FAR_BYTE  # and read again by what follows
-    return work + issued * (tiles * pieces * FAR_PIECE + written)
+    return work / (2 * tile.lanes) + tiles * pieces * FAR_PIECE + written
 
 
 def _reach(r: Computation, a: Load) -> int:

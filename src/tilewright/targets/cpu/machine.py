@@ -20,7 +20,8 @@ class Machine:
     """One kind of processor; `features` are LLVM's names, without signs.
 
     `features` comes from what the processor reports or from a published level, never from a
-    processor's name: virtual machines mask names.
+    processor's name: virtual machines mask names. clock: cycles per nanosecond, a usual number:
+    it gives expected times their unit, and no decision hangs on it.
     """
 
     arch: str
@@ -32,6 +33,7 @@ class Machine:
     l2: int
     l3: int
     cores: int
+    clock: float = 3.0
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature."""

@@ -67,7 +67,7 @@ class CpuTarget:
     def effort(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
-        """Expected cycles where a model of them chooses; None where another form is better."""
+        """Expected nanoseconds, of all cores together; None where another form is better."""
         return effort(computations, Context(self.machine, constants, self.exact))
 
     def emit(self, kernel: Kernel, symbol: str, boxes: Boxes | None = None) -> Artifact:
