@@ -52,7 +52,8 @@ class Executable:
         self._plan: Final = Plan(model, functions, self._pool, self.threads, image)
         self._frames: Final[list[Frame]] = []
         self.overrides: Final = Overrides.of(model.meta)
-        self._by_name: Final = {t.name: n for n, t in enumerate(model.inputs)}
+        self._names: Final = tuple(t.name for t in model.inputs)
+        self._by_name: Final = {name: n for n, name in enumerate(self._names)}
         self._direct: Final = shortest(self._plan, self._frames, lambda: self.in_place)
 
     @property
@@ -105,21 +106,24 @@ class Executable:
         Raises InputError for a wrong name, dtype or shape, ExecutionError if a kernel refuses a
         value such as an index out of range.
         """
-        if not named and self._direct is not None:
-            result = self._direct(self._in_order(args), out)
+        if self._direct is not None:
+            given = self._in_order(args, named) if named or len(args) == 1 else args
+            result = None if given is None else self._direct(given, out)
             if result is not None:
                 return result
         return self._general(args, named, out)
 
-    def _in_order(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The inputs of one plain dict in order; anything odd is left to the general way."""
-        if len(args) == 1 and type(args[0]) is dict and len(args[0]) == len(self._by_name):
-            given = args[0]
-            try:
-                return tuple([given[name] for name in self._by_name])
-            except KeyError:
-                pass
-        return args
+    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """All inputs in order; None where names are odd: that is for the general way."""
+        if not named:
+            if type(args[0]) is not dict:
+                return args
+            args, named = (), args[0]
+        try:
+            rest = [named[name] for name in self._names[len(args) :]]
+        except KeyError:
+            return None
+        return (*args, *rest) if len(rest) == len(named) else None
 
     def profile(
         self,
