@@ -291,8 +291,9 @@ def test_amounts_that_are_none(command, perceptron, amount):
 def test_options_of_compiling_are_refused_for_an_artifact(command, perceptron, tmp_path):
     artifact = tmp_path / "m.tw"
     assert command("compile", perceptron, "-o", artifact).code == 0
-    assert command("run", artifact, "--threads", 1, "--no-cache").code == 0
-    for options in (("--mcpu", "x86-64-v3"), ("--math", "fast"), ("--dim", "n=3"), ("--strict",)):
+    assert command("run", artifact, "--threads", 1).code == 0
+    for options in (("--mcpu", "x86-64-v3"), ("--math", "fast"), ("--dim", "n=3"), ("--strict",),
+                    ("--no-cache",), ("--sanitize",)):  # fmt: skip
         refused(command("run", artifact, *options), f"{options[0]}: an artifact was compiled")
 
 

@@ -18,6 +18,7 @@ from tilewright.cli.engines import ENGINES, TORCH, missing
 from tilewright.cli.model import extents, is_artifact, load_given
 from tilewright.cli.options import (
     AMOUNT,
+    COMPILE,
     CompileOptions,
     compile_options,
     input_options,
@@ -43,7 +44,7 @@ _NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.ex
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
 @input_options
-@compile_options
+@compile_options(*(name for name in COMPILE if name not in ("scales", "description")))
 @json_option
 def command(
     model: Path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from typing import Final
 
 import click
 
@@ -13,6 +14,8 @@ from tilewright.base.store import Store, default_store
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli.options import json_option
 from tilewright.cli.output import dump, facts, say, table
+
+ROWS: Final = 20
 
 
 @click.group()
@@ -28,9 +31,9 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Most rows.")
+@click.option("--limit", type=click.IntRange(1), help="Most rows; default: 20, all as JSON.")
 @json_option
-def list_entries(limit: int, as_json: bool) -> None:
+def list_entries(limit: int | None, as_json: bool) -> None:
     """The entries, the most recently used first.
 
     \b
@@ -39,15 +42,15 @@ def list_entries(limit: int, as_json: bool) -> None:
     """
     entries = _store().entries()
     if as_json:
-        dump([{"key": e.key, "bytes": e.size, "used": e.used} for e in entries])
+        dump([{"key": e.key, "bytes": e.size, "used": e.used} for e in entries[:limit]])
         return
     now = time.time()
     rows = [
         [e.key, human_bytes(e.size), f"{human_time(max(0.0, now - e.used))} ago"]
-        for e in entries[:limit]
+        for e in entries[: limit or ROWS]
     ]
     say(table(["key", "size", "last used"], rows, "<>>"))
-    if len(entries) > limit:
+    if len(entries) > len(rows):
         say(f"... {len(entries)} entries in all")
 
 

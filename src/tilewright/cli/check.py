@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_argument
-@compile_options
+@compile_options(
+    "target", "mcpu", "strict", "memory_limit", "trust", "external_data_root", "no_default", "dim"
+)
 @json_option
 def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     """Say of MODEL (.onnx, .pt2) what compiling it would meet; exit with 1 if it would fail.
@@ -39,7 +41,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     from tilewright.targets.registry import target
 
     target(options.target, options.mcpu)  # refuses those that do not compile models
-    graph = load_graph(model, **options.reading())
+    graph = load_graph(model, options.dims, **options.reading())
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):

@@ -14,11 +14,13 @@ from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import certificate, quantised
 from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
 from tilewright.cli.options import (
+    COMPILE,
     OUT,
     CompileOptions,
     compile_options,
     json_option,
     model_argument,
+    refuse,
 )
 from tilewright.cli.output import dump, progress, say
 from tilewright.runtime.threads import thread_count
@@ -39,7 +41,7 @@ STAGES: Final = ("graph", "computation", "kernel", "llvm", "asm")
     "--certify", is_flag=True, help="Compare it with float64 first, and write that down in it."
 )
 @click.option("--seed", default=0, type=click.IntRange(0), help="Of the inputs of --certify.")
-@compile_options
+@compile_options(*COMPILE)
 @json_option
 def command(
     model: Path,
@@ -62,7 +64,13 @@ def command(
     from tilewright.driver.steps import build
     from tilewright.runtime import bundle
 
-    graph = specialised(load_graph(model, **options.reading()), options.dims)
+    if not certify:
+        refuse(["seed"], "of the inputs of --certify", "Add --certify")
+    if emit is not None:
+        names = ("certify", "strict", "use_cache", "sanitize")
+        refuse(names, f"--emit {emit} compiles no artifact", "Leave it out")
+    read = load_graph(model, options.dims, **options.reading())
+    graph = specialised(read, options.dims)
     if quantised.wanted(options):
         _put(quantised.text(graph, emit, options), emit, output, as_json)
         return
@@ -111,6 +119,8 @@ def _emit(
 def _put(text: str, stage: str | None, output: Path | None, as_json: bool) -> None:
     if output is not None:
         write_whole(output, lambda file: file.write(text.encode() + b"\n"))
+        if as_json:
+            dump({"stage": stage, "file": str(output)})
     elif as_json:
         dump({"stage": stage, "text": text})
     else:

@@ -33,7 +33,7 @@ PEER: Final = "onnxruntime"
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files.")
-@compile_options
+@compile_options("mcpu", "threads", "math", "memory_limit", "sanitize")
 @json_option
 def command(
     count: int, seconds: float, keep: Path | None, options: CompileOptions, as_json: bool

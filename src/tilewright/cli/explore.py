@@ -19,6 +19,7 @@ from tilewright.cli.options import (
     SIZE,
     external_option,
     json_option,
+    refuse,
     trust_option,
 )
 from tilewright.cli.output import dump, note, progress, say, table
@@ -230,8 +231,10 @@ def _drawn(found: Exploration, form: str) -> str:
 
 def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph:
     if is_operator(model) and not Path(model).exists():
+        names = ("dim", "memory_limit", "trust")
+        refuse(names, "an operator is no file of a model", "Leave it out", model)
         return operator_graph(model)
-    return specialised(load_graph(Path(model), **how), dims)
+    return specialised(load_graph(Path(model), dims, **how), dims)
 
 
 def _show(found: Exploration) -> None:

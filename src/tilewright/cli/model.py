@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.base.text import listing
 from tilewright.cli import inputs
-from tilewright.cli.options import CompileOptions
+from tilewright.cli.options import COMPILE, CompileOptions, refuse
 from tilewright.cli.output import progress
 from tilewright.runtime.threads import thread_count
 
@@ -28,10 +28,11 @@ def is_artifact(path: Path) -> bool:
     return path.suffix == ARTIFACT_SUFFIX
 
 
-def load_graph(path: Path, **how: Any) -> Graph:
+def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
     """The graph of a model file; `how` is as for `frontends.load`.
 
-    Raises ModelError, UnsupportedError, InputError for artifacts.
+    dims: names of symbolic dimensions that it must have. Raises ModelError, UnsupportedError,
+    InputError for artifacts and for a dimension that no input has.
     """
     from tilewright.frontends.load import load
 
@@ -42,19 +43,25 @@ def load_graph(path: Path, **how: Any) -> Graph:
             hint="Give the .onnx or .pt2 file that it was compiled from",
         )
     with progress(f"reading {path.name}"):
-        return load(path, **how)
+        graph = load(path, **how)
+    known = symbols(graph)
+    for name in dims:
+        if name not in known:
+            have = f"the inputs have: {', '.join(known)}" if known else "all extents are numbers"
+            raise InputError(f"no dimension is called {name!r}", where="--dim", hint=have)
+    return graph
 
 
 def load_given(
     path: Path, options: CompileOptions, files: Files, archive: Path | None
 ) -> tuple[Graph, CompileOptions]:
     """The graph in which what the files give is an input, and the options that say so."""
-    graph = load_graph(path, **options.reading())
+    graph = load_graph(path, options.dims, **options.reading())
     defaults = {value.name for value in graph.defaults}
     given = defaults and defaults.intersection(inputs.names(files, archive))
     if given:
         options = replace(options, no_default=(*options.no_default, *sorted(given)))
-        graph = load_graph(path, **options.reading())
+        graph = load_graph(path, options.dims, **options.reading())
     return graph, options
 
 
@@ -125,7 +132,9 @@ def prepare(
 
         if not path.exists():
             raise ArtifactError("no such file", where=str(path), hint="Check the path")
-        _compiled_already(path, options)
+        hint = "Compile the model with these options"
+        fixed = {*COMPILE} - {"threads"}
+        refuse(fixed, "an artifact was compiled already", hint, str(path))
         start = time.perf_counter()
         exe = load(path, threads=options.threads)
         seconds = time.perf_counter() - start
@@ -137,21 +146,6 @@ def prepare(
     start = time.perf_counter()
     exe = compile_model(graph, options, path.name, feeds)
     return Prepared(exe, feeds, time.perf_counter() - start, False)
-
-
-def _compiled_already(path: Path, options: CompileOptions) -> None:
-    """Raise InputError where options say how to compile what is machine code already."""
-    asked: dict[str, Any] = {"dim": options.dim, "scales": options.scales}
-    asked |= {"strict": options.strict, "no-default": options.no_default}
-    defaults = {"target": "cpu", "mcpu": "native", "math": "strict"}
-    asked |= {name: getattr(options, name) != value for name, value in defaults.items()}
-    names = ", ".join(f"--{name}" for name, value in asked.items() if value)
-    if names:
-        raise InputError(
-            f"{names}: an artifact was compiled already",
-            where=str(path),
-            hint="Compile the model with these options",
-        )
 
 
 def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:

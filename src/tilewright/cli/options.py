@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -91,18 +91,18 @@ OUT: Final = _out
 class CompileOptions:
     """What the command line says about compiling; None leaves it to the environment."""
 
-    target: str
-    mcpu: str
-    threads: int | None
-    strict: bool | None
-    math: str
-    use_cache: bool
-    memory_limit: int | None
-    trust: bool
-    sanitize: bool
-    external_data_root: tuple[Path, ...]
-    no_default: tuple[str, ...]
-    dim: tuple[tuple[str, int], ...]
+    target: str = "cpu"
+    mcpu: str = "native"
+    threads: int | None = None
+    strict: bool | None = None
+    math: str = "strict"
+    use_cache: bool = True
+    memory_limit: int | None = None
+    trust: bool = False
+    external_data_root: tuple[Path, ...] = ()
+    no_default: tuple[str, ...] = ()
+    sanitize: bool = False
+    dim: tuple[tuple[str, int], ...] = ()
     scales: Path | None = None
     description: str | None = None
 
@@ -181,17 +181,54 @@ _COMPILE: Final = (
 )
 
 
-def compile_options(verb: Verb) -> Verb:
-    """Options about compiling; the verb gets them as `options: CompileOptions`."""
-    names = [field.name for field in fields(CompileOptions)]
+COMPILE: Final = tuple(field.name for field in fields(CompileOptions))
 
-    @wraps(verb)
-    def gathered(**given: Any) -> Any:
-        chosen = CompileOptions(**{name: given.pop(name) for name in names})
-        _check_machine(chosen)
-        return verb(options=chosen, **given)
 
-    return _decorated(gathered, _COMPILE)
+def compile_options(*names: str) -> Callable[[Verb], Verb]:
+    """The options about compiling of these names, fields of CompileOptions, that a verb takes.
+
+    The verb gets them as `options: CompileOptions`; the others keep their defaults.
+    """
+
+    def decorated(verb: Verb) -> Verb:
+        @wraps(verb)
+        def gathered(**values: Any) -> Any:
+            chosen = CompileOptions(**{name: values.pop(name) for name in names})
+            _check_machine(chosen)
+            return verb(options=chosen, **values)
+
+        rows = dict(zip(COMPILE, _COMPILE, strict=True))
+        return _decorated(gathered, tuple(rows[name] for name in names))
+
+    return decorated
+
+
+def given() -> dict[str, str]:
+    """The options that stand on the command line of the running verb: parameter to flag."""
+    context = click.get_current_context()
+    found = {}
+    for option in context.command.params:
+        name = option.name or ""
+        said = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if said and isinstance(option, click.Option):
+            off = option.secondary_opts and context.params[name] is False
+            found[name] = max(option.secondary_opts if off else option.opts, key=len)
+    return found
+
+
+def refuse(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
+    """Raise InputError where the command line gives one of these parameters: it has no effect.
+
+    why: ends the message, behind the flags.
+    """
+    flags = [flag for name, flag in given().items() if name in names]
+    if flags:
+        raise InputError(f"{', '.join(flags)}: {why}", where=where, hint=hint)
+
+
+def allow(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
+    """Raise InputError, as `refuse`, for all given parameters but these."""
+    refuse(given().keys() - set(names), why, hint, where)
 
 
 def _check_machine(options: CompileOptions) -> None:

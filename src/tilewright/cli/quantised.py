@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,12 +17,19 @@ from tilewright.base.files import write_whole
 from tilewright.base.text import human_time
 from tilewright.cli import inputs
 from tilewright.cli.model import load_graph, specialised
-from tilewright.cli.options import CompileOptions
+from tilewright.cli.options import CompileOptions, refuse
 from tilewright.cli.output import dump, note, progress, say
 
 if TYPE_CHECKING:
     from tilewright.graph.nodes import Graph
     from tilewright.targets.base import Network
+
+
+# Options about native code and its runs.
+NATIVE: Final = (
+    "mcpu", "threads", "strict", "math", "use_cache", "sanitize", "repeat", "profiled", "roofline",
+    "trace", "certify",
+)  # fmt: skip
 
 
 def wanted(options: CompileOptions) -> bool:
@@ -46,6 +53,7 @@ def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tu
 
 def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
     """The machine's instructions, with scales from random inputs."""
+    refuse(NATIVE, f"--target {options.target} has no native code", "Leave it out")
     if emit != "asm":
         raise UnsupportedError(
             f"there is no {emit or 'artifact'} for {options.target}",
@@ -87,7 +95,9 @@ def run(
     from tilewright.frontends.onnx.reference import OnnxFallback
     from tilewright.graph.interp import evaluate
 
-    graph = specialised(load_graph(model, **options.reading()), options.dims)
+    refuse(NATIVE, f"--target {options.target} simulates one run", "Leave it out")
+    read = load_graph(model, options.dims, **options.reading())
+    graph = specialised(read, options.dims)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"compiling {model.name} for {options.target}"):
         made, calibrated = made_for(graph, feeds, options)

@@ -36,7 +36,7 @@ from tilewright.cli.output import dump, note, progress, say
     "multiplier for each).",
 )
 @click.option("-o", "--output", type=OUT, help="Default: MODEL with suffix .scales.json.")
-@compile_options
+@compile_options("memory_limit", "trust", "external_data_root", "dim")
 @json_option
 def command(
     model: Path,
@@ -62,7 +62,8 @@ def command(
             where="--for",
             hint=f"one of {', '.join(registry.quantisers())}",
         )
-    graph = specialised(load_graph(model, **options.reading()), options.dims)
+    read = load_graph(model, options.dims, **options.reading())
+    graph = specialised(read, options.dims)
     wanted = inputs.of_graph(graph)
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:

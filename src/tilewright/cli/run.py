@@ -16,12 +16,14 @@ from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import quantised
 from tilewright.cli.model import Prepared, prepare
 from tilewright.cli.options import (
+    COMPILE,
     OUT,
     CompileOptions,
     compile_options,
     input_options,
     json_option,
     model_argument,
+    refuse,
 )
 from tilewright.cli.output import dump, progress, say, table
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--roofline", is_flag=True, help="With --profile: shares of this machine's peaks.")
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
-@compile_options
+@compile_options(*COMPILE)
 @json_option
 def command(
     model: Path,
@@ -59,6 +61,8 @@ def command(
       tilewright run model.onnx --input image=cat.npy -o outputs.npz
       tilewright run model.onnx --dim batch=8 --profile
     """
+    if not profiled:
+        refuse(["roofline"], "it is a column of --profile", "Add --profile")
     if quantised.wanted(options):
         quantised.run(model, options, files, archive, seed, output, as_json)
         return

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.base.errors import InputError
 from tilewright.cli import certificate, inputs, kernels
 from tilewright.cli.model import compile_model, extents, is_artifact, load_given, specialised
 from tilewright.cli.options import (
     AMOUNT,
+    COMPILE,
     OUT,
     CompileOptions,
+    allow,
     compile_options,
     input_options,
     json_option,
     model_argument,
+    refuse,
 )
 from tilewright.cli.output import dump, progress, say
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--tolerance", type=AMOUNT, help="Allowed difference, as a share of the peak.")
 @click.option("--kernels", "alone", is_flag=True, help="Run every kernel alone in guarded memory.")
 @click.option("--minimize", type=OUT, help="Write the smallest wrong part to this ONNX file.")
-@compile_options
+@compile_options(*(name for name in COMPILE if name not in ("scales", "description")))
 @json_option
 def command(
     model: Path,
@@ -62,10 +64,15 @@ def command(
     from tilewright.graph.infer import specialise
 
     if is_artifact(model):
-        _certificate(model, alone or minimize is not None, as_json)
+        why = "an artifact holds machine code, not the model"
+        hint = "Give the .onnx or .pt2 file that it was compiled from"
+        allow(["as_json"], why, hint, str(model))
+        _certificate(model, as_json)
         return 0
     graph, options = load_given(model, options, files, archive)
     if alone:
+        names = ("files", "archive", "tolerance", "minimize")
+        refuse(names, "--kernels runs each kernel on inputs of its own", "Leave it out")
         return kernels.verify(specialised(graph, options.dims), options, seed, as_json)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
@@ -119,16 +126,10 @@ def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
     return int(failed)
 
 
-def _certificate(model: Path, more: bool, as_json: bool) -> None:
+def _certificate(model: Path, as_json: bool) -> None:
     """Show what an artifact says of itself."""
     from tilewright.runtime import bundle
 
-    if more:
-        raise InputError(
-            "an artifact holds machine code, not the model",
-            where=str(model),
-            hint="Give the .onnx or .pt2 file that it was compiled from",
-        )
     found = bundle.load(model).meta.get("certificate")
     certificate.show(model, found if isinstance(found, Mapping) else None, as_json)
 

@@ -118,7 +118,7 @@ class Executable:
         if not named:
             if type(args[0]) is not dict:
                 return args
-            args, named = (), args[0]
+            named, args = args[0], ()
         try:
             rest = [named[name] for name in self._names[len(args) :]]
         except KeyError:
