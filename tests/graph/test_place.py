@@ -73,6 +73,22 @@ def test_a_tensor_that_leaves_the_model_is_copied() -> None:
     )
 
 
+def test_running_sums_that_are_part_of_a_larger_tensor_run_on() -> None:
+    """The scan writes rows of the larger one: it was one dimension with its copy, and summed up
+    nothing."""
+    agree(
+        """sums (float[4, 32] x, float[4, 32] z) => (float[4, 32] w, float y) {
+          k = Constant<value = int64 {1}>()
+          r = Relu(x)
+          a = CumSum(r, k)
+          b = Concat<axis = 0>(a, z)
+          w = Neg(a)
+          y = ReduceMax(b)
+        }""",
+        placed=1,
+    )
+
+
 def test_a_tensor_that_occurs_twice_has_one_place() -> None:
     agree(
         """twice (float[4, 32] x) => (float y, float z) {

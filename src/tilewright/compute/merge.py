@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.compute.laws import map_loads
-from tilewright.compute.nodes import PS, Computation, Dim, Output
+from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Var
 from tilewright.expr.simplify import simplify
@@ -26,7 +26,12 @@ def merge_dims(computations: Sequence[Computation]) -> tuple[tuple[Computation, 
     Dimensions of several Computations are one where they share the variable. Axes of extent 1 that
     no dimension indexes are dropped from the tensors on the way; an axis that several dimensions
     index as the digits of a number (what a reshape leaves) becomes one axis for each.
+
+    requires, else nothing changes: a variable has the same extent in every Computation.
     """
+    dims = {(d.var, d.extent) for c in computations for d in c.dims}
+    if len({v for v, _ in dims}) < len(dims):
+        return tuple(computations), {}
     group, views = _squeeze(tuple(computations))
     group, apart = _split_axes(group)
     views = {b: apart.pop(view, view) for b, view in views.items()} | apart
@@ -46,7 +51,11 @@ def _accesses(group: Sequence[Computation]) -> Iterable[tuple[Buffer, tuple[Expr
 
 
 def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
-    """Drop axes of extent 1 that are always indexed by 0, and dimensions of extent 1."""
+    """Drop axes of extent 1 that are always indexed by 0, and dimensions of extent 1.
+
+    An axis whose index is not known to be 0 stays: one that is read from memory is checked where
+    it is used.
+    """
     zero = Const(0, INDEX)
     env: dict[object, object] = {d.var: zero for c in group for d in c.dims if d.extent == 1}
     if env:
@@ -86,7 +95,13 @@ def _squeeze(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], V
 
 
 def _split_axes(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...], Views]:
-    """An axis always indexed by digits of the same radices (`a * 64 + b`) as one axis per digit."""
+    """An axis always indexed by digits of the same radices (`a * 64 + b`) as one axis per digit.
+
+    Memory stays as it is: the element (a, b) of the axes (A, B) is a * B + b from the first, and
+
+        all accesses of the tensor, reads and writes, have the same radices on that axis
+        their product is the extent of the axis
+    """
     extents = {d.var: d.extent for c in group for d in c.dims}
     radices: dict[Buffer, list[tuple[int, ...]]] = {}
     for b, index in _accesses(group):
@@ -114,7 +129,11 @@ def _split_axes(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...]
 
 
 def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, ...]:
-    """The variables whose digits make up `index`, the highest first; none if it is no number."""
+    """The variables whose digits make up `index`, the highest first; none if it is no number.
+
+    index = sum of d_k * w_k, no more, with w_0 = 1 and w_(k+1) = w_k * extent(d_k), and the last
+    weight times its extent is the extent of the axis.
+    """
     form = affine(index)
     found: list[Var] = []
     weight = 1
@@ -127,14 +146,24 @@ def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, 
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Dim, Dim] | None:
-    """Two adjacent dimensions, both kept or both reduced, that index each tensor side by side
-    everywhere, or nowhere."""
+    """Two dimensions a, b that are one: c = a * extent(b) + b goes through their points in order.
+
+    every Computation has a directly in front of b, or neither
+    both are kept everywhere, or both reduced: what is a scan in one of them is not merged
+    each tensor is accessed as t[.., a, b, ..], always on the same axes, and the second of these
+        is as long as b; or all its accesses have neither
+    no value has one of them but in such an index
+    """
     found: dict[Buffer, list[tuple[Expr, ...]]] = {}
+    kinds: dict[Var, set[str]] = {}
+    for c in group:
+        for d in c.dims:
+            kinds.setdefault(d.var, set()).add(d.combine)
     for t, index in _accesses(group):
         found.setdefault(t, []).append(index)
     for c in group:
         for a, b in pairwise(c.dims):
-            if a.combine != b.combine or a.combine == PS:
+            if kinds[a.var] != kinds[b.var] or kinds[a.var] not in ({CC}, {PW}):
                 continue
             fits = all(_fits(t, accesses, a, b) for t, accesses in found.items())
             if fits and not _elsewhere(group, a, b):
