@@ -35,7 +35,16 @@ def join_digits(group: Sequence[Computation]) -> tuple[tuple[Computation, ...], 
 
 
 def _candidate(group: Sequence[Computation]) -> tuple[Buffer, int] | None:
-    """A tensor and the first of two axes that every access indexes by digits of one number."""
+    """A tensor and the first of two axes, long A and B, that are one in all accesses, reads and
+    writes: with any number n of its own, each indexes them by
+
+        n // B and n % B             which is n on the axis of length A * B, or
+        n // B % A and n % B         which is n % (A * B) there
+
+    for // and % that round down, n below 0 included. The element is the same, (n // B) * B + n % B
+    from the first, and is inside of the one view where it is inside of the other. Two indices that
+    both are digits, of different numbers or for other lengths, are two axes.
+    """
     found: dict[Buffer, list[Index]] = {}
     for c in group:
         for a in c.accesses:
