@@ -1,6 +1,14 @@
 """A canonical text of Computations: equal for equal programs, whatever their names are.
 
-It is what the kernel cache is keyed by, and how equal kernels in one model are found.
+It is what the kernel cache is keyed by, and how equal kernels in one model are found. So programs
+with equal texts must be equal but for names: everything that a program says about its results is
+in it,
+
+    of a buffer     its place among the parameters or the order of first use, dtype, shape, scope
+    of a dimension  variable, extent, how it combines
+    of an operator  what it computes, from which identity, whether it commutes; not its name
+    of an output    buffer, index, value
+    of a node       class and every field; constants by type and bits: 0.0 is not -0.0, nor True 1
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor."""
+"""Guarded reads: `Select(inside, tensor[index], c)`, c where the index leaves the tensor.
+
+Who reads elsewhere, or from a tensor with a border, writes the guard anew. So the guard must say,
+for every point of the ranges, that the index is inside of that tensor, and no more and no less:
+
+    less   the read leaves the tensor, or what is next to it is taken for it
+    more   a part of what is inside has the value c, as where the tensor is a part of a larger one
+"""
 
 from __future__ import annotations
 
@@ -31,7 +38,10 @@ def guarded(load: Load, ranges: Ranges) -> Expr:
 
 
 def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
-    """The read in `e`, if `e` is `guarded` of it; None for any other expression."""
+    """The read in `e`, if `e` is `guarded` of it; None for any other expression.
+
+    A zero of either sign is taken for zero: sums, which begin at +0, do not tell them apart.
+    """
     if isinstance(e, Load):
         return e if not inside(e, ranges) else None
     outside = read_or_constant(e, ranges)
@@ -42,7 +52,11 @@ def read_or_zero(e: Expr, ranges: Ranges) -> Load | None:
 
 
 def read_or_constant(e: Expr, ranges: Ranges) -> Const | None:
-    """What a read guarded by all that keeps it inside of its tensor, and no more, gives outside."""
+    """What a read guarded by all that keeps it inside of its tensor, and no more, gives outside.
+
+    requires, else None: a constant where the condition is false; in its conjuncts, but for those
+    that always hold, the very conditions of `inside`.
+    """
     if not isinstance(e, Select) or not isinstance(e.then, Load):
         return None
     parts = (simplify(part, ranges) for part in conjuncts(e.condition))

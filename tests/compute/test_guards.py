@@ -1,0 +1,82 @@
+"""Guarded reads are told from others: those that say where the index is inside, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.dtypes import DType, bool_, float32, int8, int64
+from tilewright.compute.guards import guarded, inside, read_or_constant, read_or_zero
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
+
+X, PLACES = Buffer("x", (4, 6), float32), Buffer("p", (9,), int64)
+K, J = Var("i", INDEX), Var("j", INDEX)
+RANGES = {K: (0, 5), J: (0, 7)}
+READ = X[K - 1, J - 1]
+ROWS = (const(1) <= K) & (K < const(5))
+COLUMNS = (const(1) <= J) & (J < const(7))
+
+
+def outside(value: float) -> Expr:
+    return const(value, float32)
+
+
+# Conditions, what is outside, and whether it is a read of x and that.
+GUARDS: dict[str, tuple[Expr, Expr, bool]] = {
+    "both": (ROWS & COLUMNS, outside(0.0), True),
+    "in another order": (COLUMNS & ROWS, outside(0.0), True),
+    "on the index": ((const(0) <= K - 1) & (K - 1 < const(4)) & COLUMNS, outside(0.0), True),
+    "what always holds, too": (ROWS & COLUMNS & (const(0) <= K), outside(0.0), True),
+    "another constant": (ROWS & COLUMNS, outside(7.0), True),
+    "no number": (ROWS & COLUMNS, outside(float("nan")), True),
+    "rows only": (ROWS, outside(0.0), False),
+    "not the first": ((K < const(5)) & COLUMNS, outside(0.0), False),
+    "a part of it": (ROWS & COLUMNS & (J < const(4)), outside(0.0), False),
+    "a part along one": (ROWS & (const(1) <= J) & (J < const(6)), outside(0.0), False),
+    "more of it": (ROWS & (const(1) <= J) & (J < const(9)), outside(0.0), False),
+    "something else as well": (ROWS & COLUMNS & (PLACES[K] < const(3)), outside(0.0), False),
+    "something else outside": (ROWS & COLUMNS, X[0, 0], False),
+    "nowhere": (ROWS & COLUMNS & (J < const(0)), outside(0.0), False),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_says_where_the_index_is_inside_and_no_more(name: str) -> None:
+    condition, otherwise, exact = GUARDS[name]
+    e = Select(condition, READ, otherwise)
+    found = read_or_constant(e, RANGES)
+    assert found is (otherwise if exact else None)
+    zero = exact and otherwise is outside(0.0)
+    assert read_or_zero(e, RANGES) is (READ if zero else None)
+
+
+def test_what_is_read_behind_the_guard_is_a_read_alone() -> None:
+    assert read_or_constant(Select(ROWS & COLUMNS, READ * 2.0, outside(0.0)), RANGES) is None
+    assert read_or_constant(READ, RANGES) is None
+    assert read_or_zero(READ, RANGES) is None
+    assert read_or_zero(X[K, J], {K: (0, 3), J: (0, 5)}) is X[K, J]
+    assert read_or_zero(X[K, J], {K: (0, 3), J: (0, 6)}) is None
+
+
+def test_both_zeros_are_zero() -> None:
+    e = Select(ROWS & COLUMNS, READ, outside(-0.0))
+    assert read_or_zero(e, RANGES) is READ
+
+
+def test_a_place_read_from_memory_is_open_on_both_sides() -> None:
+    assert len(inside(X[PLACES[K], J], RANGES)) == 3
+    e = guarded(X[PLACES[K], K], {K: (0, 5)})
+    assert read_or_zero(e, {K: (0, 5)}) is X[PLACES[K], K]
+
+
+@pytest.mark.parametrize("dtype", [bool_, int8], ids=str)
+def test_any_element(dtype: DType) -> None:
+    x = Buffer("x", (4,), dtype)
+    e = guarded(x[K - 1], RANGES)
+    assert isinstance(e, Select) and e.otherwise.dtype is dtype
+    assert read_or_zero(e, RANGES) is x[K - 1]
+
+
+def test_a_tensor_without_elements_is_never_read() -> None:
+    x = Buffer("x", (0,), float32)
+    e = guarded(x[K], RANGES)
+    assert read_or_zero(e, RANGES) is x[K] and inside(x[K], RANGES)
