@@ -1,26 +1,189 @@
-"""Groups that no sketch covers become kernels that sketches do cover."""
+"""Stages taken apart into kernels, and the constants of a model in one block."""
 
-from onnx import parser
+from __future__ import annotations
 
-from tilewright.driver.stage_passes import stages
-from tilewright.frontends.onnx.load import load
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import tilewright as tw
+from tests.compute.memory import same
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import VerifyError
+from tilewright.compute.build import map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.driver import constants
+from tilewright.driver.constants import ConstantPool
+from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.parts import apart
+from tilewright.driver.prepare import Preparer
+from tilewright.expr.nodes import Buffer, Expr
+from tilewright.graph.nodes import Operation
+from tilewright.graph.stages import HostCall, Stage
+from tilewright.graph.verify_stages import verify_stages
+from tilewright.runtime import abi
+from tilewright.runtime.buffer import empty
 from tilewright.targets.registry import target
 
-HEADER = '<ir_version: 9, opset_import: ["" : 21]>'
+# -- stages
 
 
-def steps_of(text):
-    graph = load(parser.parse_model(HEADER + text).SerializeToString())
-    return stages(graph, target("cpu")).steps
+class Covering:
+    """A target that makes one kernel of some lists of Computations, by their names."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = groups
+
+    def covers(self, group: Sequence[Computation]) -> bool:
+        return "".join(c.name for c in group) in self.groups
 
 
-def test_a_softmax_over_rows_is_one_kernel():
-    assert len(steps_of("g (float[4,33] x) => (float[4,33] y) { y = Softmax(x) }")) == 1
+X, S, T, Y = (Buffer(n, s, float32) for n, s in (("x", (4, 6)), ("s", (4,)), ("t", (4, 6)),
+                                                 ("y", (9, 6))))  # fmt: skip
 
 
-def test_a_softmax_over_columns_is_one_kernel_per_pass():
-    steps = steps_of("g (float[4,33,8] x) => (float[4,33,8] y) { y = Softmax<axis=1>(x) }")
-    # The sum of a column and its inverse are one pass: the terms are multiplied by it.
-    assert [len(s.computations) for s in steps] == [1, 1, 2, 1]
-    assert len({s.name for s in steps}) == 4
-    assert all(target("cpu").covers(s.computations) for s in steps)
+def steps() -> list[Computation]:
+    """Sums of rows, shares of them, the greatest into one part of y, the rest into another."""
+
+    def rows(start: int) -> Callable[..., tuple[Expr, ...]]:
+        return lambda i, j: (i + start, j)
+
+    return [
+        reduce_("a", S, (6,), "add", lambda i, k: X[i, k]),
+        map_("b", T, lambda i, j: X[i, j] - S[i]),
+        map_("c", Y, lambda i, j: T[i, j] * 2.0, extents=(4, 6), index=rows(0)),
+        map_("d", Y, lambda i, j: T[3 - i, j] + S[i], extents=(4, 6), index=rows(4)),
+        map_("e", Y, lambda i, j: Y[3, j] + Y[7, j], extents=(1, 6), index=rows(8)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "covered",
+    [(), ("a", "b", "c"), ("ab", "cd"), ("a", "bc", "bcd"), ("abcd", "abc", "ab"), ("abcde",)],
+    ids=str,
+)
+def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
+    """Whatever the target covers: several write one tensor, and one reads what it writes."""
+    group = steps()
+    made: Any = apart([Stage("s", tuple(group), ("op",), 7)], Covering(*covered))  # type: ignore[arg-type]
+    assert (len(made) == 1) is ("abcde" in covered)
+    after = [c for s in made for c in s.computations]
+    assert after == group
+    same(group, after)
+    verify_stages(made, [X], [Y])
+    assert sum(s.flops for s in made) == 7 and all(s.sources == ("op",) for s in made)
+
+
+def test_one_computation_and_what_runs_elsewhere_stay() -> None:
+    call = HostCall(Operation("Own", (), (), {}, "", 1, "call"))
+    one = Stage("one", tuple(steps()[:1]))
+    listed = [one, call, one]
+    assert apart(listed, Covering()) == listed  # type: ignore[arg-type]
+
+
+# -- constants
+
+
+def test_constants_begin_at_whole_lines_and_are_placed_once() -> None:
+    pool = ConstantPool()
+    data = np.arange(5, dtype=np.float32)
+    places = [pool.place_array(k, data + n) for n, k in enumerate("aba")]
+    nothing = pool.place_array("none", np.zeros((0, 3), np.float32))
+    one = pool.place_array("one", np.array(True))
+    turned = pool.place_array("turned", np.arange(6, dtype=np.int8).reshape(2, 3).T)
+    assert places[0] == places[2] != places[1]
+    assert all(at % abi.ALIGNMENT == 0 for at in (*places, nothing, one, turned))
+    block = pool.block()
+    for at, n in zip(places[:2], (0, 1), strict=True):
+        np.testing.assert_array_equal(block[at : at + 20].view(np.float32), data + n)
+    assert block[one] == 1
+    np.testing.assert_array_equal(block[turned : turned + 6].view(np.int8), [0, 3, 1, 4, 2, 5])
+
+
+def poisoned(value: int) -> Callable[..., Any]:
+    def make(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        found = empty(shape, dtype)
+        found.reshape(-1).view(np.uint8)[...] = value
+        return found
+
+    return make
+
+
+def test_what_is_between_constants_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ConstantPool()
+    pool.place_array("a", np.full(3, 7, np.int8))
+    pool.place("b", (1, 0, 65), lambda views: [v.fill(9) for v in views] and None)
+    monkeypatch.setattr(constants, "empty", poisoned(0xAB))
+    block = pool.block()
+    assert sorted(set(block.tolist())) == [0, 7, 9]
+    assert (block == 9).sum() == 66 and (block == 7).sum() == 3
+
+
+def test_fills_of_a_large_block_write_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads at once, each its views."""
+    pool = ConstantPool()
+    sizes = [(k * 977) % 5000 + 1 for k in range(500)]
+    for n, size in enumerate(sizes):
+        pool.place_array(n, np.full(size, n % 251, np.uint8))
+    monkeypatch.setattr(constants, "_ALONE", 0)
+    block = pool.block()
+    for n, size in enumerate(sizes):
+        at = pool.place(n, (), lambda views: None)[0]
+        assert (block[at : at + size] == n % 251).all()
+
+
+MODELS = {
+    "product": "g (float[7,13] x, float[13,11] w) => (float[7,11] y) { y = MatMul(x, w) }",
+    "convolution": """g (float[1,7,9,9] x, float[5,7,3,3] w) => (float[1,5,9,9] y)
+        { y = Conv<pads=[1,1,1,1]>(x, w) }""",
+    "bytes": "g (uint8[9,31] x, int8[31,19] w) => (int32[9,19] y) { y = MatMulInteger(x, w) }",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_constants_are_written_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An artifact has nothing of what was in the compiler's memory before."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{MODELS[name]}')
+    w = model.graph.input.pop()
+    shape = [d.dim_value for d in w.type.tensor_type.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(w.type.tensor_type.elem_type)
+    data = np.random.default_rng(0).integers(-9, 9, shape).astype(dtype)
+    model.graph.initializer.append(numpy_helper.from_array(data, w.name))
+    blocks = []
+    for value in (0xAB, 0x11):
+        monkeypatch.setattr(constants, "empty", poisoned(value))
+        blocks.append(bytes(tw.compile(model, cache=False).model.constants))
+    assert blocks[0] == blocks[1] and any(blocks[0])
+
+
+# -- work on constants
+
+
+def test_work_on_constants_reads_constants() -> None:
+    """A kernel compiled for a constant operand has nothing to pack where there is none."""
+    x, w, y = (
+        Buffer(n, s, float32) for n, s in (("x", (32, 48)), ("w", (48, 64)), ("y", (32, 64)))
+    )
+    c = reduce_("mm", y, (48,), "add", lambda i, j, k: x[i, k] * w[k, j])
+    cpu = target("cpu")
+    compiler = KernelCompiler(cpu, cpu, None)
+    made = compiler.compile(interface(Stage("mm", (c,)), {y}), {w})
+    assert made.preparations
+    run = Preparer([made]).run
+    data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)
+    results = [np.full(p.nbytes, 0xAB, np.uint8) for p in made.preparations]
+    run(made, [None, data, None], results)
+    assert sorted(results[-1].view(np.float32)) == sorted(data.reshape(-1))
+    with pytest.raises(VerifyError, match="no constant"):
+        run(made, [data, None, None], results)
+    first = made.preparations[0]
+    longer = replace(made, preparations=(replace(first, shape=(*first.shape, 2)),))
+    results = [np.full(p.nbytes, 0xAB, np.uint8) for p in longer.preparations]
+    run(longer, [None, data, None], results)
+    assert not results[0][first.nbytes :].any()

@@ -32,7 +32,11 @@ class ConstantPool:
         return self._size
 
     def place(self, key: Hashable, sizes: Sequence[int], fill: Fill) -> tuple[int, ...]:
-        """Byte offsets of constants of these sizes; `fill` writes them all. Once per key."""
+        """Byte offsets of constants of these sizes; `fill` writes them all. Once per key.
+
+        requires: whoever places with an equal key has the same sizes and contents. fill: writes
+        every byte of the views, and no other; it may run beside others, in another thread.
+        """
         if key not in self._offsets:
             offsets = []
             for size in sizes:

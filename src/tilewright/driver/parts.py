@@ -14,6 +14,9 @@ def apart(steps: Iterable[Step], target: Target) -> list[Step]:
     """The steps, where a group of Computations that makes a slow kernel becomes several kernels.
 
     A softmax over strided columns is an example: each of its passes is fast on its own.
+
+    requires: nothing but that all Computations stay, in order. What was inside of a Stage is then
+    written to memory by one and read by the next, whole or in part, as tensors between any two are.
     """
     found: list[Step] = []
     for step in steps:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import ExecutionError
+from tilewright.base.errors import ExecutionError, VerifyError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import address, empty
@@ -32,7 +32,10 @@ class Preparer:
     ) -> None:
         """A Stage's preparations into `results`; `values` are its interface's constants.
 
-        Several threads may do this at once, each for another Stage.
+        requires, else VerifyError: each input is a constant, or the result of a preparation in
+        front. What a preparation leaves out of its result is zero, and not what was in memory
+        before: constants are part of artifacts. Several threads may do this at once, each for
+        another Stage.
         """
         context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         context[:] = 0
@@ -42,6 +45,9 @@ class Preparer:
             scratch = empty((p.workspace + 1,), np.dtype(np.uint8))
             given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
+            if len(arrays) < len(given):
+                raise VerifyError("work on constants reads what is no constant", where=p.symbol)
+            out[...] = 0
             pointers = [context, *arrays, out, scratch]
             function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(
                 self._image.address(p.symbol)
