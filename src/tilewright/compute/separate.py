@@ -45,12 +45,29 @@ class _Axis:
 def separate(c: Computation) -> tuple[Computation, Computation] | None:
     """The reduction along the first axis of its windows, and along the others what that gives.
 
-    None where `c` does not reduce the windows of one tensor along two axes or more, where windows
-    of an axis are not a whole number of their steps apart, and where that is not fewer terms.
+    requires, else None, with p_k the places and s_k the steps of the axes, two or more:
+
+        one output; the operator commutes
+        the value is casts of one read, x[.., stride_k * p_k + dilation_k * s_k + c_k, ..], with
+            dilations above 0 and the strides multiples of them, above 0: the same element for
+            all p and s with the same p * stride / dilation + s
+        each dimension occurs in one index at most; what is reduced is the s_k alone
+        the read is plain, or guarded by exactly what keeps it inside of x: the guard at a place
+            and a step then follows from the element that is read
+        every kept dimension of several points, and every p_k, is the index of an axis of the
+            result, shifted by any constant: what is kept of rows has an axis for it, too
+        windows leave no element of the further axes out, which might not have been written yet
+
+    Only the second Computation writes the result, where `c` did: all of it or a part. Values are
+    those of `c` where the order of terms does not matter: not in sums that round, nor in the sign
+    of an extreme that is 0. It is also None where it is not fewer terms.
     """
     load, axes = _read(c), _axes(c)
     order = _order(c)
     if load is None or axes is None or len(axes) < 2 or order is None or c.reducer is None:
+        return None
+    gaps = any(a.stride > a.step.extent for a in axes[1:])
+    if gaps or not {a.place for a in axes} <= set(order):
         return None
     along = {a.place: a.along for a in axes[1:]}
     env: dict[object, object] = {}
@@ -119,7 +136,7 @@ def _axes(c: Computation) -> list[_Axis] | None:
         places = [d for d in here if d is not None and d.combine == CC]
         if not steps:
             continue
-        if len(steps) != 1 or len(places) != 1 or len(here) != 2:
+        if len(places) != 1:
             return None
         stride, dilation = (form.coefficient(d.var) for d in (places[0], steps[0]))
         if stride <= 0 or dilation <= 0 or stride % dilation:
@@ -131,7 +148,10 @@ def _axes(c: Computation) -> list[_Axis] | None:
 
 
 def _order(c: Computation) -> list[Dim] | None:
-    """The dimensions of the results in the order of the tensor that holds them."""
+    """The dimensions of the results in the order of the tensor that holds them.
+
+    All that have several points: no element is written twice.
+    """
     dims = {d.var: d for d in c.dims}
     found: list[Dim] = []
     for index in c.outputs[0].index:
@@ -142,5 +162,4 @@ def _order(c: Computation) -> list[Dim] | None:
         if more or factor != 1 or atom not in dims or dims[atom] in found:
             return None
         found.append(dims[atom])
-    free = {d for d in c.dims if d.combine == CC and d.extent > 1}
-    return found if free <= set(found) else None
+    return found
