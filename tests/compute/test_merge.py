@@ -103,6 +103,7 @@ GROUPS: dict[str, tuple[Parts, list[int]]] = {
     "the other way round": (write((6, 4), J, R), [4, 6]),
     "apart": (write((4, 3, 6), R, const(1), J), [4, 6]),
     "twice": (read(lambda i, j: CUBE[i, i, j] * 2.0), [4, 6]),
+    "and once more": (read(lambda i, j: tensor("d", 4, 6, 4)[i, j, i] * 2.0), [4, 6]),
     "turned as well": (read(lambda i, j: W[i, j] - W[j, i]), [4, 6]),
     "at two places": ([copy_of(SQUARE, (R, J), Load(CUBE, (const(1), R, J)), Dim(R, 4), Dim(J, 6)),
                        copy_of(Y, (R, J), SQUARE[R, J], Dim(R, 4), Dim(J, 6))], [24]),
@@ -297,13 +298,14 @@ def test_an_axis_of_digits_is_several(name: str) -> None:
     assert (all(isinstance(i, Var) for i in whole)) is split
 
 
-def test_windows_are_no_digits() -> None:
-    x, y = tensor("x", 8), tensor("y", 6)
-    c = reduce_("c", y, (3,), "max", lambda i, m: x[i + m])
-    low = reduce_("c", y, (3,), "add", lambda i, m: tensor("v", 18)[i * 3 + m])
-    for each in (c, low):
-        same([each], *merge_dims([each]))
-    assert not merge_dims([c])[1]
+def test_windows_and_what_is_shifted_are_no_digits() -> None:
+    line = tensor("line", 24)
+    reads = (line[R * 3 + J], line[R + J], padded(line, (R * 6 + J - 1,), 5.0), line[J * 4])
+    for value in reads:
+        group = [copy_of(Y, (R, J), value * 2.0, A, B)]
+        made, views = merge_dims(group)
+        assert line not in views
+        same(group, made, views)
 
 
 def test_every_result_of_several_counts() -> None:

@@ -184,7 +184,6 @@ def _side_by_side(tensor: Buffer, index: tuple[Expr, ...], a: Dim, b: Dim) -> in
     n = used[0]
     whole = (
         len(used) == 2
-        and used[1] == n + 1
         and index[n] is a.var
         and index[n + 1] is b.var
         and tensor.shape[n + 1] == b.extent
