@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float16, float32
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate
@@ -52,6 +52,13 @@ def test_a_reduction_is_not_inlined() -> None:
     x, total, out = buffer("x", 4, 5), buffer("total", 4), buffer("out", 4)
     s = reduce_("sum", total, (5,), "add", lambda i, k: x[i, k])
     assert inline(s, map_("use", out, lambda i: total[i] * 2.0)) is None
+
+
+def test_nor_is_one_that_has_nothing_to_reduce() -> None:
+    """Its value is float32 and combined with the identity; what others read is float16."""
+    x, total, out = buffer("x", 4), Buffer("total", (4,), float16), Buffer("out", (4,), float16)
+    s = reduce_("sum", total, (), "add", lambda i: x[i])
+    assert s.is_map and inline(s, map_("use", out, lambda i: total[i] + total[i])) is None
 
 
 def test_a_map_follows_the_product_through_transpose_and_reshape() -> None:

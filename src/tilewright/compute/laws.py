@@ -91,11 +91,12 @@ def identity_dims(computation: Computation) -> tuple[Dim | None, ...] | None:
 def inline(producer: Computation, consumer: Computation) -> Computation | None:
     """`consumer` with the producer's scalar function in place of its reads of the result.
 
-    None where the law does not apply: the producer reduces, has several outputs, or covers its
-    tensor by anything else than one dimension per axis.
+    None where the law does not apply: the producer has an operator (with nothing to reduce, too: it
+    combines the value with its identity, and rounds), has several outputs, or covers its tensor by
+    anything else than one dimension per axis.
     """
     axes = identity_dims(producer)
-    if axes is None or not producer.is_map:
+    if axes is None or producer.reducer is not None:
         return None
     covered = {d for d in axes if d is not None}
     if any(d not in covered and d.extent != 1 for d in producer.dims):
