@@ -70,3 +70,14 @@ def test_only_the_filters_constants_are_rounded(tile: int) -> None:
     f = filtering(tile)
     for m in (f.inputs, f.results):
         assert np.array_equal(dense(m).astype(np.float32), dense(m))
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_results_of_a_tile_are_made_of_so_many_of_its_inputs(tile: int) -> None:
+    """What is behind them is multiplied by 0 on every way."""
+    f = filtering(tile)
+    for results in range(1, tile + 1):
+        used = dense(f.results)[:results].any(0)
+        inputs = np.flatnonzero(dense(f.inputs)[used].any(0))
+        assert f.reach(results) == inputs[-1] + 1 >= results + 2
+    assert f.reach(tile) == f.size

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import DType, float16, float32, float64
-from tilewright.compute.build import cast, reduce_
+from tilewright.base.dtypes import DType, float16, float32, float64, int32
+from tilewright.compute.build import cast, padded, reduce_
 from tilewright.compute.check import check
 from tilewright.compute.guards import guarded, inside, read_or_zero
-from tilewright.compute.interp import evaluate
+from tilewright.compute.interp import evaluate, run
 from tilewright.compute.laws import order_dims, relayout
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import PS, PW, Computation, Dim
+from tilewright.compute.reducer import reducer
+from tilewright.compute.regions import read
 from tilewright.compute.winograd import winograd
-from tilewright.expr.nodes import INDEX, Buffer, Select, Var, const
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, Var, const
 from tilewright.graph.ops.windows import Windows
 
 Pads = tuple[int, int, int, int]
@@ -158,3 +162,230 @@ def test_a_guarded_read_is_zero_exactly_outside() -> None:
     assert read_or_zero(narrow, {i: (0, 5)}) is load
     ones = Select(const(1) <= i, load, const(1, float32))
     assert read_or_zero(ones, {i: (0, 5)}) is None
+
+
+# -- for each condition a sum of products that is no such convolution
+
+X, G, Y = (
+    Buffer(n, s, float32) for n, s in (("x", (4, 9, 9)), ("g", (5, 4, 3, 3)), ("y", (5, 7, 7)))
+)
+BIAS = Buffer("bias", (9,), float32)
+Value = Callable[..., Expr]
+
+
+def agrees(c: Computation, tile: int = 2) -> bool:
+    """Whether the law applies; where it does, memory is the same afterwards, on small integers."""
+    parts = winograd(c, tile)
+    if parts is None:
+        return False
+    rng = np.random.default_rng(0)
+    given = {b: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) * 4 for b in c.inputs}
+    ends = []
+    for group in ((c,), parts):
+        memory = {b: a.copy() for b, a in given.items()}
+        for each in group:
+            for o in each.outputs:
+                memory.setdefault(o.tensor, np.full(o.tensor.shape, np.nan, np.float32))
+        run(group, memory)
+        ends.append(memory)
+    for b, a in ends[0].items():
+        np.testing.assert_allclose(ends[1][b], a, rtol=1e-5, atol=1e-3)
+    return True
+
+
+def image(*rest: int) -> Buffer:
+    return Buffer("x", rest, float32)
+
+
+# Values over k, p, q, c, i, j, and whether they are those of a convolution 3 x 3 of stride 1.
+VALUES: dict[str, tuple[Value, bool]] = {
+    "a convolution": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, i, j], True),
+    "the filter first": (lambda k, p, q, c, i, j: G[k, c, i, j] * X[c, p + i, q + j], True),
+    "axes in any order": (lambda k, p, q, c, i, j: image(9, 4, 9)[q + j, c, p + i]
+                          * Buffer("g", (3, 3, 5, 4), float32)[j, i, k, c], True),
+    "the middle of the data": (lambda k, p, q, c, i, j: image(4, 13, 9)[c, p + i + 3, q + j]
+                               * G[k, c, i, j], True),
+    "its last rows": (lambda k, p, q, c, i, j: image(4, 12, 9)[c, p + i + 3, q + j]
+                      * G[k, c, i, j], True),
+    "one slice of the filters": (lambda k, p, q, c, i, j: X[c, p + i, q + j]
+                                 * Buffer("g", (5, 2, 4, 3, 3), float32)[k, 1, c, i, j], True),
+    "a sum": (lambda k, p, q, c, i, j: X[c, p + i, q + j] + G[k, c, i, j], False),
+    "a product of three": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, i, j]
+                           * BIAS[c], False),
+    "a bias in each term": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, i, j]
+                            + BIAS[k], False),
+    "turned filters": (lambda k, p, q, c, i, j: X[c, p + i, q + j] * G[k, c, 2 - i, j], False),
+    "stride 2": (lambda k, p, q, c, i, j: image(4, 15, 9)[c, p * 2 + i, q + j] * G[k, c, i, j],
+                 False),
+    "dilation 2": (lambda k, p, q, c, i, j: image(4, 11, 9)[c, p + i * 2, q + j] * G[k, c, i, j],
+                   False),
+    "backwards": (lambda k, p, q, c, i, j: X[c, p + 2 - i, q + j] * G[k, c, i, j], False),
+    "along one axis": (lambda k, p, q, c, i, j: image(4, 9, 7, 3)[c, p + i, q, j]
+                       * G[k, c, i, j], False),
+    "windows over channels": (lambda k, p, q, c, i, j: image(6, 9, 9)[c + i, p + j, q]
+                              * G[k, c, i, j], False),
+    "three axes": (lambda k, p, q, c, i, j: image(8, 9, 9)[k + c, p + i, q + j] * G[k, c, i, j],
+                   False),
+    "on a diagonal": (lambda k, p, q, c, i, j: X[c, p + i, q + i] * G[k, c, i, j], False),
+    "the same rows and columns": (lambda k, p, q, c, i, j: X[c, p + i, p + j] * G[k, c, i, j],
+                                  False),
+    "a filter per row": (lambda k, p, q, c, i, j: X[c, p + i, q + j]
+                         * Buffer("g", (7, 5, 4, 3, 3), float32)[p, k, c, i, j], False),
+    "a filter for all channels": (lambda k, p, q, c, i, j: X[c, p + i, q + j]
+                                  * Buffer("g", (5, 3, 3), float32)[k, i, j], False),
+    "one channel of the data": (lambda k, p, q, c, i, j: image(9, 9)[p + i, q + j]
+                                * G[k, c, i, j], False),
+    "a window that weights do not have": (lambda k, p, q, c, i, j: X[c, p + i, q + j]
+                                          * Buffer("g", (5, 4, 3), float32)[k, c, i], False),
+    "rows that depend on the column": (lambda k, p, q, c, i, j: image(4, 10, 9)
+                                       [c, p + i + k // 4, q + j] * G[k, c, i, j], False),
+    "a filter for upper and lower rows": (lambda k, p, q, c, i, j: X[c, p + i, q + j]
+                                          * Buffer("g", (5, 4, 3, 3, 2), float32)
+                                          [k, c, i, j, p // 4], False),
+    "a group for each": (lambda k, p, q, c, i, j: image(5, 4, 9, 9)[k, c, p + i, q + j]
+                         * G[k, c, i, j], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_only_convolutions_by_windows_of_three(name: str) -> None:
+    value, transformed = VALUES[name]
+    assert agrees(reduce_("conv", Y, (4, 3, 3), "add", value)) is transformed
+
+
+def small(dtype: DType = float32, **changes: Any) -> Computation:
+    """The convolution of x by g with something else."""
+    x, g = Buffer("x", X.shape, dtype), Buffer("g", G.shape, dtype)
+    y = Buffer("y", Y.shape, changes.pop("out", dtype))
+
+    def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return x[c, p + i, q + j] * g[k, c, i, j]
+
+    made = reduce_("conv", y, (4, 3, 3), changes.pop("op", "add"), value)
+    return replace(made, **changes)
+
+
+def test_other_sums_and_types_stay_direct() -> None:
+    assert agrees(small())
+    assert not agrees(small(op="max"))
+    assert not agrees(small(dtype=int32))
+    assert not agrees(small(out=float64))
+    one = replace(reducer("add", float32), identity=(const(1.0, float32),))
+    assert not agrees(small(reducer=one))
+
+
+def test_dimensions_of_several_points_take_part_and_none_is_empty() -> None:
+    c = small()
+    twice, once = (Dim(Var("r", INDEX), n, PW) for n in (2, 1))
+    assert not agrees(replace(c, dims=(*c.dims, twice)))
+    assert agrees(replace(c, dims=(*c.dims, once)))
+    for n in range(len(c.dims)):
+        empty = tuple(replace(d, extent=0) if n == k else d for k, d in enumerate(c.dims))
+        assert winograd(replace(c, dims=empty)) is None
+    scan = (*c.dims[:3], replace(c.dims[3], combine=PS), *c.dims[4:])
+    assert winograd(replace(c, dims=scan)) is None
+
+
+# What an element beyond the edges is, and where reads are guarded.
+PADDINGS: dict[str, tuple[Callable[[Expr, Expr, Expr], Expr], bool]] = {
+    "zeros": (lambda c, h, w: padded(X, (c, h, w), 0.0), True),
+    "zeros of the other sign": (lambda c, h, w: padded(X, (c, h, w), -0.0), True),
+    "ones": (lambda c, h, w: padded(X, (c, h, w), 1.0), False),
+    "no number": (lambda c, h, w: padded(X, (c, h, w), float("nan")), False),
+    "a part of it": (lambda c, h, w: Select(h < const(5), padded(X, (c, h, w), 0.0),
+                                            const(0.0, float32)), False),
+    "of a larger tensor": (lambda c, h, w: Select(
+        (const(0) <= h) & (h < const(9)) & (const(0) <= w) & (w < const(9)),
+        image(4, 12, 9)[c, h, w], const(0.0, float32)), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDINGS)
+def test_what_is_outside_is_zero_and_only_that(name: str) -> None:
+    read_, transformed = PADDINGS[name]
+    y = Buffer("y", (5, 9, 9), float32)
+    c = reduce_(
+        "conv", y, (4, 3, 3), "add",
+        lambda k, p, q, c, i, j: read_(c, p + i - 1, q + j - 1) * G[k, c, i, j],
+    )  # fmt: skip
+    assert agrees(c) is transformed
+
+
+def test_weights_are_not_guarded() -> None:
+    g = Buffer("g", (5, 4, 2, 3), float32)
+
+    def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return X[c, p + i, q + j] * Select(i < const(2), g[k, c, i, j], const(0.0, float32))
+
+    assert not agrees(reduce_("conv", Y, (4, 3, 3), "add", value))
+
+
+def test_windows_are_along_two_axes_each_of_its_own() -> None:
+    line, g = Buffer("y", (5, 7), float32), Buffer("g", (5, 4, 3), float32)
+    same = reduce_("conv", line, (4, 3, 3), "add",
+                   lambda k, p, c, i, j: X[c, p + i, p + j] * G[k, c, i, j])  # fmt: skip
+    diagonal = reduce_("conv", Y, (4, 3), "add",
+                       lambda k, p, q, c, i: X[c, p + i, q + i] * g[k, c, i])  # fmt: skip
+    w, y = Buffer("w", (5, 4, 3, 3, 3), float32), Buffer("y", (5, 4, 4, 4), float32)
+    deep = reduce_(
+        "conv", y, (4, 3, 3, 3), "add",
+        lambda k, p, q, r, c, i, j, n: image(4, 6, 6, 6)[c, p + i, q + j, r + n] * w[k, c, i, j, n],
+    )  # fmt: skip
+    assert not any(map(agrees, (same, diagonal, deep)))
+
+
+def test_what_only_one_operand_has_is_kept() -> None:
+    x, g = image(4, 2, 9, 9), Buffer("g", (5, 4, 3, 3, 2), float32)
+    values: tuple[Value, ...] = (
+        lambda k, p, q, c, r, i, j: x[c, r, p + i, q + j] * G[k, c, i, j],
+        lambda k, p, q, c, r, i, j: X[c, p + i, q + j] * g[k, c, i, j, r],
+    )
+    for value in values:
+        assert not agrees(reduce_("conv", Y, (4, 2, 3, 3), "add", value))
+
+
+def test_a_scan_of_one_step_is_no_convolution() -> None:
+    c, r = small(), Var("r", INDEX)
+    (o,) = c.outputs
+    out = Buffer("y", (*Y.shape, 1), float32)
+    scan = replace(
+        c, dims=(*c.dims[:3], Dim(r, 1, PS), *c.dims[3:]),
+        outputs=(replace(o, tensor=out, index=(*o.index, r)),),
+    )  # fmt: skip
+    assert not agrees(scan)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("start", "behind"), [(0, 0), (0, 1), (3, 0), (3, 1), (3, 4)])
+@pytest.mark.parametrize("rows", [5, 6, 7, 8])
+def test_results_are_made_of_what_windows_read(
+    rows: int, start: int, behind: int, tile: int
+) -> None:
+    """Behind the last window the data is another's: large, or no number."""
+    x = Buffer("x", (4, start + rows + 2 + behind, 10), float32)
+    y = Buffer("y", (5, rows, 8), float32)
+
+    def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return x[c, p + i + start, q + j] * G[k, c, i, j]
+
+    c = reduce_("conv", y, (4, 3, 3), "add", value)
+    parts = winograd(c, tile)
+    assert (parts is not None) is (tile == 2 or rows in (7, 8) or not behind)
+    if parts is None:
+        return
+    data = {b: a.astype(np.float32) for b, a in integers(x, G).items()}
+    data[x][~read(c, x)] = np.nan
+    want = evaluate([c], data)[y]
+    np.testing.assert_allclose(evaluate(parts, data)[y], want, atol=1e-6 * np.abs(want).max())
+
+
+def test_the_tensor_that_is_written_may_be_read() -> None:
+    """Other elements of it: all are read before the first result is written."""
+    t = Buffer("t", (9, 9, 9), float32)
+
+    def value(k: Expr, p: Expr, q: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
+        return t[c, p + i, q + j] * G[k, c, i, j]
+
+    c = reduce_("conv", t, (4, 3, 3), "add", value, extents=(5, 7, 7),
+                index=lambda k, p, q: (k + 4, p + 1, q + 1))  # fmt: skip
+    assert not agrees(c)  # that it is a part of its tensor only is a choice, and no condition

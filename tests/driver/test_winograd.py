@@ -237,3 +237,24 @@ def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int)
     error, allowed = np.abs(got - direct(x, w)), bound(x, w, tile)
     assert np.all(error <= allowed)
     assert error.max() > allowed.max() / 1e6  # the bound is about these numbers
+
+
+@pytest.mark.parametrize("math", ["strict", "fast"])
+def test_a_convolution_of_a_part_does_not_feel_the_rest(math: str) -> None:
+    """Large tiles of the last results took in what lies behind the slice, infinite or not."""
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
+    ends = {"a": np.zeros(2), "b": np.full(2, 19), "axes": np.array([2, 3])}
+    weights = [onnx.numpy_helper.from_array(a.astype(np.int64), n) for n, a in ends.items()]
+    nodes = [
+        helper.make_node("Slice", ["x", *ends], ["s"]),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
+    made = model(nodes, [1, 64, 24, 24], {"w": w})
+    made.graph.initializer.extend(weights)
+    with events.record() as log:
+        exe = tw.compile(made, math=math, cache=False)
+    assert [e.fields["tile"] for e in log if e.kind == "winograd" and e.fields] == [2]
+    x = rng.standard_normal((1, 64, 24, 24)).astype(np.float32)
+    want = exe(x)
+    x[:, :, 19:], x[:, :, :, 19:] = np.inf, 1e30
+    np.testing.assert_array_equal(exe(x), want)

@@ -262,6 +262,29 @@ def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
     same(steps, transformed(steps, {t, u}), [IMAGE, FILTER], [t, u])
 
 
+def test_tiles_read_no_rows_that_are_written_later() -> None:
+    """The last tile goes on behind the windows, where another Stage writes its part."""
+    wide, t = Buffer("wide", (9, 8, 4), float32), Buffer("t", (5, 6, 5), float32)
+    image = Buffer("x", (9, 8, 4), float32)
+
+    def rows(start: int, stop: int) -> Stage:
+        index: Callable[..., Any] = lambda i, j, c: (i + start, j, c)  # noqa: E731
+        value: Callable[..., Any] = lambda i, j, c: image[i + start, j, c] * 2.0  # noqa: E731
+        extents = (stop - start, 8, 4)
+        return stage(f"rows{start}", map_("rows", wide, value, extents=extents, index=index))
+
+    def value(i: Expr, j: Expr, k: Expr, c: Expr, m: Expr, n: Expr) -> Expr:
+        return wide[i + m, j + n, c] * FILTER[k, c, m, n]
+
+    conv = stage("conv", reduce_("conv", t, (4, 3, 3), "add", value))
+    given = [image, FILTER]
+    early, late = [rows(0, 7), conv, rows(7, 9)], [rows(0, 7), rows(7, 9), conv]
+    for steps in (early, late):
+        after = transformed(steps, {t, wide})
+        assert (after[steps.index(conv)] is conv) is (steps is early)
+        same(steps, after, given, [t, wide])
+
+
 # -- windows axis by axis
 
 

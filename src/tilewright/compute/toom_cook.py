@@ -42,7 +42,10 @@ PAIRS: Final[Mapping[int, tuple[Fraction, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A transform. groups: the columns in parts, whose sums rows share up to a factor."""
+    """A transform. groups: the columns in parts, whose sums rows share up to a factor.
+
+    Each column is in one group: what is in none would be left out. No row is all zeros.
+    """
 
     rows: tuple[Row, ...]
     groups: Columns
@@ -116,6 +119,14 @@ class Filtering:
         """Inputs of a tile, and points."""
         return self.tile + self.window - 1
 
+    def reach(self, results: int) -> int:
+        """How many inputs of a tile its first `results` results are made of, from the first on.
+
+        A result needs `window` of them; those behind come in with factors that cancel.
+        """
+        used = {p for row in self.results.rows[:results] for p, factor in enumerate(row) if factor}
+        return 1 + max(n for p in used for n, factor in enumerate(self.inputs.rows[p]) if factor)
+
     @property
     def roundings(self) -> int:
         """The most roundings that a term of a result meets on its way, along both axes, but for
@@ -134,7 +145,11 @@ class Filtering:
 
 @cache
 def filtering(tile: int, window: int = 3) -> Filtering:
-    """F(tile, window) with the points of `PAIRS`."""
+    """F(tile, window) with the points of `PAIRS`.
+
+    requires: n - 1 = tile + window - 2 numbers, all different; an error else (`N(p)` is 0 where
+    two are the same).
+    """
     points = [Fraction(0), *(s * p for p in PAIRS[tile] for s in (-1, 1))]
     size = tile + window - 1
     assert len(points) == size - 1, f"F({tile}, {window}) takes {size - 1} points"

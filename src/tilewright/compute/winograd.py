@@ -73,8 +73,21 @@ def winograd(c: Computation, tile: int = 2) -> tuple[Computation, ...] | None:
     tile: 2 or 4. The Computations in order are: the filters' transform (`<name>.filter`; of
     constant weights, a constant), the inputs' (`<name>.input`), (tile + 2)^2 products over the
     channels (`<name>.product`), and the results' (of the old name, dimensions and output). It
-    applies to float32, any layout and padding, one group, where there are several tiles per axis,
-    channels in and channels out.
+    applies to any layout and padding, where there are several tiles per axis, channels in and
+    channels out.
+
+    requires, else None, with the roles that `_Roles` names:
+
+        a sum in float32 of products of one read of data and one of weights into one output
+        the read of weights is plain; that of data is, too, or is guarded by exactly what keeps it
+            inside, and 0 elsewhere: tiles read 0 there as well
+        h, v, i, j occur in the data once, as h + i + a and v + j + b, a and b constants
+        i and j are 3 long, and in the weights too
+        channels are reduced and are in both; columns, in the weights only, and batch, in the data
+            only, are kept; nothing else has several points, and nothing is empty
+        results are made of no element of the data that no window reads, as those of the last
+            tile of an axis may be, where the data goes on: it would not cancel if it is large or
+            no number. Such elements are read all the same, so that all data must have been written
     """
     r = _roles(c, filtering(tile, WINDOW))
     if r is None:
@@ -188,11 +201,21 @@ def _roles(c: Computation, f: Filtering) -> _Roles | None:
     return None
 
 
+def _takes_no_more(f: Filtering, results: int, first: int, extent: int) -> bool:
+    """Whether results along an axis are made of what the windows read of the data, and zeros.
+
+    first: where the first window begins. extent: of the data.
+    """
+    last = (results - 1) % f.tile + 1  # results of the last tile
+    needed = last + WINDOW - 1
+    return f.reach(last) <= needed or first + results + WINDOW - 1 >= extent
+
+
 def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None:
     by_var: dict[Expr, Dim] = {d.var: d for d in c.dims}
     pairs: list[tuple[Dim, Dim]] = []
     plain: list[Dim] = []
-    for index in data.index:
+    for index, extent in zip(data.index, data.buffer.shape, strict=True):
         form = affine(index)
         dims = [by_var.get(atom) for atom, _ in form.terms]
         found = [d for d in dims if d is not None]
@@ -200,6 +223,8 @@ def _of(c: Computation, f: Filtering, data: Load, weight: Load) -> _Roles | None
             return None
         found.sort(key=lambda d: d.combine == PW)
         if len(found) == 2 and [d.combine for d in found] == [CC, PW]:
+            if not _takes_no_more(f, found[0].extent, form.const, extent):
+                return None
             pairs.append((found[0], found[1]))
         elif len(found) > 1 or form.const:
             return None

@@ -95,15 +95,16 @@ class _Form:
 
 
 def _best(stage: Stage, tiles: Sequence[int], effort: Effort, around: _Around) -> _Form | None:
-    """The form of least effort; None where none pays."""
+    """The form of least effort; None where none pays.
+
+    requires: all of the data is there, as copies of it and tiles beyond the windows read it.
+    """
     best: tuple[float, _Form] | None = None
     for tile in tiles:
         group = _transformed(stage, around, tile)
-        if group is None:
+        if group is None or not all(around.is_whole(b) for b in group[1].inputs):
             continue
         form = _Form(tile, *_channels_last(group, around.moved))
-        if not all(around.is_whole(b) for c in form.before for b in c.inputs):
-            continue
         expected = effort(merge_dims(form.group)[0])
         if expected is None or ((form.before or form.behind) and not _worth_moving(group)):
             continue
