@@ -131,7 +131,11 @@ REFUSED = [
     (behind_reduction, ("D", "mm.j"), "loop mm.k computes the same part again"),
     (lambda: Schedule(sums()), ("R", "t.j"), r"do not say when R\[r.i\] is to be written"),
     (lambda: Schedule(sums(stencil=True)), ("R", "t.j"), "needs another part of the loop"),
-    (lambda: Schedule(three_maps()), ("Y", "t.i"), r"do not say when U\[u.i\] is to be written"),
+    (
+        lambda: Schedule(three_maps()),
+        ("Y", "t.i"),
+        "rest of the nest needs all of it: one writes U",
+    ),
     (in_between, ("Y", "t.i"), r"a statement in between uses \['T'\]"),
     (overlapped, ("R", "t.j.o"), "parts overlap, which repeats iterations, .*updates R"),
 ]

@@ -14,7 +14,7 @@ from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import show_pair
 from tilewright.schedule.meeting import carried
 from tilewright.schedule.region import Span
-from tilewright.schedule.restrict import Slice, sliced
+from tilewright.schedule.restrict import Slice, check_private, sliced
 
 
 def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
@@ -169,10 +169,15 @@ def loop_of_row(a: tree.Access, dim: int, verb: str) -> For:
     return own[0]
 
 
-def restricted(nest: Stmt, buffer: Buffer, dim: int, rows: Slice, env: tree.Env) -> Stmt:
-    """`nest` for some of the rows that it computes along a dimension."""
-    own = {loop_of_row(a, dim, "restrict") for a in tree.accesses(nest) if a.buffer is buffer}
-    return sliced(nest, {f.var: rows for f in own}, env)
+def restricted(nest: Stmt, buffer: Buffer, dim: int, rows: Slice, env: tree.Env, verb: str) -> Stmt:
+    """`nest` for some of the rows that it computes along a dimension.
+
+    Raises ScheduleError, in the name of `verb`, where these need more of it than themselves.
+    """
+    own = {loop_of_row(a, dim, verb) for a in tree.accesses(nest) if a.buffer is buffer}
+    slices = {f.var: rows for f in own}
+    check_private(nest, slices, env, verb)
+    return sliced(nest, slices, env)
 
 
 def reads_in(buffer: Buffer, f: For, verb: str) -> list[tree.Access]:

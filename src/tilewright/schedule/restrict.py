@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.ir.node import substitute
 from tilewright.loops.nodes import For, If, Kernel, Stmt
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import evidence, show_pair
-from tilewright.schedule.meeting import carried
+from tilewright.schedule.meeting import carried, meeting
 from tilewright.schedule.region import Region, inside
 
 
@@ -79,6 +81,7 @@ def restrict(
                 continue
             _check_separate(kernel, a.buffer, f, env, verb, updates)
             slices[f.var] = Slice(start, box.shape[d], tree.trips(f, verb))
+    check_private(nest, slices, env, verb)
     return sliced(nest, slices, env, moves), {v: part.at(v) for v, part in slices.items()}
 
 
@@ -127,6 +130,48 @@ def _check_separate(
             where=f"buffer {buffer.name}",
             hint="place it at a loop that needs the whole dimension",
         )
+
+
+def check_private(nest: Stmt, slices: Mapping[Var, Slice], env: tree.Env, verb: str) -> None:
+    """What the nest keeps in buffers of its own is computed in the iterations that still run.
+
+    Formally, for a buffer allocated in the nest: where iteration v of a sliced loop writes an
+    element that is read outside of that loop, this is in an iteration w of another sliced loop,
+    and whenever they meet, v and w are the same iteration of their slices. Raises ScheduleError,
+    in the name of `verb`, for an element that may lack its value.
+    """
+    private = tree.allocated(nest)
+    found = [a for a in tree.accesses(nest) if a.buffer in private]
+    for x in (a for a in found if a.writes):
+        for y in (a for a in found if a.buffer is x.buffer and not a.writes):
+            for f in x.loops:
+                if f.var in slices and f not in y.loops and not _in_step(x, y, f, slices, env):
+                    raise ScheduleError(
+                        f"{verb}: loop {f.var.name} cannot be restricted to a part, since the rest "
+                        f"of the nest needs all of it: one {show_pair(x, y)}",
+                        where=f"buffer {x.buffer.name}",
+                        hint="do it before the loops of the nest are merged, or leave it whole",
+                    )
+
+
+def _in_step(
+    x: tree.Access, y: tree.Access, f: For, slices: Mapping[Var, Slice], env: tree.Env
+) -> bool:
+    """Whether `y` meets what iteration v of `f` writes in iteration v of a loop's slice only."""
+    mine = slices[f.var]
+    for g in y.loops:
+        other = slices.get(g.var)
+        shift = None if other is None else other.start - mine.start
+        if other is None or other.size != mine.size or shift is None or not shift.is_const:
+            continue
+        # Iteration v of f's slice is v of g's: both by the variable of f.
+        index = tuple(substitute(i, {g.var: f.var + shift.const}) for i in y.index)
+        lo, hi = (end - shift.const for end in env[g.var])
+        both = env | {f.var: (min(lo, env[f.var][0]), max(hi, env[f.var][1]))}
+        agree = meeting(x, replace(y, index=index), (f.var,), both)
+        if agree is None or f.var in agree:
+            return True
+    return False
 
 
 def _shrunk(size: int, guard: Expr | None) -> Callable[[For], Stmt]:

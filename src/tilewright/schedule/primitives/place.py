@@ -121,7 +121,8 @@ def compute_at(
         before that loop in one sequence, write nothing else (besides intermediates of the same
         shape, which move with it: the outputs of one reducer), and read nothing that is written in
         between; each dimension that is restricted is indexed by one loop of its nests, whose
-        iterations do not depend on one another; and where the buffer outlives an iteration of a
+        iterations do not depend on one another, nor the rest of a nest on all of them
+        (`check_private`); and where the buffer outlives an iteration of a
         loop around that sequence, what is read of it was stored in the same iteration, first.
     The buffer keeps its name and shrinks to the region that one iteration reads (bounds; the base
     may depend on outer loops, `min` of overlapping tiles included). Values may be computed again

@@ -49,9 +49,10 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
     requires: iteration v reads rows c*v + lo .. c*v + hi of one dimension (c >= 1, and
         hi - lo + 1 >= c: none is left out), and what it reads of the others does not depend on v.
         The nests compute one row in each iteration i of one loop, and rows do not depend on one
-        another. Nothing they use is written before the loop has ended. Formally: with p rows done
-        before, p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each row
-        is computed once, and before its first use: c*v + hi < p + c*(v + 1).
+        another, nor on what is kept beside other ones (`check_private`).
+        Nothing they use is written before the loop has ended. Formally: with p rows done before,
+        p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each row is
+        computed once, and before its first use: c*v + hi < p + c*(v + 1).
     The first rows are computed before the loop (its first window less one step); the names of
     those loops, `<loop>.warm`, are returned in program order.
     before: for i in n + 2: T[i] = f(i)
@@ -81,7 +82,7 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
     start = affine(const(done)) + Affine(((f.var, window.step),), 0)
     short = done + window.step * count > rows
     new = Slice(start, window.step, rows if short else None)
-    steps = [restricted(s, buffer, window.dim, new, env) for s in home.made]
+    steps = [restricted(s, buffer, window.dim, new, env, "slide") for s in home.made]
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, warm, inner)
     check_kinds(result, [x.var.name for x in place.loops], "slide", "slide before kinds are set")
@@ -170,7 +171,8 @@ def _warm(
     nests: list[Stmt] = []
     names: list[str] = []
     for s in home.made if done else ():
-        part = restricted(s, buffer, window.dim, Slice(Affine((), 0), done, None), env)
+        first = Slice(Affine((), 0), done, None)
+        part = restricted(s, buffer, window.dim, first, env, "slide")
         copy, table = edit.renamed(part, taken, ".warm")
         nests.append(copy)
         names += [table[f.var.name] for f in tree.loops_of(part)]

@@ -67,7 +67,7 @@ def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple
             continue
         offset, rows = row_loop(buffer, steps, d, env, "store_at")
         part = Slice(affine(base) - offset, size, rows)
-        steps = [restricted(s, buffer, d, part, env) for s in steps]
+        steps = [restricted(s, buffer, d, part, env, "store_at") for s in steps]
         env = env | {v: r for s in steps for v, r in tree.environment(s).items()}
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
