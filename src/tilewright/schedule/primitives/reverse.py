@@ -45,11 +45,11 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
     args: a buffer that the consumer writes, which names its nest; the producer's loop.
     requires: the consumer follows the loop's nest in one sequence and shares nothing else with it
         or with what stands in between (initialisations in between move ahead of both); every loop
-        of the nest down to this one selects a part of what is computed, in one dimension each,
-        and nothing outside the loop adds to it; the consumer reads each of these dimensions at one
-        of its own loops, all its writes are inside these, and their iterations do not depend on
-        one another; the parts cover all iterations, and where parts overlap, each is computed
-        wholly in its own iteration, and the consumer only stores.
+        of the nest down to this one runs, and where it runs more than once, selects a part of what
+        is computed, in one dimension each, and nothing outside the loop adds to it; the consumer
+        reads each of these dimensions at one of its own loops, all its writes are inside these, and
+        their iterations do not depend on one another; the parts cover all iterations, and where
+        parts overlap, each is computed wholly in its own iteration, and the consumer only stores.
     A loop of the consumer runs over the part; a guard is left where that may leave its range.
     cache_write then shrinks the buffer in between to the part.
     before: for o: for i in 8: T[o*8 + i] = f(o*8 + i)
@@ -63,7 +63,8 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
     ahead = _check_apart(out, sides)
     env = tree.environment(kernel.body)
     loops = [x for x in (*sides.path, f) if isinstance(x, For)]
-    moving = {x.var for x in loops if tree.trips(x, _VERB) != 1}
+    _check_runs(out, loops)
+    moving = {x.var for x in loops if x.trips != 1}
     shared = writes(sides.producer) & reads(sides.consumer)
     boxes = {b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)}
     moved, starts = restrict(kernel, sides.consumer, boxes, _VERB, updates=True)
@@ -135,6 +136,14 @@ def _check_apart(out: Buffer, sides: _Sides) -> list[Stmt]:
             )
         ahead.append(s)
     return ahead
+
+
+def _check_runs(out: Buffer, loops: Sequence[For]) -> None:
+    """Every loop that the consumer comes into runs: the bounds of one that never does are none."""
+    for f in loops:
+        if tree.trips(f, _VERB) == 0:
+            what = f"loop {f.var.name} has no iterations, in which the consumer would never run"
+            raise _error(out.name, what, "leave the consumer where it is")
 
 
 def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: tree.Env) -> Region:
