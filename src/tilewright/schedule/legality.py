@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Overlap
+from tilewright.expr.nodes import Buffer, Overlap
 from tilewright.ir.node import postorder
 from tilewright.loops.access import together, writes
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, GPU_AXES, For, If, Kernel, Stmt, Update
+from tilewright.loops.nodes import AXES, GPU_AXES, Alloc, For, If, Kernel, Stmt, Update
 from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import (
@@ -127,6 +127,21 @@ def check_steady(around: Iterable[For | If], part: Stmt, primitive: str, loop: s
         if changed:
             what = f"{decides!r} says how often it runs, and {', '.join(changed)} changes there"
             raise refuse(primitive, loop, what, "keep what is inside in one loop")
+
+
+def check_one_place(f: For, buffer: Buffer, primitive: str) -> None:
+    """A buffer that is to live longer is allocated in one place of the loop.
+
+    In another place it is other memory, which may be that of each iteration of a loop further in.
+    Raises ScheduleError at the buffer.
+    """
+    found = [p for p in walk(f.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer]
+    if len(found) > 1:
+        raise ScheduleError(
+            f"{primitive}: it is allocated in {len(found)} places of loop {f.var.name}",
+            where=f"buffer {buffer.name}",
+            hint="give each place a buffer of its own",
+        )
 
 
 def check_axes(kernel: Kernel, primitive: str) -> None:

@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Buffer, Load, Var, const
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import refuse
+from tilewright.schedule.legality import check_one_place, refuse
 from tilewright.schedule.staging import after_writes, guarded, sweep
 from tilewright.schedule.table import primitive
 
@@ -124,7 +124,9 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     """Give each iteration of a loop its own element of a buffer allocated inside it.
 
     requires: the loop is the innermost one around the buffer's allocation and has a constant
-        extent.
+        extent; the loop allocates the buffer in no other place.
+    Formally, iterations share no element, as before, and one iteration has as many of the buffer as
+    before: a second place, maybe inside of a parallel loop, would be another one.
     It gains a leading dimension for the loop and is allocated around it, so that the loop's body
     can be parted (decompose_reduction, fission). Repeat for the loops further out.
     before: for i in n: alloc c[1]: B(c[0])
@@ -139,6 +141,7 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
             where=f"buffer {buffer}",
             hint=f"expand it by {inner} first" if inner else "it lives in no loop",
         )
+    check_one_place(f, old, "expand")
     new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
     env = tree.environment(kernel.body)
     body = edit.without_alloc(f, old)

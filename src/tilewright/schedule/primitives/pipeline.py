@@ -12,7 +12,7 @@ from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
 from tilewright.loops.places import Access, accesses, places
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, refuse, show_pair
+from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
 from tilewright.schedule.meeting import commute, meeting
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
@@ -37,6 +37,13 @@ def sequence(s: Stmt) -> _Body:
     return _Body((), (s,))
 
 
+def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
+    """A statement in the scope of buffers of its own."""
+    for b in reversed(buffers):
+        s = Alloc(b, s)
+    return s
+
+
 @primitive
 def pipeline(kernel: Kernel, name: str, *stages: int) -> tuple[Kernel, None]:
     """Run each statement of a loop's body some iterations late, so that iterations overlap.
@@ -46,7 +53,8 @@ def pipeline(kernel: Kernel, name: str, *stages: int) -> tuple[Kernel, None]:
     requires: a serial loop of constant extent, more than the largest lag; one lag per statement,
         the least of them 0; whatever two statements meet in, outside of the buffers allocated in
         the body, they meet in the same order as before (lemma, else isl); within an iteration, a
-        statement does not lag behind one that uses what it writes.
+        statement does not lag behind one that uses what it writes; each of those buffers is
+        allocated in one place of the body.
     The loop keeps its name and runs the steady state; what it lacks at both ends is written out
     before and after it (suffix `.pro<k>` and `.epi<k>`). A buffer of the body that is used at
     different lags has as many alternating copies as iterations use it at a time.
@@ -98,6 +106,8 @@ def _pipelined(
 ) -> Kernel:
     n, body = tree.trips(f, verb), sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
+    for b in body.buffers:
+        check_one_place(f, b, verb)
     _check_stages(f, n, body, stages, verb)
     _check_order(kernel, f, body, stages, verb)
     copies = {b: _copies(b, body, stages) for b in body.buffers}
@@ -106,10 +116,7 @@ def _pipelined(
     times = [parts.end(t, f".pro{t}", range(t + 1)) for t in range(depth)]
     times.append(parts.steady(depth, n - depth))
     times += [parts.end(n + t, f".epi{t}", range(t + 1, depth + 1)) for t in range(depth)]
-    new: Stmt = block(*times)
-    for b in reversed(body.buffers):
-        if copies[b] > 1:
-            new = Alloc(parts.versions[b], new)
+    new = _inside([parts.versions[b] for b in body.buffers if copies[b] > 1], block(*times))
     return edit.put(kernel, place, new)
 
 
@@ -117,7 +124,7 @@ def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str)
     if f.kind != "serial":
         raise refuse(verb, f.var.name, f"the loop is {f.kind}", f"{verb} a serial loop")
     given = ", ".join(map(str, stages))
-    if len(stages) != len(body.stmts) or min(stages) != 0 or max(stages) >= n:
+    if len(stages) != len(body.stmts) or min(stages, default=1) != 0 or max(stages) >= n:
         lines = "; ".join(f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts))
         raise refuse(
             verb,
@@ -140,7 +147,8 @@ def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], ver
     i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
     """
     env = tree.environment(kernel.body)
-    found = [tree.accesses(s) for s in body.stmts]
+    # With what is allocated anew in each iteration: `together` asks for it.
+    found = [tree.accesses(_inside(body.buffers, s)) for s in body.stmts]
     for a, first in enumerate(body.stmts):
         for b, second in enumerate(body.stmts):
             lag = stages[a] - stages[b]
@@ -232,10 +240,7 @@ class _Parts:
         """The statements, with the buffers that need no copies allocated around them."""
         new = block(*stmts)
         used = reads(new) | writes(new)
-        for b in reversed(self.body.buffers):
-            if b in used:
-                new = Alloc(b, new)
-        return new
+        return _inside([b for b in self.body.buffers if b in used], new)
 
     def steady(self, depth: int, trips: int) -> Stmt:
         """The loop over the iterations in which every statement runs."""
