@@ -9,7 +9,19 @@ from tilewright.expr.bounds import Env, bounds, refine
 from tilewright.expr.nodes import And, Buffer, Const, Expr, Load, Lt, Select, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, Store, Unit, Update, While, block
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+)
 from tilewright.loops.places import accesses, places
 from tilewright.loops.printer import show_place
 from tilewright.schedule import edit, tree
@@ -23,7 +35,11 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
     """Add iterations to a loop until their number is a multiple; what they compute is not seen.
 
     args: the loop; the number to be a multiple of.
-    requires: a constant extent; no while loop or Unit inside.
+    requires: a constant extent, of the loops inside too; no while loop or Unit inside; no access
+        that is inside of its buffer only because of a guard on the loop, at an index without it.
+    Formally, an added iteration leaves everything that outlives it as it was: each write is under a
+    guard, or a step with a neutral value, or to an element that did not exist; and all that it
+    reads exists, also where what the loop itself computed says where that is.
     An added iteration reads 0 where its index leaves the buffer (a guarded read what it has for
     that). In a reduction over the loop this must make its step neutral; else it reads the reducer's
     neutral element or 0 for all that the loop indexes, if that does, else its whole value is
@@ -50,10 +66,8 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
     grown = padded.room(_allocated_around(place))
     new = For(f.var, const(total), f.kind, padded.stmt(f.body))
     result = edit.put(kernel, place, new)
-    for buffer in grown.values():
-        _, alloc = tree.find_buffer(result, buffer.name, "pad")
-        assert alloc is not None
-        result = rebuffered(result, alloc, buffer, lambda index: index)
+    for old, buffer in grown.items():
+        result = rebuffered(result, _alloc_of(result, old), buffer, lambda index: index)
     around = [x.var.name for x in (*place.loops, *tree.loops_of(new))]
     check_kinds(result, around, "pad", "pad before the loops get their kinds")
     return result, None
@@ -61,6 +75,13 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
 
 def _allocated_around(place: tree.Place) -> set[Buffer]:
     return {b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None}
+
+
+def _alloc_of(kernel: Kernel, buffer: Buffer) -> tree.Place:
+    """Where it is allocated: by itself, for another one may have its name."""
+    return next(
+        p for p in tree.walk(kernel.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
+    )
 
 
 def _check_guards(kernel: Kernel, f: For) -> None:
@@ -132,23 +153,30 @@ class _Padded:
         return new and all(lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known)
 
     def _depends(self, e: Expr | tree.Index) -> bool:
+        """Whether an added iteration may find another value than all the others did.
+
+        It may where the index has the loop's variable, or something from an iteration's own memory.
+        """
         index = e if isinstance(e, tuple) else (e,)
-        return any(self.loop.var in tree.variables(i) for i in index)
+        used = {v for i in index for v in tree.variables(i)}
+        read = {x.buffer for i in index for x in tree.loads(i)}
+        return self.loop.var in used or not read.isdisjoint(self.private)
+
+    def _written(self, s: Store | Update) -> set[Buffer]:
+        return {s.buffer} if isinstance(s, Store) else set(s.buffers)
 
     def _guarded(self, s: Store | Update) -> bool:
         """Whether an added iteration must not perform this write."""
-        buffers = (s.buffer,) if isinstance(s, Store) else s.buffers
-        if set(buffers) <= self.private:
+        if self._is_private(s):
             return self._moves(s)
-        if set(buffers) <= self.roomy:
+        if self._written(s) <= self.roomy:
             return False
         return isinstance(s, Store) or self._moves(s)
 
     def _moves(self, s: Store | Update) -> bool:
         """Whether the loop has a say in where the statement writes."""
-        if isinstance(s, Store):
-            return self._depends(s.index)
-        return any(map(self._depends, s.indices))
+        indices = (s.index,) if isinstance(s, Store) else s.indices
+        return any(map(self._depends, indices))
 
     def stmt(self, s: Stmt) -> Stmt:
         """`s` in all iterations."""
@@ -164,7 +192,8 @@ class _Padded:
         return new
 
     def _is_private(self, s: Store | Update) -> bool:
-        return (s.buffer if isinstance(s, Store) else s.buffers[0]) in self.private
+        """Whether all that it writes is memory of the iteration's own."""
+        return self._written(s) <= self.private
 
     def _read(self, e: Any, value: Const | None = None, neutral: bool = False) -> Any:
         """An expression that reads no more in the added iterations than there is.
@@ -220,14 +249,15 @@ class _Padded:
         added: in an added iteration, where some reads are outside for sure.
         """
         done: dict[Any, Any] = {}
-        guarded = {n.then for n in postorder(e) if isinstance(n, Select) and _is_guarded(n)}
         for node in postorder(e):
             new = node.map(done.__getitem__)
-            if isinstance(node, Load) and node not in guarded and self._depends(node.index):
-                new = self._or_outside(node, None, const(0, node.dtype), added)
-            elif isinstance(node, Select) and isinstance(node.then, Load) and _is_guarded(node):
-                if self._depends(node.then.index):
-                    new = self._or_outside(node.then, node.condition, node.otherwise, added)
+            if isinstance(node, Load) and isinstance(new, Load) and self._depends(node.index):
+                new = self._or_outside(new, None, const(0, new.dtype), added)
+            elif isinstance(node, Select) and isinstance(new, Select) and _is_guarded(node):
+                load = node.then
+                if isinstance(load, Load) and self._depends(load.index):
+                    inner = load.map(done.__getitem__)
+                    new = self._or_outside(inner, new.condition, node.otherwise, added)
             done[node] = new
         found: Expr = done[e]
         return found
