@@ -6,7 +6,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.graph.one_operator import agree
-from tilewright.graph.ops import conv_transpose
 
 RNG = np.random.default_rng(5)
 
@@ -97,18 +96,41 @@ def test_conv_transpose(strides, dilations, pads, group, bias):
     agrees_transposed(strides, dilations, pads, group, bias)
 
 
-@pytest.mark.parametrize("strides", [(2, 2), (2, 1), (4, 3), (1, 2)])
-@pytest.mark.parametrize("bias", [False, True])
-def test_conv_transpose_by_phases_of_fewer_weights(strides, bias, monkeypatch):
-    monkeypatch.setattr(conv_transpose, "SAVED", 0)
-    agrees_transposed(strides, (1, 1), (0, 1, 1, 0), 2 if bias else 1, bias)
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilations"),
+    [
+        ((2, 3), (3, 2), (1, 1)),  # phases without weights, phases of one and of two
+        ((3, 2), (2, 2), (1, 1)),
+        ((5, 1), (4, 3), (1, 1)),
+        ((1, 4), (1, 3), (2, 2)),
+        ((3, 2), (2, 3), (3, 2)),  # phases that begin at different inputs
+        ((5, 3), (3, 2), (2, 5)),
+        ((3, 4), (4, 2), (2, 6)),  # results that no weight reaches
+        ((2, 1), (7, 5), (3, 3)),
+    ],
+)
+def test_infinite_inputs_of_conv_transpose_stay_where_weights_are(kernel, strides, dilations):
+    x = reals(1, 2, 4, 3)
+    x[0, 0, 1, 2], x[0, 1, 3, 0] = np.inf, -np.inf
+    agrees_transposed(strides, dilations, (0, 1, 1, 0), 1, True, kernel, x)
 
 
-def agrees_transposed(strides, dilations, pads, group, bias):
-    x, w = reals(2, 4, 4, 3), reals(4, 6 // group, 3, 2)
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
+def test_infinite_weights_of_conv_transpose_are_not_multiplied_by_padding(strides):
+    w = reals(4, 6, 3, 2)
+    w[1, 0, 2, 0], w[2, 3, 0, 1] = np.inf, -np.inf
+    agrees_transposed(strides, (1, 1), (1, 1, 0, 1), 1, False, w=w, known=[1])
+
+
+def agrees_transposed(
+    strides, dilations, pads, group, bias, kernel=(3, 2), x=None, w=None, known=()
+):
+    x = reals(2, 4, 4, 3) if x is None else x
+    batch, channels = x.shape[:2]
+    w = reals(channels, 6 // group, *kernel) if w is None else w
     full = np.zeros(
         (
-            2,
+            batch,
             6,
             *(
                 (n - 1) * s + (k - 1) * d + 1
@@ -117,18 +139,19 @@ def agrees_transposed(strides, dilations, pads, group, bias):
         ),
         np.float32,
     )
-    per = 6 // group
-    for h, v, i, j in np.ndindex(4, 3, 3, 2):
+    per, each = 6 // group, channels // group
+    for h, v, i, j in np.ndindex(*x.shape[2:], *kernel):
         for g in range(group):
-            part = x[:, g * 4 // group : (g + 1) * 4 // group, h, v]
-            weights = w[g * 4 // group : (g + 1) * 4 // group, :, i, j]
+            part = x[:, g * each : (g + 1) * each, h, v]
+            weights = w[g * each : (g + 1) * each, :, i, j]
             at = h * strides[0] + i * dilations[0], v * strides[1] + j * dilations[1]
-            full[:, g * per : (g + 1) * per, at[0], at[1]] += part @ weights
+            with np.errstate(invalid="ignore"):
+                full[:, g * per : (g + 1) * per, at[0], at[1]] += part @ weights
     want = full[:, :, pads[0] : full.shape[2] - pads[2], pads[1] : full.shape[3] - pads[3]]
     b = [reals(6)] if bias else []
     want = want + b[0][:, None, None] if bias else want
     geometry = {"strides": strides, "dilations": dilations, "pads": pads, "group": group}
-    agree("ConvTranspose", [x, w, *b], expected=[want], atol=1e-4, **geometry)
+    agree("ConvTranspose", [x, w, *b], expected=[want], known=known, atol=1e-4, **geometry)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])

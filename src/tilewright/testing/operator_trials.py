@@ -32,8 +32,8 @@ DRAWN: Final = frozenset({"Bernoulli", "Dropout", "Multinomial"})
 DIVIDES: Final = frozenset({"Div", "Mod"})
 # What they make of values that an integer type has no place for is left open.
 ROUNDS: Final = frozenset({"Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "Pow"})
-# Zeros are put around data and weights, and 0 times infinity is NaN: operands that may have it.
-INFINITE: Final = {"Conv": (0,), "ConvTranspose": ()}
+# Zeros are put around data, and 0 times infinity is NaN: operands that may have it.
+INFINITE: Final = {"Conv": (0,), "ConvTranspose": (0,)}
 # Elements that go to one place more than once, in no order.
 PLACES: Final = frozenset({"MaxUnpool", "ScatterElements", "ScatterND", "Scatter"})
 # Operands that say where or how many: no extremes.

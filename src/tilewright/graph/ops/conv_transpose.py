@@ -1,13 +1,14 @@
-"""ConvTranspose: as a Conv whose results, one channel per phase of the stride, are interleaved.
+"""ConvTranspose: as Convs whose results, one channel per phase of the stride, are interleaved.
 
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
-phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases are
-one Conv with s times the channels (per axis), or a Conv for each number of weights that phases
-have. The channels of a phase are neighbours: they also are in a result that is stored channel-last.
-Where stride and dilation have a common factor, only
-every so manieth result is not zero: those are a ConvTranspose of their own. What is left of a
-dilation under a stride spreads the weights with zeros. What a negative padding widens has a direct
-form.
+phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases of
+as many weights are one Conv with a channel for each of them. No weight is made up: a zero would
+turn an infinite input into NaN beside it. The channels of a phase are neighbours: they also are in
+a result that is stored channel-last.
+Where stride and dilation have a common factor, only every so manieth result is not zero: those are
+a ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
+negative padding widens, and weights that are not finite (padding is multiplied by them), have a
+direct form.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,6 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
-
-SAVED = 4_000_000  # products, from which on phases of fewer weights are worth a kernel of their own
 
 
 def _geometry(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -70,12 +69,6 @@ def _type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), (call.shape(0)[0], channels, *_geometry(call)[1]))]
 
 
-def _phased(call: OpCall) -> bool:
-    """Whether it is written as a Conv."""
-    begin, outputs = _geometry(call)
-    return min(begin, default=0) >= 0 and 0 not in (*call.shape(0), *outputs)
-
-
 @dataclass(frozen=True, slots=True)
 class _Axis:
     """A spatial axis: its stride and dilation, and the results asked for, `begin` from the first
@@ -88,33 +81,46 @@ class _Axis:
 
     @property
     def step(self) -> int:
-        """Only every so manieth result is not zero; 1 where none of these is asked for."""
-        step = math.gcd(self.stride, self.dilation)
-        return step if step > 1 and self._within(step) else 1
-
-    def _within(self, step: int) -> range:
-        return range(-(-self.begin // step), (self.begin + self.count - 1) // step + 1)
+        """Only every so manieth result is not zero."""
+        return math.gcd(self.stride, self.dilation)
 
     @property
     def dense(self) -> _Axis:
         """The same without the results that are always zero."""
-        step, kept = self.step, self._within(self.step)
+        step = self.step
+        kept = range(-(-self.begin // step), (self.begin + self.count - 1) // step + 1)
         return _Axis(self.stride // step, self.dilation // step, kept.start, len(kept))
+
+
+def _axes(call: OpCall) -> list[_Axis]:
+    rank = len(call.shape(0)) - 2
+    given = [call.attr(name) or [1] * rank for name in ("strides", "dilations")]
+    return [_Axis(*numbers) for numbers in zip(*given, *_geometry(call), strict=True)]
+
+
+def _phased(call: OpCall) -> bool:
+    """Whether it is written as Convs."""
+    axes = _axes(call)
+    if 0 in call.shape(0) or any(a.begin < 0 or a.dense.count == 0 for a in axes):
+        return False
+    weights = call.constant(1)
+    return weights is None or bool(np.isfinite(weights).all())
 
 
 def _decompose(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     if not _phased(call):
         return None
-    rank = len(call.shape(0)) - 2
-    given = [call.attr(name) or [1] * rank for name in ("strides", "dilations")]
-    axes = [_Axis(*numbers) for numbers in zip(*given, *_geometry(call), strict=True)]
+    axes = _axes(call)
+    dense = [a.dense for a in axes]
     bias = call.value(2) if call.has(2) else None
-    if all(a.step == 1 for a in axes):
-        return [_interleaved(call, f, axes, bias)]
-    y = _between_zeros(f, _interleaved(call, f, [a.dense for a in axes], None), axes)
-    if bias is None:
+    # Results that no weight reaches are put between the others, and have a bias too.
+    full = all(a.step == 1 and a.stride <= k for a, k in zip(axes, call.shape(1)[2:], strict=True))
+    y = _interleaved(call, f, dense, bias if full else None)
+    if axes != dense:
+        y = _between_zeros(f, y, axes)
+    if bias is None or full:
         return [y]
-    column = f.op("Reshape", bias, f.constant([-1, *[1] * rank], int64))
+    column = f.op("Reshape", bias, f.constant([-1, *[1] * len(axes)], int64))
     return [f.op("Add", y, column)]
 
 
@@ -134,47 +140,52 @@ def _between_zeros(f: Fragment, y: Value, axes: Sequence[_Axis]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Phases:
-    """Neighbouring phases of an axis, and how many weights each of them has."""
+    """Phases of an axis that begin with the weights start .. stop - 1: each has `taps` weights, and
+    its first one is under the input that lies `shift` before."""
 
     start: int
     stop: int
     taps: int
+    shift: int
 
 
-def _phases(weights: int, stride: int) -> list[_Phases]:
-    """The phases of an axis, those of as many weights together; all, where some have none."""
-    most, more = -(-weights // stride), weights % stride
-    if not more or most == 1:
-        return [_Phases(0, stride, most)]
-    return [_Phases(0, more, most), _Phases(more, stride, most - 1)]
+def _phases(weights: int, axis: _Axis) -> list[_Phases]:
+    """The phases of an axis that have weights; alike ones, which are neighbours, together.
+
+    A weight t is that of the phase t * dilation % stride, as are t + stride, t + 2 * stride, ..:
+    the phases come in the order of their first weights.
+    """
+    firsts = range(min(weights, axis.stride))
+    found = []
+    for (taps, shift), alike in groupby(
+        firsts, lambda t: (-(-(weights - t) // axis.stride), t * axis.dilation // axis.stride)
+    ):
+        some = [*alike]
+        found.append(_Phases(some[0], some[-1] + 1, taps, shift))
+    return found
 
 
 def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value | None) -> Value:
-    """Phases as the channels of a Conv, woven: all of one, or of one for each number of weights."""
-    x, rank = call.shape(0), len(axes)
+    """Phases as the channels of Convs, one for each kind of phase, woven."""
+    x, sizes, rank = call.shape(0), call.shape(1)[2:], len(axes)
     strides = [a.stride for a in axes]
-    weights = _spread(call, f, [a.dilation if a.stride > 1 else 1 for a in axes])
-    sizes = weights.extents[2:]
     first = [a.begin // a.stride for a in axes]
     counts = [-(-(a.begin + a.count) // a.stride) - q for a, q in zip(axes, first, strict=True)]
-    apart = [_phases(k, s) for k, s in zip(sizes, strides, strict=True)]
-    together = [[_Phases(0, s, -(-k // s))] for k, s in zip(sizes, strides, strict=True)]
-    wasted = math.prod(t.taps * t.stop for (t,) in together) - math.prod(sizes)
-    saved = wasted * math.prod([x[0], *weights.extents[:2], *counts])
-    chosen = apart if saved >= SAVED else together
-    parts = [_some_phases(call, f, axes, weights, some, bias) for some in product(*chosen)]
-    channels = weights.extents[1] * call.attr("group", 1)
+    kinds = [_phases(k, a) for k, a in zip(sizes, axes, strict=True)]
+    parts = [_some_phases(call, f, axes, some, bias) for some in product(*kinds)]
     if math.prod(strides) == 1:
         return parts[0]
-    for axis, pieces in reversed([*enumerate(chosen, 2)]):
+    for axis, pieces in reversed([*enumerate(kinds, 2)]):
         n = len(pieces)
         if n > 1:
             rows = [parts[k : k + n] for k in range(0, len(parts), n)]
             parts = [f.op("Concat", *row, axis=axis) for row in rows]
     (y,) = parts
+    y = _in_order(f, y, sizes, axes)
     order = [0, 1, rank + 2, *(2 + a + half for a in range(rank) for half in (rank + 1, 0))]
     woven = f.op("Transpose", y, perm=order)
     full = [s * n for s, n in zip(strides, counts, strict=True)]
+    channels = call.shape(1)[1] * call.attr("group", 1)
     y = f.op("Reshape", woven, f.constant([x[0], channels, *full], int64))
     starts = [a.begin - a.stride * q for a, q in zip(axes, first, strict=True)]
     ends = [p + a.count for p, a in zip(starts, axes, strict=True)]
@@ -182,22 +193,35 @@ def _interleaved(call: OpCall, f: Fragment, axes: Sequence[_Axis], bias: Value |
     return f.op("Slice", y, f.constant(starts, int64), f.constant(ends, int64), spatial)
 
 
+def _in_order(f: Fragment, y: Value, sizes: Sequence[int], axes: Sequence[_Axis]) -> Value:
+    """All phases, from those that have weights in the order of their first ones."""
+    missing = [max(0, a.stride - k) for a, k in zip(axes, sizes, strict=True)]
+    if any(missing):
+        behind = [0, 0, *missing, *[0] * (1 + len(axes))]
+        y = f.op("Pad", y, f.constant([*[0] * len(behind), *behind], int64))
+    for n, a in enumerate(axes, 2):
+        place = [t * a.dilation % a.stride for t in range(a.stride)]
+        if place != sorted(place):
+            y = f.op("Gather", y, f.constant(np.argsort(place), int64), axis=n)
+    return y
+
+
 def _some_phases(
     call: OpCall,
     f: Fragment,
     axes: Sequence[_Axis],
-    weights: Value,
     some: Sequence[_Phases],
     bias: Value | None,
 ) -> Value:
     """(batch, group, phases.., channel, results..) of a Conv; its result where no stride is."""
     x, group = call.shape(0), call.attr("group", 1)
-    dilations = [1 if a.stride > 1 else a.dilation for a in axes]
     first = [a.begin // a.stride for a in axes]
     last = [-(-(a.begin + a.count) // a.stride) for a in axes]
-    before = [(t.taps - 1) * d - q for t, d, q in zip(some, dilations, first, strict=True)]
-    after = [q - n for q, n in zip(last, x[2:], strict=True)]
-    channels, widths = weights.extents[1] * group, [t.stop - t.start for t in some]
+    before = [
+        (t.taps - 1) * a.dilation + t.shift - q for t, a, q in zip(some, axes, first, strict=True)
+    ]
+    after = [q - t.shift - n for t, q, n in zip(some, last, x[2:], strict=True)]
+    channels, widths = call.shape(1)[1] * group, [t.stop - t.start for t in some]
     phases = math.prod(widths)
     if bias is not None and phases > 1:
         row = f.op("Reshape", bias, f.constant([group, 1, channels // group], int64))
@@ -206,10 +230,10 @@ def _some_phases(
     y = f.op(
         "Conv",
         call.value(0),
-        _weights(weights, group, f, [a.stride for a in axes], some),
+        _weights(call, f, axes, some),
         bias,
         group=group,
-        dilations=dilations,
+        dilations=[a.dilation for a in axes],
         pads=[*before, *after],
     )
     if all(a.stride == 1 for a in axes):
@@ -219,43 +243,16 @@ def _some_phases(
     return f.op("Reshape", y, f.constant(shape, int64))
 
 
-def _spread(call: OpCall, f: Fragment, steps: Sequence[int]) -> Value:
-    """The weights with steps - 1 zeros between neighbours, per axis."""
-    w, shape = call.value(1), list(call.shape(1))
-    for axis, step in enumerate(steps, 2):
-        taps = shape[axis]
-        if step == 1 or taps == 1:
-            continue
-        apart = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-        pads = [0] * 2 * len(apart)
-        pads[len(apart) + axis + 1] = step - 1
-        w = f.op("Pad", f.op("Reshape", w, f.constant(apart, int64)), f.constant(pads, int64))
-        shape[axis] = taps * step
-        w = f.op("Reshape", w, f.constant(shape, int64))
-        shape[axis] -= step - 1
-        ends = [f.constant([n], int64) for n in (0, shape[axis], axis)]
-        w = f.op("Slice", w, *ends)
-    return w
-
-
-def _weights(
-    w: Value, group: int, f: Fragment, strides: Sequence[int], some: Sequence[_Phases]
-) -> Value:
+def _weights(call: OpCall, f: Fragment, axes: Sequence[_Axis], some: Sequence[_Phases]) -> Value:
     """The weights of the Conv: (group, phases, channel) by (input channel, reversed taps)."""
-    shape, rank = w.extents, len(strides)
-    most = [-(-k // s) for k, s in zip(shape[2:], strides, strict=True)]
-    missing = [t * s - k for t, s, k in zip(most, strides, shape[2:], strict=True)]
-    if any(missing):
-        w = f.op("Pad", w, f.constant([0] * (rank + 4) + missing, int64))
+    w, group = call.value(1), call.attr("group", 1)
+    shape, rank = w.extents, len(axes)
     inner = shape[0] // group
-    pairs = [n for pair in zip(most, strides, strict=True) for n in pair]
-    w = f.op("Reshape", w, f.constant([group, inner, shape[1], *pairs], int64))
-    for a, t in enumerate(some):
-        if t.taps > 1 or most[a] > 1:
-            w = f.op("Gather", w, f.constant(np.arange(t.taps)[::-1], int64), axis=3 + 2 * a)
-        if t.stop - t.start < strides[a]:
-            w = f.op("Gather", w, f.constant(range(t.start, t.stop), int64), axis=4 + 2 * a)
-    order = [0, *(4 + 2 * a for a in range(rank)), 2, 1, *(3 + 2 * a for a in range(rank))]
+    w = f.op("Reshape", w, f.constant([group, inner, *shape[1:]], int64))
+    for n, (t, a) in enumerate(zip(some, axes, strict=True)):
+        taps = np.arange(t.taps)[::-1, None] * a.stride + np.arange(t.start, t.stop)
+        w = f.op("Gather", w, f.constant(taps, int64), axis=3 + 2 * n)
+    order = [0, *(4 + 2 * n for n in range(rank)), 2, 1, *(3 + 2 * n for n in range(rank))]
     w = f.op("Transpose", w, perm=order)
     rows = shape[1] * group * math.prod(t.stop - t.start for t in some)
     return f.op("Reshape", w, f.constant([rows, inner, *(t.taps for t in some)], int64))
@@ -290,10 +287,9 @@ def _direct(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
                 inside = t if inside is None else inside & t
             place.append(at)
         channel = c if group == 1 else (m // per_group) * channels + c
-        load = cast(x[(n, channel, *place)], accumulator)
-        zero = const(0, accumulator)
-        data = load if inside is None else Select(inside, load, zero)
-        return data * cast(w[(channel, m if group == 1 else m % per_group, *k)], accumulator)
+        weight = w[(channel, m if group == 1 else m % per_group, *k)]
+        term = cast(x[(n, channel, *place)], accumulator) * cast(weight, accumulator)
+        return term if inside is None else Select(inside, term, const(0, accumulator))
 
     over = (channels, *w.shape[2:])
     if not call.has(2):
