@@ -30,6 +30,24 @@ def test_tfidf(mode, shape, low, high, skips, dtype):
     )
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
+def test_tfidf_of_nothing(shape):
+    """A pool of single items and of pairs counts none of them, in each row that there is."""
+    x = np.zeros(shape, np.int64)
+    agree(
+        "TfIdfVectorizer",
+        [x],
+        expected=[np.zeros((*shape[:-1], 4), np.float32)],
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=2,
+        max_skip_count=1,
+        ngram_counts=[0, 2],
+        ngram_indexes=[0, 1, 2, 3],
+        pool_int64s=[2, 1, 0, 1, 2, 2],
+    )
+
+
 def test_tfidf_puts_counts_where_the_model_says():
     x = RNG.integers(0, 3, (4, 20))
     agree(

@@ -59,7 +59,7 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
     if rows * length * total > ELEMENTS:
         return None
     x = f.op("Cast", op.value(0), to=number_of("int64"))
-    x = f.op("Reshape", x, _ints(f, rows, length))
+    x = f.op("Reshape", x, _ints(f, rows, length), allowzero=1)
     counts = f.op("Concat", *(_counts(op, f, x, g) for g in grams.values()), axis=1)
     columns = max(places) + 1
     counts = f.op("Concat", counts, f.constant(np.zeros((rows, 1)), float32), axis=1)
@@ -71,7 +71,7 @@ def _vectorized(op: OpCall, f: Fragment) -> list[Value] | None:
         result = f.op("Cast", f.op("Greater", result, zero), to=number_of("float32"))
     if op.attr("mode") != "TF" and weights:
         result = f.op("Mul", result, f.constant(weights, float32))
-    return [f.op("Reshape", result, _ints(f, *op.shape(0)[:-1], columns))]
+    return [f.op("Reshape", result, _ints(f, *op.shape(0)[:-1], columns), allowzero=1)]
 
 
 def _counts(op: OpCall, f: Fragment, x: Value, grams: Array) -> Value:
