@@ -43,7 +43,8 @@ def calls(op, operands, place, values, outputs=1, opset=24, **attributes):
     if domain:
         source.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     exe = tw.compile(source, cache=False, threads=1, memory_limit=1 << 28)
-    fitting = np.iinfo(operands[place].dtype)
+    dtype = operands[place].dtype
+    fitting = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
 
     def work():
         found = {}
@@ -180,6 +181,7 @@ ANYTHING = {
                   {"kernel_shape": [2, 2], "strides": [2, 2]}),
     "RoiAlign": ("RoiAlign", [IMAGE, ROI, at(0)], 2,
                  {"output_height": 2, "output_width": 2, "sampling_ratio": 2}),
+    "MaxRoiPool": ("MaxRoiPool", [IMAGE, np.zeros((1, 5), F)], 1, {"pooled_shape": [2, 2]}),
     "Pad": ("Pad", [X, at(0, 0, 0, 0)], 1, {}),
     "Pad reflect": ("Pad", [X, at(0, 0, 0, 0)], 1, {"mode": "reflect"}),
     "Pad wrap": ("Pad", [X, at(0, 0, 0, 0)], 1, {"mode": "wrap"}),
