@@ -170,10 +170,10 @@ def test_functions_of_float64_without_fma(op: str) -> None:
 
 
 def test_a_form_that_nothing_can_run_is_refused_when_compiled() -> None:
-    source = "float[2, 3, 8] x, int32[2] m) => (float[2, 3, 8] y) "
-    source += "{ y = com.microsoft.Attention<num_heads = 2>(x, w, b, m) }"
-    model = model_of(17, source, w=np.ones((8, 24), np.float32), b=np.ones(24, np.float32))
-    with pytest.raises(UnsupportedError, match=r"in the form they have: .*Attention") as raised:
+    source = "float[3, 3, 8] x) => (float[3, 3, 4] y) "
+    source += "{ y = com.microsoft.FusedMatMul<transBatchA = 1>(x, w) }"
+    model = model_of(17, source, w=np.ones((3, 8, 4), np.float32))
+    with pytest.raises(UnsupportedError, match=r"in the form they have: .*FusedMatMul") as raised:
         tw.compile(model)
     assert "attributes, operands or types" in str(raised.value.hint)
 

@@ -16,7 +16,8 @@ from tilewright.base.dtypes import int64
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.microsoft import DOMAIN, rotated
+from tilewright.graph.ops.microsoft import DOMAIN
+from tilewright.graph.ops.microsoft_attention import rotated
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
 
 # query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache,
