@@ -22,7 +22,7 @@ TAKEN = {
         "external_data_root",
         "no_default",
         "dim",
-    },  # fmt: skip
+    },
     "demo": {"mcpu", "threads", "math", "memory_limit", "sanitize"},
     "quantize": {"memory_limit", "trust", "external_data_root", "dim"},
 }

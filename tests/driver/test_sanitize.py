@@ -9,20 +9,25 @@ import pytest
 
 import tilewright as tw
 from tests.driver.kinds import SMALL
+from tests.targets.cpu.test_transpose import transposed
 from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import Interface, KernelCompiler, interface
 from tilewright.driver.options import Options
 from tilewright.driver.reach import reach
 from tilewright.driver.single import unverified
 from tilewright.driver.validate import validate, validate_model
-from tilewright.expr.nodes import Buffer, Select, Var, const
+from tilewright.expr.nodes import Buffer, Load, Min, Select, Var, const
 from tilewright.graph.stages import Stage
-from tilewright.loops.nodes import Kernel, Store, block, loop
+from tilewright.ir.node import transform
+from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
 from tilewright.runtime.abi import REPORT_SIZE
 from tilewright.runtime.executable import Executable
+from tilewright.schedule import Schedule
+from tilewright.targets.cpu.intrinsics import TRANSPOSES
+from tilewright.targets.permitted import Permissions, Permitted, Span
 from tilewright.targets.registry import target
 
 f32, i64 = dtypes.float32, dtypes.int64
@@ -119,19 +124,88 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     i, j = Var("i", i64), Var("j", i64)
     part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
     face = interface(Stage("part", (part,)), {y})
-    assert reach(face.computations, face.outputs) == {face.outputs[0]: ((0, 3), (0, 3))}
+    part_of = (Span(0, ((1, 4),)),) * 2
+    assert reach(face.computations, face.outputs) == {face.outputs[0]: Permitted(part_of, part_of)}
     p, q = Var("p", i64), Var("q", i64)
     out = face.outputs[0]
     whole = loop(p, 6, loop(q, 6, Store(out, (p, q), const(0.0, f32))))
-    plain = face.plain()
-    wrong = plain.with_body(block(plain.body, whole))
+    wrong = "store to y[p, q]: index 4 of dimension 1 is outside 0..3, in p = 0, q = 4"
+    assert reported(face, block(face.plain().body, whole)) == wrong
+
+
+def reported(face: Interface, body: Stmt, limits: Permissions | None = None) -> str:
+    """What sanitized code of another body says when it runs in place of a kernel's own."""
     machine = target("cpu")
     code = KernelCompiler(machine, machine, None, True).compile(face, ())
-    made = machine.emit(wrong, code.symbol, reach(face.computations, face.outputs))
-    found = validate(face, replace(code, code=made.code, workspace=made.workspace), [False] * 2)
-    (fault,) = found.faults[:1]
+    if limits is None:
+        limits = reach(face.computations, face.outputs)
+    made = machine.emit(face.plain().with_body(body), code.symbol, limits)
+    code = replace(
+        code,
+        code=made.code,
+        workspace=made.workspace,
+        thread_workspace=made.thread_workspace,
+    )
+    fault = validate(face, code, [False] * len(face.values)).faults[0]
     assert fault.what == "status"
-    assert fault.text == "store to y[p, q]: index 4 of dimension 1 is outside 0..3, in p = 0, q = 4"
+    return fault.text
+
+
+@pytest.mark.parametrize(
+    ("index", "bad"),
+    [
+        (lambda i, j: i * 10 + j * 3, [1, 8, 40]),
+        (lambda i, j: i * -10 + j * 3 + 30, [2, 14, 41]),
+        (lambda i, j: i * 8 + j * 2, [7, 25, 32]),
+        (lambda i, j: i * 8 + j, [4, 15, 28]),
+    ],
+)
+def test_a_kernel_may_not_write_between_what_it_writes(index, bad):
+    """One phase of results that are interleaved: the others are those of other kernels."""
+    x, y = Buffer("x", (4, 4), f32), Buffer("y", (48,), f32)
+    i, j, k = Var("i", i64), Var("j", i64), Var("k", i64)
+    part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (index(i, j),), x[i, j]),))
+    face = interface(Stage("part", (part,)), {y})
+    out = face.outputs[0]
+    plain = face.plain()
+    for place in bad:
+        stray = Store(out, (const(place),), const(0.0, f32))
+        assert f"store to y[{place}]: index {place} of " in reported(face, block(plain.body, stray))
+    lanes = loop(k, 4, Store(out, (k + bad[1],), const(0.0, f32)), "vector")
+    assert "store to y[" in reported(face, block(plain.body, lanes))
+    right = KernelCompiler(target("cpu"), target("cpu"), None, True).compile(face, ())
+    assert validate(face, right, [False] * len(face.values)).ok
+
+
+def in_units(kernel: Kernel, rewrite) -> Stmt:
+    """The body, with the loads of its Units rewritten."""
+    return transform(kernel.body, lambda n: rewrite(n) if isinstance(n, Load) else n)
+
+
+def test_every_iteration_of_an_intrinsic_is_checked():
+    """The first and the last read what they should; those between do not."""
+    kernel = transposed(8, 8, f32).kernel
+
+    def bent(load: Load) -> Load:
+        j, i = load.index
+        return Load(load.buffer, (j + Min(i, const(7) - i), i))
+
+    with pytest.raises(ExecutionError, match=r"load of a\[.* in transpose: index 8 of dim"):
+        run(kernel.with_body(in_units(kernel, bent)), np.zeros((8, 8), np.float32))
+    run(kernel, np.zeros((8, 8), np.float32))
+
+
+def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kernel():
+    x, y = Buffer("x", (8, 8), f32), Buffer("y", (8, 8), f32)
+    face = interface(Stage("t", (map_("t", y, lambda i, j: x[j, i]),)), {y})
+    out = face.outputs[0]
+    s = Schedule(face.plain())
+    s.tensorize("t.i", TRANSPOSES[f32])
+    whole, ends = Span(0, ((1, 8),)), Span(0, ((7, 2),))
+    limits = {out: Permitted((whole, whole), (ends, whole))}
+    found = reported(face, s.kernel.body, limits)
+    assert "store to y[" in found
+    assert "index 1 of dimension 0 is not 0 + 7 * 0..1" in found
 
 
 def test_it_is_part_of_the_key_and_of_the_options():

@@ -35,7 +35,8 @@ from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
-from tilewright.targets.base import Artifact, Boxes, Target
+from tilewright.targets.base import Artifact, Target
+from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -248,7 +249,7 @@ class KernelCompiler:
         text = _nameless(kernel)
         if text not in self._prepared:
             symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            whole: Boxes | None = {} if self.sanitize else None
+            whole: Permissions | None = {} if self.sanitize else None
             self._prepared[text] = self.host.emit(kernel, symbol, whole)
         return self._prepared[text]
 

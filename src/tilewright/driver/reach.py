@@ -1,39 +1,69 @@
-"""Where a kernel may access its results: the box around what its Computations write and read.
+"""Where a kernel may access its results: what its Computations write, the box around what they
+write and read.
 
-A result may be the inside of a halo, or a piece of a concatenation: the rest of its memory is
-there, but is not this kernel's. Inputs may be read everywhere.
+A result may be the inside of a halo, a piece of a concatenation, or one phase of several that are
+interleaved: the rest of its memory is there, but is not this kernel's. Inputs may be read
+everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 
 from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation
+from tilewright.expr.affine import affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.targets.permitted import Permitted, Span
 
-Box = tuple[tuple[int, int], ...]
+Spans = tuple[Span, ...]
 
 
-def reach(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buffer, Box]:
-    """The least box around what the group writes and reads of each output, within its shape."""
-    found: dict[Buffer, Box] = {}
+def reach(group: Sequence[Computation], outputs: Collection[Buffer]) -> dict[Buffer, Permitted]:
+    """What a kernel of the group may load and store of each output.
+
+    Stores: along each axis the indices that its Computations write, exactly where one writes them
+    by numbers times dimensions (or several do in the same way), in steps that fit all otherwise; an
+    index that is not such a sum, and one that depends on that of another axis, as if it were any
+    between the least and the greatest. Loads: all between the least and the greatest of what is
+    written and read.
+    """
+    written: dict[Buffer, list[Spans]] = {}
+    touched: dict[Buffer, list[Spans]] = {}
     for c in group:
         env = environment(c.dims)
-        places = [(o.tensor, o.index) for o in c.outputs]
-        places += [(a.buffer, a.index) for a in c.accesses]
-        for buffer, index in places:
-            if buffer in outputs:
-                box = tuple(_ends(i, n, env) for i, n in zip(index, buffer.shape, strict=True))
-                found[buffer] = _around(found.get(buffer, box), box)
+        for o in c.outputs:
+            written.setdefault(o.tensor, []).append(_spans(o.tensor, o.index, env))
+        for a in c.accesses:
+            touched.setdefault(a.buffer, []).append(_spans(a.buffer, a.index, env))
+    found = {}
+    for b in outputs:
+        if b in written:
+            stores = _around(written[b])
+            loads = _around([*written[b], *touched.get(b, ())])
+            found[b] = Permitted(tuple(s.filled for s in loads), stores)
     return found
 
 
-def _ends(index: Expr, extent: int, env: Mapping[Var, tuple[int, int]]) -> tuple[int, int]:
-    low, high = bounds(index, env)
-    return max(0, low or 0), extent - 1 if high is None else min(high, extent - 1)
+def _spans(b: Buffer, index: Sequence[Expr], env: Mapping[Var, tuple[int, int]]) -> Spans:
+    return tuple(_span(i, n, env) for i, n in zip(index, b.shape, strict=True))
 
 
-def _around(one: Box, other: Box) -> Box:
-    return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
+def _span(index: Expr, extent: int, env: Mapping[Var, tuple[int, int]]) -> Span:
+    form = affine(index)
+    if all(isinstance(a, Var) and a in env for a, _ in form.terms):
+        ends = [(c, env[a][1]) for a, c in form.terms if isinstance(a, Var)]
+        first = form.const + sum(c * last for c, last in ends if c < 0)
+        found = Span.over(first, [(abs(c), last + 1) for c, last in ends])
+        if first >= 0 and found.last < extent:
+            return found
+    least, greatest = bounds(index, env)
+    low = max(0, least or 0)
+    high = extent - 1 if greatest is None else min(greatest, extent - 1)
+    return Span.over(low, [(1, high - low + 1)])
+
+
+def _around(all_spans: Iterable[Spans]) -> Spans:
+    return tuple(reduce(Span.around, axis) for axis in zip(*all_spans, strict=True))

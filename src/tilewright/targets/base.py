@@ -12,9 +12,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Sketch
-
-# By buffer, the least and the greatest index along each axis; others may be accessed everywhere.
-Boxes = Mapping[Buffer, tuple[tuple[int, int], ...]]
+from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +97,10 @@ class Target(Protocol):
         """
         ...
 
-    def emit(self, kernel: Kernel, symbol: str, boxes: Boxes | None = None) -> Artifact:
+    def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
         """Object code of a scheduled kernel.
 
-        With boxes it is sanitized: each access is compared with its buffer's box, or its shape.
+        With `permitted` it is sanitized: each access is compared with that, or with the shape.
         """
         ...
 

@@ -12,10 +12,10 @@ from typing import Any
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.elf import SHN_UNDEF, parse
-from tilewright.targets.base import Boxes
 from tilewright.targets.cpu.emit import emit_module
 from tilewright.targets.cpu.emit_plan import plan_memory
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
 _DEPTH = 50_000
@@ -38,18 +38,18 @@ def compile_kernel(
     symbol: str | None = None,
     *,
     contract: bool = True,
-    boxes: Boxes | None = None,
+    permitted: Permissions | None = None,
 ) -> CompiledKernel:
     """Object code of a scheduled kernel, position independent, with no external symbols.
 
-    symbol: the entry point's name (default: the kernel's own). contract, boxes: as in
+    symbol: the entry point's name (default: the kernel's own). contract, permitted: as in
     `llvm_ir`. Raises UnsupportedError for what has no native code, CompileError if LLVM refuses
     the program.
     """
     name = symbol or kernel.name
-    text = llvm_ir(kernel, machine, name, contract=contract, boxes=boxes)
+    text = llvm_ir(kernel, machine, name, contract=contract, permitted=permitted)
     code = compile_text(text, machine, name)
-    plan = plan_memory(kernel, boxes is not None)
+    plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(name, code, plan.shared, plan.thread)
 
 
@@ -59,15 +59,15 @@ def llvm_ir(
     symbol: str | None = None,
     *,
     contract: bool = True,
-    boxes: Boxes | None = None,
+    permitted: Permissions | None = None,
 ) -> str:
     """The kernel as LLVM assembly, before LLVM's passes.
 
-    contract: allow fused multiply-add. boxes: sanitize it: where each buffer may be accessed.
+    contract: allow fused multiply-add. permitted: sanitize it: where each buffer may be accessed.
     """
     try:
         with _deep_recursion():
-            return emit_module(kernel, symbol or kernel.name, machine, contract, boxes)
+            return emit_module(kernel, symbol or kernel.name, machine, contract, permitted)
     except TilewrightError as e:
         raise e.at(f"kernel {kernel.name}") from e.__cause__
 

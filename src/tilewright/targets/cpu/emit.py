@@ -9,7 +9,6 @@ from tilewright.expr.nodes import Buffer, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import PREFETCH, Alloc, For, Kernel
 from tilewright.runtime.abi import CTX_PARALLEL, CTX_STATUS, CTX_THREADS
-from tilewright.targets.base import Boxes
 from tilewright.targets.cpu.emit_fmod import fmod_function
 from tilewright.targets.cpu.emit_intrinsic import configure_tiles, tile_support
 from tilewright.targets.cpu.emit_plan import Plan, plan_memory, written
@@ -17,6 +16,7 @@ from tilewright.targets.cpu.emit_stmt import Statements
 from tilewright.targets.cpu.emit_stream import FENCE, METADATA, streamed, versions
 from tilewright.targets.cpu.emit_text import Value, flatten, integer
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.permitted import Permissions
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Module:
     ahead: Mapping[str, int] = field(default_factory=dict)
     streams: frozenset[Buffer] = frozenset()
     has_streamed: bool = False
-    boxes: Boxes | None = None
+    permitted: Permissions | None = None
     texts: int = 0
 
     def text(self) -> str:
@@ -51,17 +51,17 @@ def emit_module(
     symbol: str,
     machine: Machine,
     contract: bool = True,
-    boxes: Boxes | None = None,
+    permitted: Permissions | None = None,
 ) -> str:
     """LLVM assembly of `void symbol(ptr ctx, ptr p0.., ptr workspace)`; see runtime/abi.py.
 
-    contract: whether a product and a sum may be fused into one rounding. boxes: for sanitized
+    contract: whether a product and a sum may be fused into one rounding. permitted: for sanitized
     code, where each buffer may be accessed.
     Raises UnsupportedError for an operation or dtype without native code, CompileError for a
     memory scope that a processor does not have.
     """
-    module = Module(symbol, machine, plan_memory(kernel, boxes is not None), contract)
-    module.boxes = boxes
+    module = Module(symbol, machine, plan_memory(kernel, permitted is not None), contract)
+    module.permitted = permitted
     noted = ((loop, said.get(PREFETCH)) for loop, said in kernel.notes.items())
     module.ahead = {loop: n for loop, n in noted if isinstance(n, int)}
     large = streamed(kernel, machine)
@@ -103,7 +103,7 @@ class Function(Statements):
         self.module = module
         self.ahead = module.ahead
         self.streams = module.streams
-        self.boxes = module.boxes
+        self.permitted = module.permitted
         self.params = tuple(params)
         self.region = region
 
@@ -213,7 +213,7 @@ class Function(Statements):
         self.line(f"call void @{name}({closure.typed}, i64 0, i64 1)")
         self.line(f"br label {join}")
         self.label(join)
-        if self.boxes is not None:
+        if self.permitted is not None:
             self._leave_if_failed()
 
     def _leave_if_failed(self) -> None:

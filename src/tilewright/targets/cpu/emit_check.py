@@ -1,17 +1,20 @@
-"""Sanitized code: every access is compared with the box of its buffer, and names itself if outside.
+"""Sanitized code: every access is compared with where its kernel may access its buffer.
 
-A violation stores `STATUS_BOUNDS` in the call's status, and in the call's report what it was: the
-address of a text with a mark for each number, their count, and the numbers (the index, then the
-loops around). It then leaves the function, so that the wrong access does not happen. Of several
-threads the first one reports.
+One outside names itself: it stores `STATUS_BOUNDS` in the call's status, and in the call's report
+what it was: the address of a text with a mark for each number, their count, and the numbers (the
+index, then the loops around). It then leaves the function, so that the wrong access does not
+happen. Of several threads the first one reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from tilewright.base import dtypes
+from tilewright.base.errors import CompileError
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import INDEX, And, Buffer, Const, Expr, Load, Var, const
 from tilewright.ir.node import Node, postorder, substitute
@@ -24,10 +27,13 @@ from tilewright.runtime.abi import (
     STATUS_BOUNDS,
 )
 from tilewright.targets.cpu.emit_text import Value, integer
+from tilewright.targets.permitted import Span
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.emit_memory import Memory
 
+LOAD: Final = "load of"
+STORE: Final = "store to"
 _LOOPS: Final = REPORT_NUMBERS - 1  # that a report has room for
 
 
@@ -35,20 +41,45 @@ def check(
     x: Memory, verb: str, buffer: Buffer, index: tuple[Expr, ...], mask: Value | None = None
 ) -> None:
     """Leave the function with a report where an index is outside, in a lane that `mask` allows."""
-    if x.boxes is None or not buffer.size:
+    place = f"{verb} {buffer.name}[{', '.join(map(str, index))}]"
+    for axis, (part, span) in enumerate(zip(index, _spans(x, verb, buffer), strict=False)):
+        _check_part(x, place, axis, part, span, mask)
+
+
+def _spans(x: Memory, verb: str, buffer: Buffer) -> tuple[Span, ...]:
+    """Where it may be accessed along each axis; nothing to ask where there are none."""
+    if x.permitted is None or not buffer.size:
+        return ()
+    permitted = x.permitted.get(buffer)
+    if permitted is None:
+        return tuple(Span.over(0, [(1, n)]) for n in buffer.shape)
+    return permitted.stores if verb == STORE else permitted.loads
+
+
+def _check_part(
+    x: Memory, place: str, axis: int, part: Expr, span: Span, mask: Value | None = None
+) -> None:
+    if isinstance(part, Const) and int(part.value.real) in span:
         return
-    box = x.boxes.get(buffer) or tuple((0, n - 1) for n in buffer.shape)
-    for axis, (part, (low, high)) in enumerate(zip(index, box, strict=True)):
-        if isinstance(part, Const) and low <= int(part.value.real) <= high:
-            continue
-        v = x.value(part)
-        moved = x.binary("sub", v, integer(low))
-        bad = x.compare("icmp ugt", moved, integer(high - low))
-        if mask is not None:
-            bad = x.ops.binary(And, bad, mask, dtypes.bool_)
-        place = f"{verb} {buffer.name}[{', '.join(map(str, index))}]"
-        text = f"{place}: index {REPORT_MARK} of dimension {axis} is outside {low}..{high}"
-        _branch(x, bad, v, text)
+    v = x.value(part)
+    bad = _outside(x, v, span)
+    if mask is not None:
+        bad = x.ops.binary(And, bad, mask, dtypes.bool_)
+    where = f"outside {span}" if span.dense else f"not {span}"
+    _branch(x, bad, v, f"{place}: index {REPORT_MARK} of dimension {axis} is {where}")
+
+
+def _outside(x: Memory, v: Value, span: Span) -> Value:
+    """Whether an index is none of a span's. A negative difference is a large unsigned one."""
+    rest = x.binary("sub", v, integer(span.first))
+    tests = []
+    for step, count in span.digits:
+        digit = rest if step == 1 else x.binary("udiv", rest, integer(step))
+        tests.append(x.compare("icmp ugt", digit, integer(count - 1)))
+        rest = integer(0) if step == 1 else x.binary("urem", rest, integer(step))
+    if not span.digits or span.digits[-1][0] > 1:
+        tests.append(x.compare("icmp ne", rest, integer(0)))
+    return reduce(lambda a, b: x.binary("or", a, b), tests)
 
 
 def _branch(x: Memory, bad: Value, v: Value, text: str) -> None:
@@ -101,13 +132,24 @@ def _loops(x: Memory) -> list[tuple[str, Value]]:
 
 
 def check_unit(x: Memory, s: Unit) -> None:
-    """What a Unit's body accesses, at the first and the last of its iterations."""
-    if x.boxes is None:
+    """What a Unit's body accesses in any of its iterations.
+
+    Raises CompileError for a loop in it whose extent is no number.
+    """
+    if x.permitted is None:
         return
-    loops = {n.var: (n.trips or 1) - 1 for n in postorder(s.body) if isinstance(n, For)}
+    loops: dict[Var, int] = {}
+    for n in postorder(s.body):
+        if isinstance(n, For):
+            if n.trips is None:
+                reason = f"the iterations of {n.var} in {s.name} cannot be counted"
+                raise CompileError(reason, code="TW-INTRINSIC", hint="compile it unsanitized")
+            loops[n.var] = n.trips
     for verb, buffer, index in _accesses(s.body):
-        for last in (False, True):
-            check(x, verb, buffer, tuple(_end(i, loops, last) for i in index))
+        place = f"{verb} {buffer.name}[{', '.join(map(str, index))}] in {s.name}"
+        for axis, (part, span) in enumerate(zip(index, _spans(x, verb, buffer), strict=False)):
+            for value in _values(part, loops, span.dense):
+                _check_part(x, place, axis, value, span)
 
 
 def _accesses(body: Stmt) -> list[tuple[str, Buffer, tuple[Expr, ...]]]:
@@ -115,20 +157,32 @@ def _accesses(body: Stmt) -> list[tuple[str, Buffer, tuple[Expr, ...]]]:
     node: Node
     for node in postorder(body):
         if isinstance(node, Load):
-            found.append(("load of", node.buffer, node.index))
+            found.append((LOAD, node.buffer, node.index))
         elif isinstance(node, Store):
-            found.append(("store to", node.buffer, node.index))
+            found.append((STORE, node.buffer, node.index))
         elif isinstance(node, Update):
             pairs = zip(node.buffers, node.indices, strict=True)
-            found += [("store to", b, index) for b, index in pairs]
+            found += [(STORE, b, index) for b, index in pairs]
     return found
 
 
-def _end(index: Expr, loops: Mapping[Var, int], last: bool) -> Expr:
-    """The least or the greatest value of an index over the loops of a nest."""
+def _values(index: Expr, loops: Mapping[Var, int], dense: bool) -> list[Expr]:
+    """Values of an index over the loops of a nest that are in a span if all of them are.
+
+    dense: the span has every index from its first to its last. Then of a loop that is only a term,
+    a number times its variable, the two ends are enough, whatever the others are; those inside of
+    another function, and all of them for another span, take every value.
+    """
     form = affine(index)
-    env: dict[object, object] = {
-        var: const(end if (form.coefficient(var) > 0) == last else 0) for var, end in loops.items()
-    }
-    found: Expr = substitute(index, env)
-    return found
+    terms = {a for a, _ in form.terms}
+    inside = {v for a in terms if not isinstance(a, Var) for v in postorder(a)}
+    every = [v for v in loops if v in inside or (v in terms and not dense)]
+    ends = [v for v in loops if v in terms and v not in every]
+    found: dict[Expr, None] = {}
+    for point in product(*(range(loops[v]) for v in every)):
+        for last in (False, True):
+            env = dict(zip(every, point, strict=True))
+            env |= {v: loops[v] - 1 if (form.coefficient(v) > 0) == last else 0 for v in ends}
+            numbers: dict[object, object] = {v: const(n) for v, n in env.items()}
+            found[substitute(index, numbers)] = None
+    return list(found)

@@ -11,8 +11,7 @@ from tilewright.expr.affine import Affine, affine, rejoined
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, And, Buffer, Cast, Expr, Load, Lt, Select, Var, const
 from tilewright.runtime.abi import CTX_STATUS, STATUS_INDEX
-from tilewright.targets.base import Boxes
-from tilewright.targets.cpu.emit_check import check
+from tilewright.targets.cpu.emit_check import LOAD, STORE, check
 from tilewright.targets.cpu.emit_ops import Operations
 from tilewright.targets.cpu.emit_scope import PURE, Info, Scopes
 from tilewright.targets.cpu.emit_stream import STREAMING, on_boundaries
@@ -26,6 +25,7 @@ from tilewright.targets.cpu.emit_text import (
 )
 from tilewright.targets.cpu.emit_types import constant, memory_type
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.permitted import Permissions
 
 MAX_LANES = 64
 _SAFE_BYTES = MAX_LANES * 8
@@ -69,7 +69,7 @@ class Memory(Scopes):
         self.streams: frozenset[Buffer] = frozenset()
         self.has_streamed = False
         # Where sanitized code may access each buffer; None in other code.
-        self.boxes: Boxes | None = None
+        self.permitted: Permissions | None = None
         self._safe: dict[str, Value] = {}
         self._clamped: set[Expr] = set()
 
@@ -176,7 +176,7 @@ class Memory(Scopes):
         permission = None
         if self.guard is not None and self.info(e).risky:
             permission = self._holds(self.guard)
-        check(self, "load of", e.buffer, index, permission)
+        check(self, LOAD, e.buffer, index, permission)
         place = self.access(e.buffer, index)
         raw = self._load_raw(place, e.buffer, permission, outside)
         return self.ops.formats.unpack(raw, e.buffer.dtype)
@@ -286,7 +286,7 @@ class Memory(Scopes):
             if not mask.const:
                 return
             mask = None
-        check(self, "store to", buffer, index, mask)
+        check(self, STORE, buffer, index, mask)
         contiguous = place.is_uniform or (place.offsets is None and place.stride == 1)
         if mask is not None and contiguous and self._rewritable(buffer, index):
             # So it stays promotable to registers.

@@ -13,11 +13,12 @@ from tilewright.loops.nodes import Kernel
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
 from tilewright.schedule.sketch import Context, Sketch, covers, default, effort, sketches
-from tilewright.targets.base import Artifact, Boxes, Call
+from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import support
+from tilewright.targets.permitted import Permissions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,10 @@ class CpuTarget:
         """Expected nanoseconds, of all cores together; None where another form is better."""
         return effort(computations, Context(self.machine, constants, self.exact))
 
-    def emit(self, kernel: Kernel, symbol: str, boxes: Boxes | None = None) -> Artifact:
-        """Object code of a scheduled kernel; sanitized where there are boxes."""
+    def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
+        """Object code of a scheduled kernel; sanitized where `permitted` says what may be accessed."""
         made = llvm.compile_kernel(
-            kernel, self.machine, symbol, contract=not self.exact, boxes=boxes
+            kernel, self.machine, symbol, contract=not self.exact, permitted=permitted
         )
         return Artifact(
             made.symbol, made.object_bytes, made.workspace_bytes, made.workspace_per_thread

@@ -1,0 +1,86 @@
+"""Where sanitized code may access a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from tilewright.expr.nodes import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Indices along an axis: first + the sum of step * n, 0 <= n < count, over the digits.
+
+    digits: (step, count), the largest step first; all that those behind one add is below its step,
+    so that an index is taken apart by dividing.
+    """
+
+    first: int
+    digits: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def over(cls, first: int, factors: Sequence[tuple[int, int]]) -> Span:
+        """The least that has first + the sum of step * n for these (step, count), steps above 0."""
+        digits: list[tuple[int, int]] = []
+        added = 0
+        for step, count in sorted(f for f in factors if f[1] > 1):
+            if step <= added:  # two ways to one index, or in between: all that could be there
+                every = gcd(step, *(s for s, _ in digits))
+                digits = [(every, (added + step * (count - 1)) // every + 1)]
+            elif digits and step == digits[0][0] * digits[0][1]:
+                digits[0] = (digits[0][0], digits[0][1] * count)
+            else:
+                digits.insert(0, (step, count))
+            added += step * (count - 1)
+        return cls(first, tuple(digits))
+
+    @property
+    def last(self) -> int:
+        """The greatest index."""
+        return self.first + sum(step * (count - 1) for step, count in self.digits)
+
+    @property
+    def dense(self) -> bool:
+        """Whether it has every index from the first to the last."""
+        return all(step == 1 for step, _ in self.digits)
+
+    @property
+    def filled(self) -> Span:
+        """Every index from the first to the last."""
+        return Span.over(self.first, [(1, self.last - self.first + 1)])
+
+    def __contains__(self, index: int) -> bool:
+        rest = index - self.first
+        for step, count in self.digits:
+            n, rest = divmod(rest, step)
+            if not 0 <= n < count:
+                return False
+        return rest == 0
+
+    def around(self, other: Span) -> Span:
+        """The least with one step that has both."""
+        if self == other:
+            return self
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        steps = (step for step, _ in (*self.digits, *other.digits))
+        step = gcd(self.first - other.first, *steps)
+        return Span.over(first, [(step, (last - first) // step + 1)])
+
+    def __str__(self) -> str:
+        if self.dense:
+            return f"{self.first}..{self.last}"
+        return " + ".join([f"{self.first}", *(f"{s} * 0..{n - 1}" for s, n in self.digits)])
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """What may be loaded of a buffer, and stored: the indices along each axis."""
+
+    loads: tuple[Span, ...]
+    stores: tuple[Span, ...]
+
+
+# By buffer; others may be accessed everywhere.
+Permissions = Mapping[Buffer, Permitted]
