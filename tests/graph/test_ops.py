@@ -251,6 +251,22 @@ def test_moving_elements():
     check("Trilu", [floats(4, 5), np.array(1)], (1,), upper=0)
 
 
+@pytest.mark.parametrize("flag", [0, 2, -1])
+def test_a_flag_is_set_by_1_alone(flag):
+    x = floats(2, 3, 4)
+    check("ReduceMax", [x], opset=13, axes=[1], keepdims=flag)
+    model = build("Reshape", [x, np.array([2, 0, 4, 1])], (1,), allowzero=flag)
+    (op,) = load(model).operations
+    assert op.outputs[0].extents == (2, 3, 4, 1)
+
+
+def test_the_bounds_that_an_old_clip_lacks_are_the_greatest_numbers():
+    x = np.array([-np.inf, -2, 0.5, np.inf], np.float32)
+    check("Clip", [x], opset=6, max=0.25)
+    check("Clip", [x], opset=6, min=-1.0)
+    check("Clip", [x], opset=6)
+
+
 @pytest.mark.parametrize("target", [np.float64, np.float16, np.int32, np.uint8, np.bool_])
 def test_casts(target):
     check("Cast", [np.abs(floats(5)) * 10], to=helper.np_dtype_to_tensor_dtype(np.dtype(target)))

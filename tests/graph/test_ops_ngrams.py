@@ -12,7 +12,7 @@ RNG = np.random.default_rng(3)
     ("mode", "dtype"), [("TF", np.int32), ("IDF", np.int64), ("TFIDF", np.int64)]
 )
 @pytest.mark.parametrize(("low", "high", "skips"), [(1, 1, 0), (1, 3, 2), (2, 2, 5), (2, 3, 0)])
-@pytest.mark.parametrize("shape", [(9,), (3, 9), (2, 1)])
+@pytest.mark.parametrize("shape", [(9,), (3, 9), (2, 1), (0,)])
 def test_tfidf(mode, shape, low, high, skips, dtype):
     x = RNG.integers(0, 3, shape).astype(dtype)
     pool = [0, 2, 1, 0, 1, 2, 2, 2, 0, 0, 1, 2, 2, 2, 1]

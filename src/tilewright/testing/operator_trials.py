@@ -33,7 +33,11 @@ DIVIDES: Final = frozenset({"Div", "Mod"})
 # What they make of values that an integer type has no place for is left open.
 ROUNDS: Final = frozenset({"Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "Pow"})
 # Zeros are put around data, and 0 times infinity is NaN: operands that may have it.
-INFINITE: Final = {"Conv": (0,), "ConvTranspose": (0,)}
+# Whether a NaN is the largest of a window is left open, and which index an infinite one is.
+INFINITE: Final[Mapping[str, Sequence[int]]] = {
+    "Conv": (0,),
+    "ConvTranspose": (0,),
+} | dict.fromkeys(("DFT", "GridSample", "MaxPool", "OneHot", "RoiAlign"), ())
 # Elements that go to one place more than once, in no order.
 PLACES: Final = frozenset({"MaxUnpool", "ScatterElements", "ScatterND", "Scatter"})
 # Operands that say where or how many: no extremes.
@@ -276,7 +280,8 @@ def _ints(d: _Draft, name: str, value: Sequence[int] | None) -> Sequence[int] | 
 
 
 def _a_float(d: _Draft, name: str, value: float | None) -> float:
-    return d.rng.choice((0.0, 1.0, -1.0, 0.5, 1e-3, 2.5))
+    chosen = d.rng.choice((0.0, 1.0, -1.0, 0.5, 1e-3, 2.5))
+    return abs(chosen) if name == "clip" else chosen  # between x and -x
 
 
 def _text(d: _Draft, name: str, value: bytes | None) -> str | None:

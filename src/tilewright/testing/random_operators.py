@@ -74,6 +74,8 @@ def judged(t: Trial, native: bool = True) -> tuple[str, OperatorFailure | None]:
             if len(theirs) == 2 and not meant and not difference(t, *theirs):
                 return "refused", OperatorFailure(t, "refused", f"{type(error).__name__}: {error}")
             return "nobody", None
+        except MemoryError:  # a result beyond what this process is given, and not beyond the limit
+            return "nobody", None
         except Exception as error:
             return "raised", OperatorFailure(t, "raised", f"{type(error).__name__}: {error}")
         if not theirs:

@@ -225,8 +225,10 @@ nary("Where", _where, lambda _, c, a, b: np.where(c, a, b), like=1, since=9)
 
 
 def _bounds(op: OpCall) -> tuple[float | None, float | None]:
-    """The bounds of Clip 6, which are attributes."""
-    return op.attr("min"), op.attr("max")
+    """The bounds of Clip 6, which are attributes: of what is infinite, the greatest float32."""
+    bounded = op.dtype(0) in (dtypes.float32, dtypes.float64)
+    most = float(np.finfo(np.float32).max) if bounded else None
+    return op.attr("min", most and -most), op.attr("max", most)
 
 
 def _clip_6(op: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Computation]:

@@ -67,12 +67,17 @@ def point_of(axes: Sequence[int], rank: int, keep: bool, i: Sequence[Any]) -> tu
     return tuple(point)
 
 
+def keeps(op: OpCall) -> bool:
+    """Whether reduced axes stay, with extent 1; 1 says so and nothing else does."""
+    return bool(op.attr("keepdims", 1) == 1)
+
+
 def _row_compute(row: Row) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
     def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
         x, out = inputs[0], outputs[0]
         rank = len(x.shape)
         axes = reduced_axes(op, rank, row.axes_input)
-        keep = bool(op.attr("keepdims", 1))
+        keep = keeps(op)
         combine = {"max": "or", "min": "and"}[row.op] if x.dtype.is_bool else row.op
 
         def value(*i: Any) -> Expr:
@@ -101,7 +106,7 @@ def _register(row: Row, compute: Compute | None = None) -> None:
     def infer(op: OpCall) -> Sequence[Type]:
         shape = op.shape(0)
         axes = reduced_axes(op, len(shape), row.axes_input)
-        return [(op.dtype(0), reduced_shape(shape, axes, bool(op.attr("keepdims", 1))))]
+        return [(op.dtype(0), reduced_shape(shape, axes, keeps(op)))]
 
     def reference(op: OpCall, x: Array, axes: Array | None = None) -> list[Array]:
         given = op.attr("axes") if axes is None else axes.reshape(-1).tolist()
@@ -110,7 +115,7 @@ def _register(row: Row, compute: Compute | None = None) -> None:
         else:
             over = tuple(sorted({a % x.ndim for a in given})) if given else tuple(range(x.ndim))
         found = np.asarray(row.arrays(widened(x), over)).astype(x.dtype)
-        return [found if op.attr("keepdims", 1) else np.squeeze(found, over)]
+        return [found if keeps(op) else np.squeeze(found, over)]
 
     register(
         OpDef(
@@ -205,7 +210,7 @@ def _log_sum_exp(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     x, out = inputs[0], outputs[0]
     if not x.dtype.is_float:
         return None
-    rank, keep = len(x.shape), bool(op.attr("keepdims", 1))
+    rank, keep = len(x.shape), keeps(op)
     axes = reduced_axes(op, rank, 18)
     over = [x.shape[a] for a in axes]
     accumulator = wide_dtype(x.dtype)
@@ -247,13 +252,13 @@ _register(Row("ReduceLogSumExp", "add", _log_sum_exp_arrays), _log_sum_exp)
 def _arg_type(op: OpCall) -> Sequence[Type]:
     shape = op.shape(0)
     axis = op.axis(op.attr("axis", 0), len(shape))
-    return [(dtypes.int64, reduced_shape(shape, [axis], bool(op.attr("keepdims", 1))))]
+    return [(dtypes.int64, reduced_shape(shape, [axis], keeps(op)))]
 
 
 def _arg(name: str) -> Callable[[OpCall, Buffers, Buffers], list[Computation]]:
     def compute(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
         x, out = inputs[0], outputs[0]
-        rank, keep = len(x.shape), bool(op.attr("keepdims", 1))
+        rank, keep = len(x.shape), keeps(op)
         axis = op.axis(op.attr("axis", 0), rank)
         best = Buffer(f"{op.name}_value", out.shape, _comparable(x.dtype))
         last = bool(op.attr("select_last_index", 0))
@@ -278,7 +283,7 @@ def _arg_arrays(f: Callable[..., Any]) -> Callable[..., list[Array]]:
             found = x.shape[axis] - 1 - f(np.flip(x, axis), axis=axis)
         else:
             found = f(x, axis=axis)
-        if op.attr("keepdims", 1):
+        if keeps(op):
             found = np.expand_dims(found, axis)
         return [np.asarray(found, np.int64)]
 

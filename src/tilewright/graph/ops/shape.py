@@ -106,7 +106,7 @@ def _with_shape(call: OpCall, x: Array, values: dict[Any, Array]) -> OpCall:
 def _new_shape(call: OpCall) -> list[int]:
     source = call.shape(0)
     asked = call.ints(1) or []
-    keep = not call.attr("allowzero", 0)
+    keep = call.attr("allowzero", 0) != 1
     if keep and any(d == 0 and n >= len(source) for n, d in enumerate(asked)):
         raise call.error(f"shape {asked} copies an extent that {list(source)} does not have")
     shape = [source[n] if d == 0 and keep else d for n, d in enumerate(asked)]

@@ -72,7 +72,7 @@ class CpuTarget:
         return effort(computations, Context(self.machine, constants, self.exact))
 
     def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
-        """Object code of a scheduled kernel; sanitized where `permitted` says what may be accessed."""
+        """Object code of a scheduled kernel; sanitized where `permitted` is given."""
         made = llvm.compile_kernel(
             kernel, self.machine, symbol, contract=not self.exact, permitted=permitted
         )
