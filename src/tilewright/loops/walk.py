@@ -53,4 +53,10 @@ def walk(root: Stmt, above: tuple[Stmt, ...] = ()) -> Iterator[Place]:
 
 def loops_of(root: Stmt) -> list[For]:
     """The loops of `root` in program order."""
-    return [p.stmt for p in walk(root) if isinstance(p.stmt, For)]
+    found, stack = [], [root]
+    while stack:  # as `walk`, without a Place for each: asked again and again
+        stmt = stack.pop()
+        if isinstance(stmt, For):
+            found.append(stmt)
+        stack.extend(reversed(below(stmt)))
+    return found
