@@ -83,3 +83,17 @@ def test_operators_without_a_reference_of_ours_and_subgraphs():
 def test_wrong_names(layer):
     with pytest.raises(InputError, match="input 'x' is missing"):
         evaluate(layer, {})
+
+
+def test_float64_of_an_operator_whose_schema_has_none():
+    """Where its operand is of unknown rank, ONNX's own inference is asked for its type."""
+    unknown = onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=1))
+    x = onnx.ValueInfoProto(name="x", type=unknown)
+    node = helper.make_node("Celu", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")])
+    opsets = [helper.make_opsetid("", 21)]
+    model = load(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    given = {"x": np.array([-1, 2], np.float32)}
+    found = evaluate(model, given, float64=True, fallback=OnnxFallback())["y"]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [np.expm1(-1), 2])

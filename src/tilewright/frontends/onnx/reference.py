@@ -64,6 +64,11 @@ class OnnxFallback:
             )
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, KeyError):
             return op.outputs
+        except onnx.checker.ValidationError:
+            # Our definition may know more element types, as in a graph that is judged in float64.
+            if lookup(op.op_type, op.domain, op.version) is None:
+                raise
+            return op.outputs
         return [
             v if v is None or v.name not in found else value_from_onnx(v.name, found[v.name])
             for v in op.outputs
