@@ -10,8 +10,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Buffer
 from tilewright.loops.access import reads, writes
 from tilewright.loops.nodes import Alloc, For, Kernel
 from tilewright.schedule import Schedule, Step
@@ -26,7 +28,7 @@ class Spot:
     loop: one of the kernel's; next: the one that begins after it; nest: it and the loops directly
     nested in it; inside: it and all loops in it; parts: the statements of its body; buffer: one of
     the kernel's, parameters included; staged: one that is allocated in a loop, if there is one;
-    made: an intermediate, if there is one; user: a loop in which that is read.
+    made: an intermediate, if there is one; user: looks for a loop in which that is read.
     """
 
     loop: str
@@ -37,7 +39,7 @@ class Spot:
     buffer: str
     staged: str
     made: str
-    user: str
+    user: Callable[[], str]
 
 
 Request = Callable[[random.Random, Spot], Step]
@@ -116,11 +118,11 @@ REQUESTS: tuple[Request, ...] = (
     lambda r, at: Step("transform_layout", (at.buffer, r.choice(_MAPS))),
     lambda r, at: Step("storage_align", (at.buffer, r.randint(0, 1), 4, r.randint(0, 3))),
     lambda r, at: Step("expand", (at.buffer, at.loop)),
-    lambda r, at: Step("compute_at", (at.made, at.user), {"scope": "stack"}),
-    lambda r, at: Step("compute_at", (at.made, at.user)),
+    lambda r, at: Step("compute_at", (at.made, at.user()), {"scope": "stack"}),
+    lambda r, at: Step("compute_at", (at.made, at.user())),
     lambda r, at: Step("compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("store_with", (at.staged, at.buffer)),
-    lambda r, at: Step("duplicate", (at.made, at.user)),
+    lambda r, at: Step("duplicate", (at.made, at.user())),
     lambda r, at: Step("reverse_compute_at", (at.buffer, at.loop)),
     lambda r, at: Step("compute_inline", (at.buffer,)),
     lambda r, at: Step("reverse_compute_inline", (at.buffer,)),
@@ -139,7 +141,6 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
     buffers = [s.buffer.name for s, _ in allocs] + [b.name for b in kernel.params]
     f = r.choice(loops)
     made = r.choice([s.buffer for s, _ in allocs] or [*kernel.params])
-    users = [g for g in loops if made in reads(g.body) and made not in writes(g.body)]
     nest = [f]
     while isinstance(nest[-1].body, For):
         nest.append(nest[-1].body)
@@ -153,9 +154,14 @@ def random_step(r: random.Random, kernel: Kernel) -> Step | None:
         r.choice(buffers),
         r.choice(staged or buffers),
         made.name,
-        r.choice(users or loops).var.name,
+        partial(_user, r, loops, made),
     )
     return r.choice(REQUESTS)(r, at)
+
+
+def _user(r: random.Random, loops: Sequence[For], made: Buffer) -> str:
+    users = [g for g in loops if made in reads(g.body) and made not in writes(g.body)]
+    return r.choice(users or loops).var.name
 
 
 # How often the second primitive of a pair was accepted behind the first.

@@ -19,6 +19,7 @@ from tilewright.targets.permitted import Permissions
 
 # Expressions are walked by recursion; a long chain of operations is a deep one.
 _DEPTH = 50_000
+LEVEL = 2  # of LLVM's choice of instructions and registers, 0 to 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,17 @@ def compile_kernel(
     *,
     contract: bool = True,
     permitted: Permissions | None = None,
+    level: int = LEVEL,
 ) -> CompiledKernel:
     """Object code of a scheduled kernel, position independent, with no external symbols.
 
     symbol: the entry point's name (default: the kernel's own). contract, permitted: as in
-    `llvm_ir`. Raises UnsupportedError for what has no native code, CompileError if LLVM refuses
-    the program.
+    `llvm_ir`. level: how much LLVM makes of it, 0 to 3. Raises UnsupportedError for what has no
+    native code, CompileError if LLVM refuses the program.
     """
     name = symbol or kernel.name
     text = llvm_ir(kernel, machine, name, contract=contract, permitted=permitted)
-    code = compile_text(text, machine, name)
+    code = compile_text(text, machine, name, level=level)
     plan = plan_memory(kernel, permitted is not None)
     return CompiledKernel(name, code, plan.shared, plan.thread)
 
@@ -82,13 +84,17 @@ def assembly(
 
 
 def compile_text(
-    text: str, machine: Machine, where: str, allowed: frozenset[str] = frozenset()
+    text: str,
+    machine: Machine,
+    where: str,
+    allowed: frozenset[str] = frozenset(),
+    level: int = LEVEL,
 ) -> bytes:
     """LLVM assembly -> object file that needs no symbols but the `allowed` ones.
 
     Raises CompileError naming `where`.
     """
-    target = target_machine(machine)
+    target = target_machine(machine, level)
     code = bytes(target.emit_object(_optimised(text, machine, where)))
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
@@ -102,8 +108,11 @@ def compile_text(
 
 
 @cache
-def target_machine(machine: Machine) -> Any:
-    """LLVM's target machine, made once. Raises CompileError if this LLVM lacks the target."""
+def target_machine(machine: Machine, level: int = LEVEL) -> Any:
+    """LLVM's target machine, made once for each level.
+
+    Raises CompileError if this LLVM lacks the target.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -114,7 +123,7 @@ def target_machine(machine: Machine) -> Any:
     except RuntimeError as e:
         raise CompileError(f"LLVM has no target {machine.triple}: {e}", code="TW-LLVM") from e
     return target.create_target_machine(
-        cpu="", features=machine.feature_string, opt=2, reloc="pic", codemodel="small"
+        cpu="", features=machine.feature_string, opt=level, reloc="pic", codemodel="small"
     )
 
 

@@ -23,16 +23,20 @@ from tilewright.targets.permitted import Permissions
 
 @dataclass(frozen=True, slots=True)
 class CpuTarget:
-    """Code for one kind of processor. `exact` forbids fused multiply-adds and reassociation."""
+    """Code for one kind of processor. `exact` forbids fused multiply-adds and reassociation.
+
+    level: what LLVM makes of the code, 0 to 3; the less, the sooner it is compiled.
+    """
 
     machine: Machine
     exact: bool = False
+    level: int = llvm.LEVEL
     name: str = "cpu"
 
     @property
     def key(self) -> str:
         """The machine as the code generator sees it."""
-        return f"cpu {self.machine} exact={self.exact}"
+        return f"cpu {self.machine} exact={self.exact} level={self.level}"
 
     @property
     def requirements(self) -> dict[str, Any]:
@@ -73,8 +77,9 @@ class CpuTarget:
 
     def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
         """Object code of a scheduled kernel; sanitized where `permitted` is given."""
+        exact, level = self.exact, self.level
         made = llvm.compile_kernel(
-            kernel, self.machine, symbol, contract=not self.exact, permitted=permitted
+            kernel, self.machine, symbol, contract=not exact, permitted=permitted, level=level
         )
         return Artifact(
             made.symbol, made.object_bytes, made.workspace_bytes, made.workspace_per_thread
