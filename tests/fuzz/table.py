@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 
 from tilewright.testing.fuzz.campaign import FIRST
 from tilewright.testing.fuzz.worker import Found, Generator, Tell
@@ -49,6 +50,21 @@ def patient(seed: int, tell: Tell) -> None:
     time.sleep(1000)
 
 
+SEEN: Counter[tuple[str, str]] = Counter()  # of the process that runs it
+
+
+def led(seed: int, tell: Tell) -> Found | None:
+    """Goes on from the pairs that met: each program adds the first that did not."""
+    new = next(n for n in range(100) if not SEEN["a", f"{n}"])
+    SEEN["a", f"{new}"] += 1
+    return Found(f"pair {new}", "") if new == 5 else None
+
+
+def seen_by_led() -> Counter[tuple[str, str]]:
+    return SEEN
+
+
+LED = Generator("led", led, met=seen_by_led)
 WELL = Generator("well", well)
 FAULTY = Generator("faulty", faulty)
 FATAL = Generator("fatal", fatal, fatal_again)

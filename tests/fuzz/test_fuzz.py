@@ -20,9 +20,18 @@ from tests.waiting import until
 from tilewright.testing import graph_runs, random_operators, random_stages, schedule_runs
 from tilewright.testing.fuzz import generators, written
 from tilewright.testing.fuzz.__main__ import main
-from tilewright.testing.fuzz.campaign import FIRST, Campaign, read_counts
+from tilewright.testing.fuzz.campaign import (
+    FIRST,
+    OFTEN,
+    PAIRS,
+    Campaign,
+    met_text,
+    read_counts,
+    read_met,
+)
 from tilewright.testing.fuzz.generators import GENERATORS
 from tilewright.testing.fuzz.worker import Lost, Worker, alone
+from tilewright.testing.random_graphs import random_case
 
 HERE = Path(__file__).parent
 
@@ -67,6 +76,28 @@ def test_the_next_campaign_goes_on_where_the_last_one_was(tmp_path: Path) -> Non
     counts = json.loads((tmp_path / "counts.json").read_text())
     assert counts["well"] == {"programs": 8, "faults": 1, "next": FIRST + 10}
     assert counts["other"]["programs"] == 0
+
+
+def test_what_met_is_kept_between_processes_and_campaigns(tmp_path: Path) -> None:
+    first = Campaign([table.LED, table.WELL], tmp_path)
+    first.run(1000, 1, programs=6)
+    assert "met.json" in first.summary()[-1]
+    kept = read_met(tmp_path / "met.json")
+    assert kept == {"led": Counter({("a", f"{n}"): 1 for n in range(3)})}
+    second = Campaign([table.LED], tmp_path)
+    second.run(1000, 1, programs=3)  # in another process
+    assert [path.name for path in second.written] == [f"found_led_{FIRST + 5}.py"]
+    assert len(read_met(tmp_path / "met.json")["led"]) == 6
+
+
+def test_what_is_kept_of_what_met_is_bounded(tmp_path: Path) -> None:
+    many = Counter({(f"a{n % 200}", f"b{n}"): n + 1 for n in range(PAIRS + 50)})
+    path = tmp_path / "met.json"
+    path.write_text(met_text({"it": many}))
+    kept = read_met(path)["it"]
+    assert len(kept) == PAIRS and ("a0", "b0") not in kept
+    assert max(kept.values()) == OFTEN and kept["a70", "b70"] == 71
+    assert path.stat().st_size < 1_000_000
 
 
 def test_what_ends_its_process_is_a_failure_and_does_not_end_the_rest(tmp_path: Path) -> None:
@@ -145,6 +176,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_the_counts_that_are_kept_can_be_read() -> None:
+    assert set(read_met(HERE / "met.json")) <= {g.name for g in GENERATORS.values() if g.met}
     counts = read_counts(HERE / "counts.json")
     assert set(counts) <= set(GENERATORS)
     assert all(c.next >= FIRST + c.programs for c in counts.values())
@@ -187,6 +219,33 @@ def test_a_graph_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
             called(found.test)
     assert found.reason == "broken" and "Mul" in found.test
     called(found.test)
+
+
+def test_a_graph_that_fails_at_another_size_only_becomes_a_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What fails alone has the inputs of that size; what needs both has both."""
+    pieces = {n: graph_runs.ALL[n] for n in ("free_extent", "unary", "binary")}
+    case = next(c for s in range(200) if (c := random_case(s, 3, pieces=pieces)).others)
+    first = [a.shape for a in case.inputs.values()]
+
+    def one(graph: Any, inputs: Any, **options: Any) -> list[str]:
+        given = [inputs, *options["others"]]
+        return ["it"] if any(first != [a.shape for a in i.values()] for i in given) else []
+
+    def both(graph: Any, inputs: Any, **options: Any) -> list[str]:
+        return ["it"] if options["others"] else []
+
+    for broken in (one, both):
+        with monkeypatch.context() as patched:
+            patched.setattr(graph_runs, "check", broken)
+            failure = graph_runs.run_case(0, case)
+            assert failure is not None and bool(failure.case.others) == (broken is both)
+            found = generators._wrong_graph(0, failure)
+            assert found is not None
+            with pytest.raises(AssertionError):
+                called(found.test)
+        called(found.test)
 
 
 def test_a_list_of_stages_becomes_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,3 +313,4 @@ def test_settings_are_of_many_kinds() -> None:
     assert len({s.machine for s in found}) >= 4
     assert {s.math for s in found} == {"strict", "exact", "fast"}
     assert {s.threads for s in found} == {1, 2, 3}
+    assert {s.dims for s in found} == {True, False} and {s.level for s in found} == {0, 2}

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.base import events
+from tilewright.driver import dynamic
+from tilewright.graph import unroll
+from tilewright.testing.differential import check
+from tilewright.testing.graph_control import CONTROL
 from tilewright.testing.graph_idioms import IDIOMS
 from tilewright.testing.graph_ops import PIECES
-from tilewright.testing.graph_runs import run
+from tilewright.testing.graph_runs import ALL, Setting, problem, run
+from tilewright.testing.graph_shapes import SHAPES
+from tilewright.testing.graphs import Case
 from tilewright.testing.random_graphs import random_case
 from tilewright.testing.steering import LEAST, MOST, Steering, facts
 
@@ -81,3 +89,78 @@ def test_facts_are_what_acted() -> None:
 
 def test_a_graph_without_steering_is_as_it_was() -> None:
     assert repr(random_case(7, 6).graph) == repr(random_case(7, 6, pieces=PIECES).graph)
+
+
+# ----------------------------------------------------------- symbols and control flow
+
+
+def test_graphs_with_bodies_and_symbols_are_made_and_are_right() -> None:
+    """If, Loop and Scan, more than one size of a symbolic extent, and shapes that are computed."""
+    seen: Counter[str] = Counter()
+    pieces = {**PIECES, **{k: (f, 3 * w) for k, (f, w) in (CONTROL | SHAPES).items()}}
+    for seed in range(4000, 4040):
+        case = random_case(seed, 5, pieces=pieces)
+        ops = {op.op_type: op for op in case.graph.operations}
+        seen.update({"If", "Loop", "Scan"} & ops.keys())
+        symbolic = any(not v.static for v in case.graph.inputs)
+        seen["symbolic"] += symbolic
+        seen["two sizes"] += len(case.others) > 0
+        seen["a body with a symbol around it"] += symbolic and bool({"If", "Loop", "Scan"} & {*ops})
+        for op in ops.values():
+            seen["captured"] += any(g.captured for g in op.subgraphs)
+            seen["nested"] += any(o.subgraphs for g in op.subgraphs for o in g.operations)
+        if seed % 8 == 0:
+            found = problem(case, Setting(None, "strict", 1, dims=seed % 16 == 0))
+            assert not found, f"{seed}: {found}"
+    for what in ("If", "Loop", "Scan", "symbolic", "captured"):
+        assert seen[what] > 5, seen
+    for what in ("two sizes", "a body with a symbol around it", "nested"):
+        assert seen[what] > 0, seen
+
+
+@pytest.mark.parametrize("name", CONTROL | SHAPES)
+def test_every_piece_of_these_gets_into_steered_graphs(name: str) -> None:
+    steering = Steering()
+    pieces = {name: (CONTROL | SHAPES)[name], "unary": PIECES["unary"], "matmul": PIECES["matmul"]}
+    seen: Counter[str] = Counter()
+    for seed in range(12):
+        random_case(seed, 5, pieces=pieces, steering=steering)
+        seen.update(steering.taken)
+        steering.add(())
+    assert seen[name] > 1
+    assert name in ALL
+
+
+def test_another_size_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the inputs of that size that the failure has."""
+    case = next(c for s in range(4000, 4400) if (c := _free(s)).others)
+    real = dynamic.DynamicExecutable.__call__
+
+    def wrong(exe: Any, *args: Any, **options: Any) -> Any:
+        found = real(exe, *args, **options)
+        shapes = [np.shape(a) for a in args]
+        first = [a.shape for a in case.inputs.values()]
+        return found if shapes == first or len(args) != len(first) else None
+
+    monkeypatch.setattr(dynamic.DynamicExecutable, "__call__", wrong)
+    lines = check(case.graph, case.inputs, others=case.others)
+    assert lines and not check(case.graph, case.inputs)
+
+
+def _free(seed: int) -> Case:
+    pieces = {n: ALL[n] for n in ("free_extent", "unary", "binary", "reshaped")}
+    return random_case(seed, 3, pieces=pieces)
+
+
+def test_a_body_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With iterations that are copied once too seldom."""
+    real = unroll._Unroller.number
+
+    def short(self: Any, i: int) -> Any:
+        found = real(self, i)
+        return found - 1 if i == 0 and isinstance(found, int) and found > 1 else found
+
+    pieces = {n: ALL[n] for n in ("loop", "unary")}
+    cases = [random_case(seed, 3, pieces=pieces) for seed in range(4000, 4012)]
+    monkeypatch.setattr(unroll._Unroller, "number", short)
+    assert any(problem(case, Setting(None, "strict", 1)) for case in cases)

@@ -17,14 +17,16 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback
+from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.nodes import Graph
+from tilewright.runtime.executable import Executable, load
 from tilewright.targets.base import Target
 
 Array = np.ndarray[Any, Any]
 # Units in the last place; in float64, whose conditioning nothing here measures, 2^8 of them.
 UNIT = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-44}
 SLACK = 32.0  # times the rounding of one NumPy evaluation
+FAR = 2.0**13  # units that no rounding of a well conditioned graph is away
 
 
 class Truth:
@@ -45,7 +47,8 @@ class Truth:
         self.rounded = [np.asarray(own[n]) for n in names]
         values = (*graph.inputs, *graph.producers, *graph.constants)
         self.unit = max((UNIT.get(str(v.dtype), 0.0) for v in values), default=0.0)
-        self.growth = math.sqrt(max((max(v.extents, default=1) for v in values), default=1))
+        longest = max((max(v.extents, default=1) for v in values if v.static), default=1)
+        self.growth = math.sqrt(longest)
         self.growth *= 1 + len(graph.operations)
 
     def mismatches(self, outputs: Any) -> list[str]:
@@ -64,6 +67,9 @@ class Truth:
             return f"output {n} has shape {got.shape}, expected {want.shape}"
         if not want.size:
             return ""
+        scale, noise = self._scale(n), self._noise(n)
+        if noise > FAR * self.unit * scale:
+            return f"output {n}: in NumPy, float64 and the model's own types are {noise:.2g} apart"
         if dtype is None or not dtype.is_float:
             wrong = got != want
         else:
@@ -80,17 +86,50 @@ class Truth:
 
     def tolerance(self, n: int) -> float:
         """The difference allowed in output `n`, the same for all its elements."""
+        return SLACK * self._noise(n) + 4 * self.unit * self.growth * self._scale(n)
+
+    def _scale(self, n: int) -> float:
         want = np.abs(self.expected[n].astype(np.float64))
-        scale = float(want[np.isfinite(want)].max(initial=1.0))
+        return float(want[np.isfinite(want)].max(initial=1.0))
+
+    def _noise(self, n: int) -> float:
         spread = np.abs(self.rounded[n].astype(np.float64) - self.expected[n])
-        noise = float(spread[np.isfinite(spread)].max(initial=0.0))
-        return SLACK * noise + 4 * self.unit * self.growth * scale
+        return float(spread[np.isfinite(spread)].max(initial=0.0))
+
+
+def at_shapes(graph: Graph, inputs: Mapping[str, Array]) -> Graph:
+    """The graph for these inputs: imported anew, with their shapes and no symbol at all."""
+    from tilewright.frontends.onnx import load
+    from tilewright.frontends.onnx.export import to_model
+
+    if all(v.static for v in graph.inputs):
+        return graph
+    model = to_model(graph)
+    for info in model.graph.input:
+        shape = info.type.tensor_type.shape
+        del shape.dim[:]
+        for extent in inputs[info.name].shape:
+            shape.dim.add().dim_value = extent
+    without_shapes(model.graph)
+    return load(model)
+
+
+def without_shapes(graph: Any) -> None:
+    """Let a GraphProto say of its results, and of the operands and results of the bodies in it,
+    the element type only."""
+    bodies = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    for info in (*graph.output, *(i for body in bodies for i in body.input)):
+        info.type.tensor_type.ClearField("shape")
+    for body in bodies:
+        without_shapes(body)
 
 
 def check(
     graph: Graph,
     inputs: Mapping[str, Array],
     *,
+    others: Sequence[Mapping[str, Array]] = (),
+    dims: bool = False,
     threads: Sequence[int] = (1,),
     path: str | None = None,
     target: Target | None = None,
@@ -98,31 +137,52 @@ def check(
 ) -> list[str]:
     """Compile and run `graph` with each number of threads, and once more after saving to `path`.
 
-    target: a machine described otherwise than this one. Returns what is wrong. Errors of the
-    compiler are raised.
+    others: inputs of other extents, where the graph has symbols for them. dims: these are given to
+    the compiler, which is asked anew for each; else a call brings them. target: a machine described
+    otherwise than this one. Returns what is wrong. Errors of the compiler are raised.
     """
     from tilewright.driver import compile
-    from tilewright.driver.options import Options
-    from tilewright.driver.steps import build
-    from tilewright.runtime.executable import Executable, load
 
-    truth = Truth(graph, inputs)
-    arrays = list(inputs.values())
+    given = [(i, Truth(at_shapes(graph, i), i)) for i in (inputs, *others)]
     found: list[str] = []
     options = {"cache": False, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TilewrightWarning)
         for count in threads:
-            if target is None:
-                exe: Any = compile(graph, threads=count, **options)
-            else:
-                made = build(graph, Options(threads=count, **options), target)
-                exe = Executable(made, threads=count)
-            for run in ("first", "second"):
-                lines = truth.mismatches(exe(*arrays))
-                found += [f"{count} threads, {run} run: {line}" for line in lines]
+            how = {"threads": count, **options}
+            exe: Any = None
+            for feeds, truth in given:
+                if target is not None:
+                    exe = _for_machine(graph, feeds, target, how)
+                elif dims:
+                    exe = compile(graph, dims=_sizes(graph, feeds), **how)
+                elif exe is None:
+                    exe = compile(graph, **how)
+                for run in ("first", "second"):
+                    lines = truth.mismatches(exe(*feeds.values()))
+                    found += [f"{count} threads, {run} run: {line}" for line in lines]
         if path is not None:
             exe.save(path)
-            lines = truth.mismatches(load(path, threads=threads[-1])(*arrays))
+            feeds, truth = given[-1]
+            lines = truth.mismatches(load(path, threads=threads[-1])(*feeds.values()))
             found += [f"loaded: {line}" for line in lines]
     return found
+
+
+def _for_machine(
+    graph: Graph, inputs: Mapping[str, Array], target: Target, options: Mapping[str, Any]
+) -> Executable:
+    from tilewright.driver.options import Options
+    from tilewright.driver.steps import build
+    from tilewright.frontends.onnx.reference import OnnxFallback
+
+    if not all(v.static for v in graph.inputs):
+        shapes = {v.name: inputs[v.name].shape for v in graph.inputs}
+        graph = specialise(graph, shapes=shapes, fallback=OnnxFallback())
+    return Executable(build(graph, Options.of(options), target), threads=options["threads"])
+
+
+def _sizes(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """What the symbols of a graph are for these inputs."""
+    pairs = (p for v in graph.inputs for p in zip(v.shape or (), inputs[v.name].shape))
+    return {d: n for d, n in pairs if isinstance(d, str)}

@@ -123,7 +123,7 @@ def logic(b: Builder) -> None:
 def where(b: Builder) -> None:
     x = b.pick()
     try:
-        c = b.pick(lambda v: v.dtype is dtypes.bool_ and _fits(v, x))
+        c = b.pick(lambda v: v.dtype is dtypes.bool_ and fits(v, x))
     except Rejected:
         c = b.leaf(x.extents[b.rng.randint(0, len(x.extents)) :], dtypes.bool_)
     b.op("Where", c, *b.rng.sample([x, b.partner(x)], 2))
@@ -467,7 +467,7 @@ def _axes(b: Builder, x: Value, count: int) -> list[int]:
     return [a - rank if b.rng.random() < 0.3 else a for a in found]
 
 
-def _fits(v: Value, x: Value) -> bool:
+def fits(v: Value, x: Value) -> bool:
     """Whether `v` broadcasts to the shape of `x`."""
     try:
         return np.broadcast_shapes(v.extents, x.extents) == x.extents

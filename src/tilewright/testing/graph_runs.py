@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tilewright.base import events
+from tilewright.graph.nodes import Graph
 from tilewright.targets.base import Target
 from tilewright.testing.differential import check
+from tilewright.testing.graph_control import CONTROL
 from tilewright.testing.graph_idioms import IDIOMS
 from tilewright.testing.graph_ops import PIECES
+from tilewright.testing.graph_shapes import SHAPES
 from tilewright.testing.graphs import Case
 from tilewright.testing.machines import MACHINES
 from tilewright.testing.random_graphs import random_case
 from tilewright.testing.reduce import reduce_case
 from tilewright.testing.steering import Steering, facts
 
+ALL: Final = PIECES | IDIOMS | CONTROL | SHAPES
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """machine: one of MACHINES; None: this one."""
+    """machine: one of MACHINES; None: this one. dims: extents that are symbols are given to the
+    compiler, else a call brings them. level: how much LLVM makes of the code for another machine.
+    """
 
     machine: str | None
     math: str
     threads: int
+    dims: bool = True
+    level: int = 2
 
     def target(self) -> Target | None:
         """The machine's, where it is another."""
         if self.machine is None:
             return None
-        return MACHINES[self.machine].target(self.math == "exact")
+        return MACHINES[self.machine].target(self.math == "exact", self.level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +58,16 @@ class GraphFailure:
 
 
 def setting_of(seed: int) -> Setting:
-    """How the graph number `seed` is compiled: for a machine whose code runs here."""
+    """How the graph number `seed` is compiled: for a machine whose code runs here.
+
+    LLVM makes the least of most kernels: what it does is not on trial, and takes time. All that
+    comes before is the same, and graphs for this machine are compiled as users do it.
+    """
     rng = random.Random(f"setting {seed}")
     here = [None, None, *(name for name, d in MACHINES.items() if d.target().runs_here)]
     math = rng.choice(("strict", "strict", "exact", "fast"))
-    return Setting(rng.choice(here), math, rng.choice((1, 1, 2, 3)))
+    machine, threads = rng.choice(here), rng.choice((1, 1, 2, 3))
+    return Setting(machine, math, threads, rng.random() < 0.4, rng.choice((0, 0, 0, 0, 2)))
 
 
 def run(
@@ -67,7 +81,7 @@ def run(
     steering: leads to rules, passes and sketches that never met, and is told which did. tell: is
     given the graph before it runs, which could end the process.
     """
-    case = random_case(seed, operators, pieces=PIECES | IDIOMS, steering=steering)
+    case = random_case(seed, operators, pieces=ALL, steering=steering)
     tell(case)
     return run_case(seed, case, steering)
 
@@ -82,14 +96,28 @@ def run_case(seed: int, case: Case, steering: Steering | None = None) -> GraphFa
         steering.add(facts(happened))
     if not reason:
         return None
-    small = reduce_case(case, lambda graph, inputs: bool(problem(Case(graph, inputs), setting)))
+    small = _smallest(case, setting)
     return GraphFailure(seed, small, setting, problem(small, setting))
+
+
+def _smallest(case: Case, setting: Setting) -> Case:
+    """A case that fails like it, of one set of inputs if one alone does."""
+
+    def fails(graph: Graph, inputs: Mapping[str, Any]) -> bool:
+        return bool(problem(Case(graph, inputs), setting))
+
+    for inputs in (case.inputs, *case.others):
+        if fails(case.graph, inputs):
+            return reduce_case(Case(case.graph, inputs), fails)
+    return case
 
 
 def problem(case: Case, setting: Setting) -> str:
     """What is wrong with a graph, compiled and run like that; empty if nothing."""
     options: dict[str, Any] = {"math": setting.math, "threads": (setting.threads,)}
+    target = setting.target()
+    options |= {"others": case.others, "dims": setting.dims, "target": target}
     try:
-        return "\n".join(check(case.graph, case.inputs, target=setting.target(), **options))
+        return "\n".join(check(case.graph, case.inputs, **options))
     except Exception as error:  # of a graph that can be run, none is right
         return f"{type(error).__name__}: {error}"

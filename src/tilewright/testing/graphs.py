@@ -7,10 +7,12 @@ could turn), so that a different result of a compiler is a wrong one.
 
 from __future__ import annotations
 
+import copy
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -36,15 +38,21 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A graph and one array per input, by name."""
+    """A graph and one array per input, by name. others: more of these, of other extents where the
+    graph has symbols for them."""
 
     graph: Graph
     inputs: Mapping[str, Array]
+    others: Sequence[Mapping[str, Array]] = ()
 
 
 @dataclass
 class Builder:
-    """A graph in the making. truth: the array of every value, floats in float64."""
+    """A graph in the making, or the body of an operator in it.
+
+    truth: the array of every value, floats in float64. drafts: the operators as they were asked
+    for. depth: of bodies around this one. free: extents of inputs that are to be symbols.
+    """
 
     rng: random.Random
     fallback: Fallback
@@ -52,7 +60,10 @@ class Builder:
     inputs: dict[Value, Array] = field(default_factory=dict)
     truth: dict[Value, Array] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
-    names: int = 0
+    drafts: list[Operation] = field(default_factory=list)
+    names: Iterator[int] = field(default_factory=lambda: count(1))
+    depth: int = 0
+    free: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.typer = Typer(self.fallback)
@@ -102,8 +113,7 @@ class Builder:
 
     def fresh(self, stem: str) -> str:
         """A name not used yet."""
-        self.names += 1
-        return f"{stem}{self.names}"
+        return f"{stem}{next(self.names)}"
 
     def pick(self, accept: Any = None) -> Value:
         """An existing value, a recent one rather than an old one. Raises Rejected for none."""
@@ -147,28 +157,76 @@ class Builder:
         if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
             del self.typer.operations[count:]
             raise Rejected
-        for v, a in zip(made, arrays, strict=True):
+        self._made(replace(draft, outputs=tuple(made)), arrays)
+        return made[0]
+
+    def control(
+        self, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+    ) -> Value | None:
+        """Add an If, a Loop or a Scan; its first result. Raises Rejected as `op` does."""
+        from tilewright.frontends.onnx.functions import schema_of
+
+        version = schema_of(op_type, "", OPSET).since_version
+        body = next(g for g in attributes.values() if isinstance(g, Graph))
+        types = body.outputs[1 if op_type == "Loop" else 0 :]
+        drafts = tuple(Value(self.fresh("t"), v.dtype) for v in types)
+        draft = Operation(op_type, tuple(inputs), drafts, attributes, "", version, "")
+        try:
+            arrays = self._run(draft, drafts)
+        except (TilewrightError, ArithmeticError) as error:
+            raise Rejected from error
+        made = [replace(v, shape=a.shape) for v, a in zip(drafts, arrays, strict=True)]
+        if not all(_fit(v, a) for v, a in zip(made, arrays, strict=True)):
+            raise Rejected
+        op = replace(draft, outputs=tuple(made))
+        self.typer.operations.append(op)
+        self._made(op, arrays)
+        return made[0] if made else None
+
+    def _made(self, op: Operation, arrays: Sequence[Array]) -> None:
+        """Take an operator that fits, and its results."""
+        if not all(v in self.truth for v in op.writes):  # else it gives what is there already
+            self.drafts.append(op)
+        for v, a in zip(op.writes, arrays, strict=True):
             self.truth[v] = a
             if v not in self.typer.known:
                 self.values.append(v)
-        return made[0]
 
     def _run(self, draft: Operation, made: Sequence[Value]) -> list[Array]:
-        op = Operation(
-            draft.op_type, draft.inputs, tuple(made), draft.attributes, "", draft.version
-        )
-        reads = op.reads
-        graph = Graph("one", reads, tuple(made), (op,), {})
-        known = {v: a for v, a in self.typer.known.items() if v in set(reads)}
-        if known:
-            rest = tuple(v for v in reads if v not in known)
-            graph = Graph("one", rest, tuple(made), (op,), known)
+        op = replace(draft, outputs=tuple(made))
+        known = {v: self.typer.known[v] for v in op.reads if v in self.typer.known}
+        rest = tuple(v for v in op.reads if v not in known)
+        graph = Graph("one", rest, tuple(made), (op,), known)
         feeds = {v.name: self.truth[v] for v in graph.inputs}
         found = interp.evaluate(graph, feeds, float64=True, fallback=self.fallback)
         return [np.asarray(found[v.name]) for v in made]
 
+    def inside(self, values: Sequence[Value]) -> Builder:
+        """A Builder of a body, which sees these values; new inputs are inputs of the whole."""
+        inner = copy.copy(self)
+        inner.typer = self.typer.inner()
+        inner.values, inner.drafts, inner.depth = list(values), [], self.depth + 1
+        return inner
+
+    def body(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+        """The body so far: the operators as they were asked for."""
+        known = getattr(self.typer.known, "maps", [self.typer.known])[0]
+        return self._drafted("body", inputs, outputs, known)
+
+    def asked(self, outputs: Sequence[Value]) -> Graph:
+        """The graph so far: the operators as they were asked for."""
+        return self._drafted("random", tuple(self.inputs), outputs, self.typer.known)
+
+    def _drafted(
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], known: Any
+    ) -> Graph:
+        made = {v for op in self.drafts for v in op.writes}
+        constants = {v: a for v, a in known.items() if v not in made}
+        bare = Graph(name, tuple(inputs), tuple(outputs), (), constants)
+        return bare.with_operations(self.drafts)
+
     def graph(self, outputs: Sequence[Value]) -> Graph:
-        """The graph so far."""
+        """The graph so far, typed: what is known is a constant, what is composed is taken apart."""
         bare = Graph("random", tuple(self.inputs), tuple(outputs), (), dict(self.typer.known))
         return bare.with_operations(self.typer.operations)
 

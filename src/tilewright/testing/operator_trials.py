@@ -31,7 +31,9 @@ DRAWN: Final = frozenset({"Bernoulli", "Dropout", "Multinomial"})
 # No kernel of ONNX Runtime guards a division by zero: the process would end.
 DIVIDES: Final = frozenset({"Div", "Mod"})
 # What they make of values that an integer type has no place for is left open.
-ROUNDS: Final = frozenset({"Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "Pow"})
+ROUNDS: Final = frozenset(
+    {"Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "Pow", "Shrink"}
+)
 # Zeros are put around data, and 0 times infinity is NaN: operands that may have it.
 # Whether a NaN is the largest of a window is left open, and which index an infinite one is.
 INFINITE: Final[Mapping[str, Sequence[int]]] = {

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.errors import TilewrightError
+from tilewright.frontends.onnx import load
+from tilewright.frontends.onnx.export import to_model
+from tilewright.graph import interp
 from tilewright.graph.infer import Fallback
-from tilewright.graph.nodes import Value
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.testing.differential import at_shapes, without_shapes
 from tilewright.testing.graph_ops import PIECES, Piece
-from tilewright.testing.graphs import Builder, Case, Rejected
+from tilewright.testing.graphs import LARGEST, Array, Builder, Case, Rejected
 from tilewright.testing.steering import Steering
+
+OPERATORS = (3, 4, 5, 5, 6, 6, 8, 8, 10, 12, 20, 40)
+SIZES = (1, 2, 3, 5, 8, 16, 17, 33)  # that extents without a number may have in another call
+NUDGE = 1e-3  # by which a value may change without turning a comparison
+EASED = 0.03  # the change of a result that this explains, of its peak
 
 
 def random_case(
@@ -21,7 +34,9 @@ def random_case(
     pieces: Mapping[str, tuple[Piece, float]] = PIECES,
     steering: Steering | None = None,
 ) -> Case:
-    """The graph number `seed`, of about `operators` operators (None: 5 to 40).
+    """The graph number `seed`, of about `operators` operators (None: 3 to 40).
+
+    Most are small: as many operators in many graphs meet more settings than in few.
 
     steering: weighs the pieces, and is told those taken; the graph then depends on it, too.
     """
@@ -32,7 +47,7 @@ def random_case(
     dtype = rng.choice([dtypes.float32] * 12 + [dtypes.float64, dtypes.float16])
     for _ in range(rng.randint(1, 3)):
         b.leaf(b.shape(), dtype, fixed=False)
-    wanted = rng.choice((5, 5, 8, 12, 20, 40)) if operators is None else operators
+    wanted = rng.choice(OPERATORS) if operators is None else operators
     names, weights = list(pieces), [w for _, w in pieces.values()]
     taken: list[str] = []
     if steering is not None:
@@ -48,15 +63,96 @@ def random_case(
         except Rejected:
             continue
         taken.append(name)
-    graph = b.graph(outputs_of(b))
-    return Case(graph, {v.name: a for v, a in b.inputs.items()})
+    return case_of(b)
 
 
-def outputs_of(b: Builder) -> list[Value]:
+def case_of(b: Builder) -> Case:
+    """The graph in the making, whole.
+
+    One with bodies, or with extents that are symbols, is imported as a model, operators as they
+    were asked for: what an importer makes of these hangs on what it is told of shapes.
+    """
+    inputs = {v.name: a for v, a in b.inputs.items()}
+    if not b.free and not any(op.subgraphs for op in b.drafts):
+        return Case(b.graph(outputs_of(b, b.typer.operations)), inputs)
+    outputs = dict.fromkeys(outputs_of(b, b.drafts))
+    model = to_model(b.asked(tuple(outputs)))
+    if b.free or b.rng.random() < 0.5:
+        without_shapes(model.graph)
+    symbols = {e: f"N{n}" for n, e in enumerate(sorted(b.free))}
+    for info in model.graph.input:
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value in symbols and b.rng.random() < 0.8:
+                dim.dim_param = symbols[dim.dim_value]
+    graph = load(model)
+    others = [_other(b, graph, inputs) for _ in range(2 if b.free else 0)]
+    return Case(graph, inputs, [o for o in others if o is not None])
+
+
+def _other(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+    """Inputs of other extents on which the graph is fit; None where the extents do not go on."""
+    symbols = dict.fromkeys(d for v in graph.inputs for d in v.shape or () if isinstance(d, str))
+    sizes = {d: b.rng.choice(SIZES) for d in symbols}
+    made = {}
+    for v in graph.inputs:
+        a = inputs[v.name]
+        dims = zip(v.shape or (), a.shape, strict=True)
+        shape = tuple(sizes[d] if isinstance(d, str) else e for d, e in dims)
+        made[v.name] = np.resize(a, shape) if a.size else np.zeros(shape, a.dtype)
+    return made if _is_fit(b, graph, made) else None
+
+
+def _is_fit(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+    """Whether all values are moderate, and slightly different inputs give slightly others."""
+
+    def values(given: Mapping[str, Any]) -> dict[str, Array]:
+        found = interp.evaluate(
+            static, given, float64=True, fallback=b.fallback, keep=lambda v: True
+        )
+        return {name: np.asarray(a) for name, a in found.items()}
+
+    try:
+        static = at_shapes(graph, inputs)
+        first = values(inputs)
+        if not all(_is_moderate(a) for a in first.values()):
+            return False
+        for _ in range(2):
+            again = values({n: _nudged(b, a) for n, a in inputs.items()})
+            if not all(_is_near(a, again[name]) for name, a in first.items()):
+                return False
+    except (TilewrightError, ArithmeticError, ValueError, KeyError):
+        return False
+    return True
+
+
+def _is_moderate(a: Array) -> bool:
+    kind = a.dtype.kind
+    return kind in LARGEST and bool(
+        not a.size or (np.isfinite(a).all() and np.abs(a).max() <= 10 * LARGEST[kind])
+    )
+
+
+def _nudged(b: Builder, a: Array) -> Array:
+    if a.dtype.kind != "f":
+        return a
+    factor = 1 + NUDGE * (2 * b.noise.random(a.shape) - 1)
+    return np.asarray(a * factor).astype(a.dtype)
+
+
+def _is_near(a: Array, b: Array) -> bool:
+    if a.shape != b.shape:
+        return False
+    if a.dtype.kind != "f":
+        return bool((a == b).all())
+    return not a.size or bool(np.abs(a - b).max() <= EASED * max(1.0, float(np.abs(a).max())))
+
+
+def outputs_of(b: Builder, operations: Sequence[Operation]) -> list[Value]:
     """What nothing reads, some inner values, now and then an input or one output twice."""
-    read = {v for op in b.typer.operations for v in op.reads}
-    found = [v for op in b.typer.operations for v in op.writes if v not in read]
-    inner = [v for op in b.typer.operations for v in op.writes if v in read]
+    read = {v for op in operations for v in op.reads}
+    made = [v for op in operations for v in op.writes]
+    found = [v for v in made if v not in read]
+    inner = [v for v in made if v in read]
     found += b.rng.sample(inner, min(len(inner), b.rng.choice((0, 0, 1, 2))))
     if b.rng.random() < 0.1 or not found:
         found.append(b.rng.choice(list(b.inputs)))

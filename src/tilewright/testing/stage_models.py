@@ -56,7 +56,7 @@ def random_model(seed: int, operators: int | None = None) -> Case:
             rng.choices(pieces, weights)[0](b)
         except Rejected:
             continue
-    graph = b.graph(outputs_of(b))
+    graph = b.graph(outputs_of(b, b.typer.operations))
     return Case(graph, {v.name: a for v, a in b.inputs.items()})
 
 

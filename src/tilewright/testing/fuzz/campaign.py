@@ -1,10 +1,14 @@
-"""Runs generators in turn, counts, and writes a test for each fault."""
+"""Runs generators in turn, counts, and writes a test for each fault.
+
+What met in the programs of a generator is kept, too: the next campaign is led to what did not.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
@@ -13,10 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.files import write_whole
-from tilewright.testing.fuzz.worker import Found, Generator, Lost, Worker
+from tilewright.testing.fuzz.worker import Found, Generator, Lost, Met, Worker
 
 FIRST: Final = 1_000_000  # seeds below it are those of tests
 FLUSH: Final = 5.0  # seconds between two writes of the counts
+OFTEN: Final = 99  # a pair that met more often is kept as one that met so often
+PAIRS: Final = 20_000  # of one generator are kept, those that met most often
 
 
 @dataclass
@@ -34,6 +40,28 @@ def read_counts(path: Path) -> dict[str, Count]:
         return {}
     rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {name: Count(**row) for name, row in rows.items()}
+
+
+def read_met(path: Path) -> dict[str, Met]:
+    """What met by a file, for each generator; nothing if there is none. Raises ValueError for
+    another content."""
+    if not path.exists():
+        return {}
+    rows: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        name: Counter({(a, b): int(n) for a, others in pairs.items() for b, n in others.items()})
+        for name, pairs in rows.items()
+    }
+
+
+def met_text(met: Mapping[str, Met]) -> str:
+    """The content of such a file."""
+    rows: dict[str, dict[str, dict[str, int]]] = {}
+    for name in sorted(met):
+        pairs = rows[name] = {}
+        for (a, b), n in sorted(met[name].most_common(PAIRS)):
+            pairs.setdefault(a, {})[b] = min(n, OFTEN)
+    return json.dumps(rows, indent=0) + "\n"
 
 
 @dataclass
@@ -69,6 +97,7 @@ class Campaign:
     def __init__(self, generators: Sequence[Generator], folder: Path) -> None:
         self._folder = folder
         self._counts = read_counts(folder / "counts.json")
+        self._met = read_met(folder / "met.json")
         self.written: list[Path] = []
         self._turns = []
         for g in generators:
@@ -96,7 +125,8 @@ class Campaign:
             while idle and now < end and (turn := next(order, None)) is not None:
                 worker = idle.pop()
                 turns[worker] = turn
-                worker.start(turn.generator, turn.take())
+                met = self._met.get(turn.generator.name)
+                worker.start(turn.generator, turn.take(), met=met)
             if not turns:
                 return
             least = min(worker.left for worker in turns)
@@ -106,6 +136,9 @@ class Campaign:
                 ended, result = worker.poll()
                 if ended:
                     idle.append(worker)
+                    if worker.met:
+                        name = turns[worker].generator.name
+                        self._met.setdefault(name, Counter()).update(worker.met)
                     self._finish(turns.pop(worker), seed, result)
             if now > saved + FLUSH:
                 self._save()
@@ -130,15 +163,19 @@ class Campaign:
         text = json.dumps(rows, indent=2) + "\n"
         self._folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._folder / "counts.json", lambda file: file.write(text.encode()))
+        if self._met:
+            met = met_text(self._met).encode()
+            write_whole(self._folder / "met.json", lambda file: file.write(met))
 
     def summary(self) -> list[str]:
         """One line per generator, then what to commit."""
+        met = ["met.json"] if self._met else []
         lines = [
             f"{t.generator.name}: {t.programs} programs, {sum(t.kinds.values())} failures of "
             f"{len(t.kinds)} kinds; {t.count.programs} programs and {t.count.faults} failures ever"
             for t in self._turns
         ]
-        new = ["counts.json", *(path.name for path in self.written)]
+        new = ["counts.json", *met, *(path.name for path in self.written)]
         return [*lines, f"to commit, in {self._folder}: {', '.join(new)}"]
 
 

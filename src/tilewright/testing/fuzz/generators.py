@@ -68,6 +68,10 @@ def _schedule(seed: int, tell: Tell) -> Found | None:
     return None if failure is None else _broken(failure)
 
 
+def _met_by_schedules() -> Coverage:
+    return _MET
+
+
 def _again(seed: int, told: str) -> Found | None:
     steps, level = Trace.from_json(told).steps, _level(seed)
     kernel = schedule_runs.program(seed)
@@ -103,7 +107,7 @@ from tilewright.testing.graphs import Case
 {case}
 
 def test_graphs_{seed}():
-    assert not problem(Case(load(model), inputs), {setting!r})
+    assert not problem(Case(load(model), inputs, others), {setting!r})
 """
 
 STAGES: Final = """\
@@ -123,23 +127,32 @@ _STEERING: Final = Steering()  # of this process: to rules, passes and sketches 
 
 def _graph(seed: int, tell: Tell) -> Found | None:
     def told(case: Case) -> None:
-        tell(written.case(case.graph, case.inputs))
+        tell(_written(case))
 
     return _wrong_graph(seed, graph_runs.run(seed, None, _STEERING, told))
+
+
+def _met_by_graphs() -> Coverage:
+    return _STEERING.met
+
+
+def _written(case: Case) -> str:
+    others = [written.arrays(f"other{n}", inputs) for n, inputs in enumerate(case.others)]
+    names = ", ".join(f"other{n}" for n in range(len(others)))
+    return written.case(case.graph, case.inputs) + "".join(others) + f"others = [{names}]\n"
 
 
 def _graph_again(seed: int, told: str) -> Found | None:
     names: dict[str, Any] = {}
     exec(HEADER + told, names)  # what this module wrote
-    case = Case(load(names["model"]), names["inputs"])
+    case = Case(load(names["model"]), names["inputs"], names["others"])
     return _wrong_graph(seed, graph_runs.run_case(seed, case))
 
 
 def _wrong_graph(seed: int, failure: graph_runs.GraphFailure | None) -> Found | None:
     if failure is None:
         return None
-    case = written.case(failure.case.graph, failure.case.inputs)
-    test = GRAPH.format(case=case, seed=seed, setting=failure.setting)
+    test = GRAPH.format(case=_written(failure.case), seed=seed, setting=failure.setting)
     return Found(failure.reason, HEADER + test)
 
 
@@ -204,11 +217,11 @@ def _artifact(seed: int, tell: Tell) -> Found | None:
 GENERATORS: Final = {
     g.name: g
     for g in (
-        Generator("schedules", _schedule, _again),
+        Generator("schedules", _schedule, _again, met=_met_by_schedules),
         Generator("stages", _stages),
-        Generator("graphs", _graph, _graph_again),
+        Generator("graphs", _graph, _graph_again, met=_met_by_graphs),
         Generator("operators", _operator),
-        Generator("models", _model, seconds=200),
+        Generator("models", _model),
         Generator("artifacts", _artifact),
     )
 }

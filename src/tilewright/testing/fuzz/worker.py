@@ -8,12 +8,14 @@ import signal
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 Tell = Callable[[str], None]
+Met = Counter[tuple[str, str]]
 
 MEMORY: Final = 6 << 30  # bytes of address space of a process
 START: Final = 300.0  # seconds for a process to come up
@@ -34,13 +36,15 @@ class Generator:
 
     run: the program of a seed, and what is wrong with it. It may `tell` what it is about to try,
     and has its whole time again from there. again: the same for what was told last, where a seed
-    alone does not say it. seconds: that a program may take.
+    alone does not say it. seconds: that a program may take. met: the pairs that met so far in this
+    process, which lead it to others; it counts there.
     """
 
     name: str
     run: Callable[[int, Tell], Found | None]
     again: Callable[[int, str], Found | None] | None = None
-    seconds: float = 120.0
+    seconds: float = 600.0  # a busy machine may give a process a tenth of one
+    met: Callable[[], Met] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Worker:
         self.seed = 0
         self._told = ""
         self._end = float("inf")
+        self._knows: set[str] = set()  # generators whose counts the process has
+        self.met: Met = Counter()  # in the last program
 
     @property
     def pipe(self) -> Connection:
@@ -70,8 +76,11 @@ class Worker:
         pipe: Connection = self._pipe
         return pipe
 
-    def start(self, generator: Generator, seed: int, told: str | None = None) -> None:
-        """Begin a program; `told`: again, as an earlier one told it."""
+    def start(
+        self, generator: Generator, seed: int, told: str | None = None, met: Met | None = None
+    ) -> None:
+        """Begin a program; `told`: again, as an earlier one told it. met: what the generator's
+        programs met so far, for a process that has not seen it."""
         if self._process is None:
             self._pipe, other = multiprocessing.get_context("spawn").Pipe()
             process = multiprocessing.get_context("spawn").Process(
@@ -80,9 +89,13 @@ class Worker:
             process.start()
             other.close()
             self._process = process
+            self._knows = set()
+        new = generator.name not in self._knows
+        self._knows.add(generator.name)
+        self.met = Counter()
         self.generator, self.seed, self._told = generator, seed, told or ""
         self._end = time.monotonic() + START
-        self._pipe.send((generator, seed, told))
+        self._pipe.send((generator, seed, told, met if new else None))
 
     @property
     def left(self) -> float:
@@ -98,6 +111,8 @@ class Worker:
                 if kind == "done":
                     self.generator = None
                     return True, value
+                if kind == "met":
+                    self.met = value
                 if kind == "told":
                     self._told = value
                 self._end = time.monotonic() + self.generator.seconds
@@ -148,11 +163,16 @@ def _serve(pipe: Connection) -> None:
     warnings.simplefilter("ignore")
     while True:
         try:
-            generator, seed, told = pipe.recv()
+            generator, seed, told, known = pipe.recv()
         except EOFError:
             return
         pipe.send(("begun", seed))
-        pipe.send(("done", _attempt(generator, seed, told, lambda s: pipe.send(("told", s)))))
+        met: Met = Counter() if generator.met is None else generator.met()
+        met.update(known or {})
+        before = met.copy()
+        found = _attempt(generator, seed, told, lambda s: pipe.send(("told", s)))
+        pipe.send(("met", met - before))
+        pipe.send(("done", found))
 
 
 def _attempt(generator: Generator, seed: int, told: str | None, tell: Tell) -> Found | None:

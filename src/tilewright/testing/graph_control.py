@@ -1,0 +1,172 @@
+"""Pieces of random graphs with bodies: If, Loop and Scan, nested now and then.
+
+A body is a graph in the making like any other. It reads values around it, and new inputs of the
+whole; what it is made of has no jumps, because an iteration after the first has other operands than
+those that are looked at here, and ends in what keeps its state small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.graph.nodes import Graph, Value
+from tilewright.testing import graph_ops as ops
+from tilewright.testing.graphs import FLOATS, Array, Builder, Rejected
+
+INSIDE = (
+    ops.unary, ops.unary, ops.binary, ops.binary, ops.where, ops.matmul, ops.softmax,
+    ops.reduction, ops.transpose, ops.concat, ops.slices, ops.residual, ops.squeeze,
+)  # fmt: skip
+DEEPEST = 2  # bodies inside of bodies
+KEEP = ("Tanh", "Sigmoid", "Softsign", "Sin")
+
+
+def branch(b: Builder) -> None:
+    """An If on a constant, an input, or something computed; what it makes is of one type."""
+    x = b.pick(lambda v: v.dtype in FLOATS)
+    condition = _condition(b)
+    count = b.rng.choice((1, 1, 2))
+    bodies = [_body(b, (), lambda inner: _like(inner, [x] * count)) for _ in range(2)]
+    b.control("If", [condition], {"then_branch": bodies[0], "else_branch": bodies[1]})
+
+
+def loop(b: Builder) -> None:
+    """A Loop whose state keeps its type; it ends by count, by a condition, or by both."""
+    states = [b.pick(lambda v: v.dtype in FLOATS) for _ in range(b.rng.choice((0, 1, 1, 2)))]
+    trips = np.array(b.rng.choice((0, 1, 2, 3, 3, 5)), np.int64)
+    end = b.rng.choice(("count", "count", "count", "first", "early", "condition"))
+    first: Value | None = None
+    if end == "first":
+        first = b.given(np.array(b.rng.random() < 0.7), b.rng.random() < 0.5)
+    elif end != "count" or b.rng.random() < 0.5:
+        first = b.given(np.array(True))
+    count = None if end == "condition" else b.given(trips, b.rng.random() < 0.6)
+    last = b.given(trips - 1, b.rng.random() < 0.6) if end in ("early", "condition") else None
+    inputs = [_input(b, np.array(0, np.int64)), _input(b, np.array(True))]
+    inputs += [_input(b, b.truth[s], s) for s in states]
+
+    def results(inner: Builder) -> list[Value]:
+        n, going = inputs[:2]
+        if last is None:
+            again = inner.op("Identity", going)
+        else:
+            again = inner.op("Less", n, last)
+        return [again, *_like(inner, inputs[2:]), *_scanned(inner, not states)]
+
+    body = _body(b, inputs, results)
+    b.control("Loop", [count, first, *states], {"body": body})
+
+
+def scan(b: Builder) -> None:
+    """A Scan over one sequence or two, forwards or backwards, along an axis of each."""
+    first = b.pick(lambda v: v.dtype in FLOATS and len(v.extents) > 0)
+    axis = b.rng.randrange(len(first.extents))
+    length = first.extents[axis]
+    sequences, axes = [first], [axis]
+    if b.rng.random() < 0.4:
+        rest = b.shape(b.rng.randint(0, 2))
+        at = b.rng.randint(0, len(rest))
+        sequences.append(b.leaf((*rest[:at], length, *rest[at:]), first.dtype))
+        axes.append(at)
+    states = [b.pick(lambda v: v.dtype is first.dtype) for _ in range(b.rng.choice((0, 1, 1)))]
+    if not length:
+        raise Rejected
+    inputs = [_input(b, b.truth[s], s) for s in states]
+    for s, at in zip(sequences, axes, strict=True):
+        item = np.take(b.truth[s], 0, at).astype(_numpy(s))
+        inputs.append(_input(b, item))
+
+    def results(inner: Builder) -> list[Value]:
+        return [*_like(inner, inputs[: len(states)]), *_scanned(inner, not states)]
+
+    body = _body(b, inputs, results)
+    made = len(body.outputs) - len(states)
+    attributes: dict[str, Any] = {"body": body, "num_scan_inputs": len(sequences)}
+    if any(axes) or b.rng.random() < 0.2:
+        attributes["scan_input_axes"] = axes
+    if b.rng.random() < 0.4:
+        attributes["scan_input_directions"] = [b.rng.randint(0, 1) for _ in sequences]
+    if b.rng.random() < 0.4:
+        attributes["scan_output_directions"] = [b.rng.randint(0, 1) for _ in range(made)]
+    if b.rng.random() < 0.4:
+        ranks = [len(v.extents) for v in body.outputs[len(states) :]]
+        attributes["scan_output_axes"] = [b.rng.randint(0, rank) for rank in ranks]
+    b.control("Scan", [*states, *sequences], attributes)
+
+
+# ------------------------------------------------------------------------------- bodies
+
+
+def _body(b: Builder, inputs: Sequence[Value], results: Any) -> Graph:
+    """The graph of a body with these inputs; results: adds what it gives, in its Builder."""
+    if b.depth == DEEPEST:
+        raise Rejected
+    around = b.rng.sample(b.values, min(len(b.values), 3))
+    inner = b.inside([*around, *(v for v in inputs if v.dtype in FLOATS)])
+    for _ in range(b.rng.choice((1, 1, 2, 3))):
+        nested = b.rng.random() < 0.05
+        piece = b.rng.choice((branch, loop)) if nested else b.rng.choice(INSIDE)
+        try:
+            piece(inner)
+        except Rejected:
+            continue
+    return inner.body(inputs, results(inner))
+
+
+def _input(b: Builder, array: Array, like: Value | None = None) -> Value:
+    """An input of a body, with what it holds when that runs first."""
+    dtype = dtypes.dtype_of(array.dtype) if like is None else like.dtype
+    value = Value(b.fresh("b"), dtype, array.shape)
+    b.truth[value] = array
+    return value
+
+
+def _like(b: Builder, wanted: Sequence[Value]) -> list[Value]:
+    """Results of the types of others, computed from them and from what the body has made."""
+    return [b.op(b.rng.choice(KEEP), _joined(b, x)) for x in wanted]
+
+
+def _joined(b: Builder, x: Value) -> Value:
+    """It with another value that goes into it, if there is one."""
+    try:
+        other = b.pick(lambda v: v.dtype is x.dtype and ops.fits(v, x))
+        return b.op(b.rng.choice(("Add", "Mul", "Sub")), x, other)
+    except Rejected:
+        return x
+
+
+def _scanned(b: Builder, least: bool) -> list[Value]:
+    """What each iteration leaves, bounded; `least`: one at least."""
+    count = b.rng.choice((1, 1, 2)) if least else b.rng.choice((0, 1, 1))
+    small = [v for v in b.values if v.dtype in FLOATS and len(v.extents) < 4]
+    if not small:
+        raise Rejected
+    return [b.op(b.rng.choice(KEEP), b.rng.choice(small)) for _ in range(count)]
+
+
+def _condition(b: Builder) -> Value:
+    """A truth value of one element."""
+    way = b.rng.choice(("input", "input", "constant", "computed", "several"))
+    if way == "computed":
+        x = b.op("ReduceMean", b.pick(lambda v: v.dtype in FLOATS and v.extents), keepdims=0)
+        ops.far(b.truth[x], x.dtype)
+        return b.op("Greater", x, b.given(np.array(0, _numpy(x))))
+    if way == "several":
+        both = [b.given(np.array(b.rng.random() < 0.5), False) for _ in range(2)]
+        return b.op(b.rng.choice(("And", "Or", "Xor")), *both)
+    shape = b.rng.choice(((), (), (1,)))
+    return b.given(np.full(shape, b.rng.random() < 0.5), way == "constant")
+
+
+def _numpy(x: Value) -> Any:
+    assert x.dtype is not None
+    return x.dtype.numpy
+
+
+CONTROL: dict[str, tuple[ops.Piece, float]] = {
+    f.__name__: (f, weight) for f, weight in ((branch, 1.5), (loop, 1.5), (scan, 1.5))
+}

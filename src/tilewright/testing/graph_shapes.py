@@ -1,0 +1,83 @@
+"""Pieces of random graphs about extents: symbols instead of numbers, and shapes that are computed.
+
+Where an extent is a symbol, the graph runs at several sizes, and what a shape is computed from is
+known at a call only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.graph.nodes import Value
+from tilewright.testing.graph_ops import Piece
+from tilewright.testing.graphs import MAX_ELEMENTS, Builder, Rejected
+
+
+def free_extent(b: Builder) -> None:
+    """An extent of some input is a symbol: there, and in most others that are as long."""
+    extents = {e for v in b.inputs for e in v.extents if e > 1} - b.free
+    if not extents or b.depth or len(b.free) > 1:
+        raise Rejected
+    b.free.add(b.rng.choice(sorted(extents)))
+
+
+def reshaped(b: Builder) -> None:
+    """Axes kept and joined as the tensor's own shape says."""
+    x = b.pick(lambda v: len(v.extents) > 1 and 0 not in v.extents)
+    kept = b.rng.randint(1, len(x.extents) - 1)
+    first = _part(b, b.op("Shape", x), 0, kept)
+    rest = [b.ints(-1)]
+    if b.rng.random() < 0.4:
+        rest.insert(b.rng.randint(0, 1), b.ints(1))
+    b.op("Reshape", x, b.op("Concat", first, *rest, axis=0))
+
+
+def exchanged(b: Builder) -> None:
+    """[A, B, ...] to [A, C, B / C, ...], transposed: heads of an attention."""
+    x = b.pick(lambda v: len(v.extents) == 3 and 0 not in v.extents)
+    count = b.rng.choice([n for n in (1, 2, 3, 4) if x.extents[2] % n == 0])
+    lengths = _part(b, b.op("Shape", x), 0, 2)
+    shape = b.op("Concat", lengths, b.ints(count, x.extents[2] // count), axis=0)
+    b.op("Transpose", b.op("Reshape", x, shape), perm=[0, 2, 1, 3])
+
+
+def expanded(b: Builder) -> None:
+    """One tensor as large as another."""
+    x = b.pick(lambda v: 0 < len(v.extents) < 5)
+    shape = [e if b.rng.random() < 0.5 else 1 for e in x.extents]
+    small = b.leaf(shape[b.rng.randint(0, len(shape) - 1) :], x.dtype)
+    b.op("Expand", small, b.op("Shape", x))
+
+
+def filled(b: Builder) -> None:
+    """A constant as large as a tensor, added to it."""
+    x = b.pick(lambda v: v.dtype is not None and v.dtype.is_float)
+    assert x.dtype is not None
+    value = np.array([b.rng.choice((0, 0.5, 2))], x.dtype.numpy)
+    b.op("Add", x, b.op("ConstantOfShape", b.op("Shape", x), value=value))
+
+
+def positions(b: Builder) -> None:
+    """The numbers of the places along an axis, added: positions of an embedding."""
+    x = b.pick(lambda v: len(v.extents) > 0 and v.dtype is not None and v.dtype.is_float)
+    if math.prod(x.extents) > MAX_ELEMENTS or x.extents[-1] > 100:
+        raise Rejected
+    assert x.dtype is not None
+    length = b.op("Gather", b.op("Shape", x), b.given(np.array(-1)), axis=0)
+    places = b.op("Range", b.given(np.array(0)), length, b.given(np.array(1)))
+    b.op("Add", x, b.op("CastLike", places, x))
+
+
+def _part(b: Builder, shape: Value, start: int, end: int) -> Value:
+    return b.op("Slice", shape, b.ints(start), b.ints(end))
+
+
+SHAPES: dict[str, tuple[Piece, float]] = {
+    f.__name__: (f, weight)
+    for f, weight in (
+        (free_extent, 1.0), (reshaped, 1), (exchanged, 1), (expanded, 0.7), (filled, 0.4),
+        (positions, 0.5),
+    )
+}  # fmt: skip
