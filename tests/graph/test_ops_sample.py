@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.graph.one_operator import agree
+from tests.graph.one_operator import agree, model_of, run
 
 RNG = np.random.default_rng(11)
 
@@ -19,6 +19,18 @@ def test_grid_sample(mode, padding, corners):
     grid = RNG.uniform(-1.6, 1.6, (2, 3, 4, 2)).astype(np.float32)
     attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
     agree("GridSample", [reals(2, 2, 5, 4), grid], atol=3e-5, **attributes)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("corners", [0, 1])
+def test_grid_sample_far_away_is_zero(mode, corners):
+    """Beyond integers, and where the position in elements is infinite."""
+    far = np.float32([-3.4e38, -1e19, -50, 50, 1e19, 3.4e38])
+    grid = np.stack([far, np.zeros(6, np.float32)], -1).reshape(1, 2, 3, 2)
+    given = [reals(1, 1, 3, 4), grid]
+    model = model_of("GridSample", given, mode=mode, align_corners=corners)
+    (found,) = run(model, given)
+    np.testing.assert_array_equal(found, np.zeros((1, 1, 2, 3), np.float32))
 
 
 def test_grid_sample_of_volumes():

@@ -138,7 +138,8 @@ def _grid_sample(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
             return Select(beyond, nearest, position)
         if padding == "reflection":
             return Select(beyond, _reflected(position, low, high), position)
-        return position
+        # No filter reaches the input from there; farther away is beyond integers and infinite.
+        return Max(Min(position, const(extent + 2, work)), const(-3, work))
 
     def outside(place: Expr, extent: int) -> tuple[Expr, Expr | None]:
         if padding == "zeros":
