@@ -1,9 +1,15 @@
 """From text to objects: what llvmlite does not free is made once."""
 
+from dataclasses import replace
+
 import llvmlite.binding as llvm
 
+from tilewright.base.dtypes import float32, int64
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.cpu import compile as backend
 from tilewright.targets.cpu.machine import host
+from tilewright.targets.registry import target
 
 TEXT = """
 define void @twice(ptr %x) {{
@@ -36,3 +42,14 @@ def test_the_passes_run_each_time():
     for _ in range(2):
         module = backend._optimised(TEXT.format(value="1.0"), host(), "twice")
         assert "alloca" not in str(module)
+
+
+def test_what_llvm_makes_of_the_code_hangs_on_the_level_which_keys_name():
+    """Folded loads, for example, are chosen at a higher level only."""
+    plain, least = target("cpu"), replace(target("cpu"), level=0)
+    assert plain.level == backend.LEVEL and plain.key != least.key
+    x, y = Buffer("x", (64,), float32), Buffer("y", (64,), float32)
+    i = Var("i", int64)
+    kernel = Kernel("k", (x, y), (y,), loop(i, 64, Store(y, (i,), x[i] * x[i] + 1.0)))
+    codes = {t.key: t.emit(kernel, "k").code for t in (plain, least, plain)}
+    assert len(set(codes.values())) == 2
