@@ -195,6 +195,48 @@ def test_lengths_of_batches_keep_a_scan() -> None:
     assert [op.op_type for op in special.operations] == ["Scan"]
 
 
+BRANCHES = (
+    "(float[3] x, bool b) => (float[3] y) { y = If<"
+    "then_branch = t() => (float[3] o) { o = Neg(x) }, "
+    "else_branch = e() => (float[3] p) { p = Add(x, x) }>(b) }"
+)
+X3 = np.array([1, -2, 3], np.float32)
+W = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+NUMBERS = (
+    "(float[3] x, int64 n) => (int64[k] y) { t, y = Loop<body = b(int64 i, bool c, float[3] s) => "
+    "(bool g, float[3] t, int64 u) { t = Add(s, x) u = Identity(i) g = Identity(c) }>(n, , x) }"
+)
+BACKWARD = BATCHES.replace("num_scan_inputs = 1", "num_scan_inputs = 1, directions = [1]")
+LAST = scan("float[3] x, float[N, 3] w", SUMS, ", scan_output_axes = [-1]").replace("y, z", "z, y")
+# What control flow means: a model, its version, what it is given, what NumPy makes of it.
+MEANING: dict[str, tuple[str, int, dict[str, Any], Any]] = {
+    "a branch": (BRANCHES, 18, {"x": X3, "b": np.array(True)}, -X3),
+    "the other branch": (BRANCHES, 18, {"x": X3, "b": np.array(False)}, X3 + X3),
+    "numbers of iterations": (NUMBERS, 18, {"x": X3, "n": np.array(3)}, np.arange(3)),
+    "no numbers": (NUMBERS, 18, {"x": X3, "n": np.array(0)}, np.zeros(0, np.int64)),
+    "batches": (BATCHES.format(2, ""), 8, {"x": W}, -W),
+    "batches from the end": (BACKWARD.format(2, ""), 8, {"x": W}, -W[:, ::-1]),
+    "nothing along the last axis": (
+        LAST, 18, {"x": X3, "w": np.zeros((0, 3), np.float32)}, np.zeros((3, 0), np.float32),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEANING)
+def test_control_flow_means_what_onnx_says(name: str) -> None:
+    source, opset, feeds, expected = MEANING[name]
+    found = interp.evaluate(load(model(source, opset)), feeds, fallback=OnnxFallback())
+    np.testing.assert_array_equal(found["y"], expected, strict=True)
+
+
+def test_lengths_of_batches_are_refused_by_name() -> None:
+    source = BATCHES.format(2, "l").replace("(float[2, 3, 2] x", "(int64[2] l, float[2, 3, 2] x", 1)
+    with pytest.raises(ExecutionError, match="Scan 8 with sequence lengths is not implemented"):
+        interp.evaluate(
+            load(model(source, 8)), {"x": W, "l": np.array([3, 2])}, fallback=OnnxFallback()
+        )
+
+
 # Model, its result, and whether every sequence is gone; n is 2.
 JOIN = "y = ConcatFromSequence<axis = 0>(t)"
 SEQUENCES: dict[str, tuple[str, Callable[[Any], Any], bool]] = {
