@@ -16,6 +16,8 @@ The tasks of a node of several do the same at the same time, so that one of them
 of several turns the first.
 All times follow from these inequalities alone, each the least that satisfies them, so that the
 order in which tasks are advanced does not matter: each runs until it lacks an element or room.
+`sweep` finds the same times for whole streams at once; where that does not settle, in a deadlock
+above all, which is then named, it is done element by element.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from dataclasses import dataclass
 from tilewright.base.errors import ExecutionError, InputError
 from tilewright.dataflow.graph import Role, TaskGraph
 from tilewright.dataflow.schedule import Discipline, Schedule
+from tilewright.dataflow.sweep import sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ def simulate(schedule: Schedule, fifos: Sequence[int] | None = None) -> Simulati
         )
     run = _Run(schedule, schedule.fifos if fifos is None else fifos)
     for block in schedule.blocks:
-        run.block(block)
+        if not run.sweep(block):
+            run.block(block)
     return Simulation(run.start, run.last, max(run.last, default=0))
 
 
@@ -142,6 +146,22 @@ class _Run:
         self.last = [0] * len(self.graph.nodes)
         self.free = [0] * schedule.pes
         self.tasks: dict[int, _Task] = {}
+
+    def sweep(self, nodes: Sequence[int]) -> bool:
+        """All of a block at once; False, with nothing done, where that does not settle."""
+        turns = self.schedule.turns
+        if len(nodes) > 1 and any(turns[n] > 1 for n in nodes):
+            return False
+        rooms = {e: s.room for e, s in self._streams(nodes).items()}
+        openings = {n: self._opening(n) for n in nodes}
+        spans = sweep(self.graph, nodes, rooms, openings, self.last)
+        if spans is None:
+            return False
+        for n, span in spans.items():
+            self.start[n] = span.start
+            self.last[n] = span.last + (span.last - openings[n]) * (turns[n] - 1)
+        self._release(nodes)
+        return True
 
     def block(self, nodes: Sequence[int]) -> None:
         """Advance the nodes of a block, each when something it waits for has happened."""
