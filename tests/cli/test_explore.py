@@ -32,6 +32,18 @@ def test_a_model_by_search_as_json(command, perceptron):
     assert all(found.json["bounds"][str(p["pes"])] <= p["makespan"] for p in found.json["points"])
 
 
+def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
+    arguments = ("explore", perceptron, "--pes", "2,4", "--limit", 3)
+    best = command(*arguments, "--json").json["best"]
+    lines = command(*arguments).out.splitlines()
+    heading = next(line for line in lines if line.startswith("PEs"))
+    assert heading.split()[:6] == ["PEs", "best", "SB-LTS", "SB-RLX", "list", "no"]
+    for line, (pes, row) in zip(lines[lines.index(heading) + 1 :], best.items(), strict=False):
+        made = [row[how] for how in ("lts", "rlx", "list", "baseline")]
+        assert row["makespan"] == row[row["schedule"]] == min(made)
+        assert line.split()[:6] == [pes, *(f"{n:,}" for n in (min(made), *made))]
+
+
 def test_a_search_says_how_far_it_can_be_off(command, perceptron):
     found = command("explore", perceptron, "--pes", "4", "--limit", 3)
     assert (

@@ -30,12 +30,13 @@ from tilewright.dataflow.graph import TaskGraph, Volume, named
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.operators import OPERATOR
 from tilewright.dataflow.results import Choice, Point, Store
-from tilewright.dataflow.schedule import Schedule, schedule
+from tilewright.dataflow.schedule import Discipline, Schedule, schedule
 from tilewright.dataflow.search import search
 from tilewright.graph.stages import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
 SECONDS: Final = 45.0  # after which a search ends
+LISTED: Final = 4000  # tasks of a list schedule
 NAMED: Final = 6  # groups that a label names one by one
 
 
@@ -109,10 +110,23 @@ class Exploration:
         return schedule(self.graph(point), point.pes, point.heuristic)
 
     def compared(self, point: Point) -> dict[str, int]:
-        """The makespans of a point's combination by each heuristic, and without streams."""
+        """The makespans of a point's combination: by each heuristic, with blocks that start when
+        they can (`list`, of up to LISTED tasks, which it tells apart), and without streams.
+        """
         graph = self.graph(point)
         found = {str(h): schedule(graph, point.pes, h).makespan for h in Heuristic}
+        if graph.tasks <= LISTED:
+            listed = (schedule(graph, point.pes, h, Discipline.LIST) for h in Heuristic)
+            found["list"] = min(s.makespan for s in listed)
         return {**found, "baseline": nonstreaming_makespan(graph, point.pes)}
+
+    def shortest(self, pes: int) -> tuple[str, int]:
+        """The shortest of all schedules of the best combination, as `compared`: how it was made,
+        and its makespan.
+        """
+        made = self.compared(self.best(pes))
+        how = min(made, key=made.__getitem__)
+        return how, made[how]
 
     def label(self, choice: Choice) -> str:
         """What was chosen where there was a choice: `conv1=mv conv2=op`, a group by its first.
@@ -146,9 +160,16 @@ class Exploration:
             "exact": self.exact,
             "groups": [asdict(g) for g in self.groups],
             "bounds": {str(pes): bound for pes, bound in self.bounds.items()},
+            "best": {str(pes): self._best_row(pes) for pes in self.bounds},
             "points": [self._row(p) for p in self.points],
             "front": [self._row(p) for p in self.front()],
         }
+
+    def _best_row(self, pes: int) -> dict[str, Any]:
+        how, makespan = self.shortest(pes)
+        point = self.best(pes)
+        label = self.label(point.choice)
+        return {"schedule": how, "makespan": makespan, "label": label, **self.compared(point)}
 
     def _row(self, point: Point) -> dict[str, Any]:
         return {**asdict(point), "label": self.label(point.choice)}
