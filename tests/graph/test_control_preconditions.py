@@ -214,6 +214,14 @@ MEANING: dict[str, tuple[str, int, dict[str, Any], Any]] = {
     "the other branch": (BRANCHES, 18, {"x": X3, "b": np.array(False)}, X3 + X3),
     "numbers of iterations": (NUMBERS, 18, {"x": X3, "n": np.array(3)}, np.arange(3)),
     "no numbers": (NUMBERS, 18, {"x": X3, "n": np.array(0)}, np.zeros(0, np.int64)),
+    "no condition from the start": (
+        NUMBERS.replace("n, , x", "n, nay, x"), 18, {"x": X3, "n": np.array(3)},
+        np.zeros(0, np.int64),
+    ),
+    "a condition that ends": (
+        NUMBERS.replace("Identity(c)", "Less(i, two)"), 18, {"x": X3, "n": np.array(9)},
+        np.arange(3),
+    ),
     "batches": (BATCHES.format(2, ""), 8, {"x": W}, -W),
     "batches from the end": (BACKWARD.format(2, ""), 8, {"x": W}, -W[:, ::-1]),
     "nothing along the last axis": (

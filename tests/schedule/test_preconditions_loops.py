@@ -41,7 +41,7 @@ from tests.schedule.preconditions import (
     to_n,
     u,
 )
-from tilewright.expr.nodes import And, Cast, Expr, Lt, Min, Mod, Select, Var, const
+from tilewright.expr.nodes import And, Buffer, Cast, Expr, Lt, Min, Mod, Select, Var, const
 from tilewright.loops.nodes import Alloc, If, Stmt, Unit, While, block
 
 
@@ -109,6 +109,11 @@ def summed(value: Callable[[Var], Expr], extent: int = 7) -> Stmt:
     return i(lambda i: add(F, ZERO, value(i)), extent)
 
 
+def beyond_two(b: Buffer, i: Var) -> Expr:
+    """An element, for the first three the place of no value."""
+    return Select(Lt(const(2), i), b[i], ARGMAX.identity[1])
+
+
 def by_private(use: Callable[[Var], Stmt], place: Callable[[Var], Expr]) -> Stmt:
     return i(lambda i: own(at, put(at, ZERO, place(i)), use(i)), 7)
 
@@ -150,7 +155,10 @@ PADS: Rows = [
         None,
     ),
     (
-        i(lambda i: best(F, I, X[i], Select(Lt(i, const(7)), P7[i], ARGMAX.identity[1])), 7),
+        i(
+            lambda i: best(F, I, X[i] + number(i) * 100, beyond_two(P7, i)),
+            7,
+        ),
         PAD,
         None,
     ),
