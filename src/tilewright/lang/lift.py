@@ -18,7 +18,7 @@ itself: its patterns become the loops they name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.notation.lift import codegen, device, express, macros, strategies
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.accelerate import accelerate
+from tilewright.notation.lift.conditions import SideCondition
 from tilewright.notation.lift.cost import Cycles
 from tilewright.notation.lift.derive import Derivation, derive, replay
 from tilewright.notation.lift.infer import Typing, infer
@@ -41,11 +42,14 @@ from tilewright.notation.lift.normalise import Normal
 from tilewright.notation.lift.normalise import normalise as _normalise
 from tilewright.notation.lift.patterns import SCOPE, as_type, parse
 from tilewright.notation.lift.printer import show_lines
+from tilewright.notation.lift.rule import Rule
 from tilewright.notation.lift.rules import FAMILIES, RULES
+from tilewright.notation.lift.rules import vocabulary as holes
 from tilewright.notation.lift.rules.device import Machine
 from tilewright.notation.lift.rules.device import rules as device_rules
 from tilewright.notation.lift.search import move, search
 from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialised
+from tilewright.notation.lift.trials import tried
 from tilewright.notation.lift.types import Type, length, lengths
 from tilewright.schedule import Schedule
 from tilewright.targets import registry
@@ -63,6 +67,22 @@ LOW_LEVEL: Final = (
 def is_low_level(program: n.Part) -> bool:
     """Whether some pattern of the program says how it is to be done."""
     return any(isinstance(part, LOW_LEVEL) for part in postorder(program))
+
+
+def rule(
+    name: str,
+    left: n.Term,
+    right: n.Term,
+    when: Sequence[SideCondition] = (),
+    reason: str = "",
+) -> Rule:
+    """A rule of one's own: `left` becomes `right` where all of `when` hold.
+
+    The sides are terms with holes (`lift.holes`). It is checked on random programs, as ours are.
+    Raises RuleError: with a program and its data on which the sides differ, or if no program was
+    found that it applies to.
+    """
+    return tried(Rule(name, left, right, tuple(when), reason))
 
 
 def normalise(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
@@ -228,6 +248,7 @@ __all__ = [
     "derive",
     "device",
     "device_rules",
+    "holes",
     "infer",
     "interpret",
     "is_low_level",
@@ -239,6 +260,7 @@ __all__ = [
     "normalise",
     "parse",
     "replay",
+    "rule",
     "schedule",
     "search",
     "show",

@@ -20,7 +20,7 @@ from tilewright.notation.lift.memory import resident
 from tilewright.notation.lift.nodes import Lambda, Param, apply
 from tilewright.notation.lift.rule import Rule, RuleError
 from tilewright.notation.lift.rules.device import Machine, rules
-from tilewright.testing.lift_rules import check, refuse, values
+from tilewright.notation.lift.trials import check, refuse, values
 
 RULES = rules(Machine(vector=4, rows=4, columns=4, chip=90, dtype=int64))
 CONDITIONS = [(rule, n) for rule in RULES.values() for n in range(len(rule.when))]

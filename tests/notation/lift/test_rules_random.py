@@ -44,7 +44,7 @@ from tilewright.notation.lift import codegen
 from tilewright.notation.lift.derive import places
 from tilewright.notation.lift.lambdas import key
 from tilewright.notation.lift.sizes import leaves
-from tilewright.testing.lift_rules import values
+from tilewright.notation.lift.trials import values
 
 TABLE = {**RULES, **lift.device_rules(lift.Machine(2, 2, 2, 4096, dtype=int64))}
 

@@ -18,9 +18,9 @@ from tilewright.notation.lift.rules import RULES as LIFT
 from tilewright.notation.lift.rules import device
 from tilewright.notation.lift.sites import site
 from tilewright.notation.lift.sizes import leaves
+from tilewright.notation.lift.trials import instance, refuse
 from tilewright.targets.npu import rules
 from tilewright.targets.npu.rules import schemas
-from tilewright.testing.lift_rules import instance, refuse
 
 KNOWN = {**LIFT, **device.rules(device.Machine(0, 0, 0, 0))}
 RULES = {n: r for n, r in rules(0).items() if n not in KNOWN}

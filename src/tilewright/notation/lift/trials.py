@@ -1,7 +1,8 @@
-"""Are Lift's rules right? Random well-typed instances of a rule, both sides interpreted.
+"""Are rules right? Random well-typed instances of a rule, both sides interpreted.
 
-Integers only, so that equal means equal. An instance fills every hole of the left side: types,
-then lengths that meet the conditions, then inputs for terms and functions made for their types.
+Holes are integers only, so that equal means equal. An instance fills every hole of the left side:
+types, then lengths that meet the conditions, then inputs for terms and functions made for their
+types.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import int64
+from tilewright.base.dtypes import DType, int64
 from tilewright.base.errors import TilewrightError
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import INDEX, Expr, Var, const
@@ -36,6 +37,8 @@ INT = Scalar(int64)
 PAIR = TupleType((INT, INT))
 UNIT = n.Tuple((n.Literal(1, int64), n.Literal(0, int64)))
 LARGEST = 9
+TRIALS = 20  # instances of a new rule
+ATTEMPTS = 300  # to draw one
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,20 @@ class Instance:
     sizes: Mapping[str, int]
 
 
+def tried(rule: Rule) -> Rule:
+    """The rule, checked on random instances. Raises RuleError with a counterexample."""
+    for seed in range(TRIALS):
+        check(rule, Random(seed))
+    return rule
+
+
 def check(rule: Rule, rng: Random) -> None:
     """Applies the rule to a random instance and compares types and values.
 
-    Raises AssertionError with the instance if they differ, or if no instance is found.
+    Raises RuleError (TW-LIFT-WRONG) with the instance if they differ, or if none is found.
     """
     refusals = set()
-    for _ in range(300):
+    for _ in range(ATTEMPTS):
         made = instance(rule, rng)
         if made is None:
             continue
@@ -65,22 +75,45 @@ def check(rule: Rule, rng: Random) -> None:
             continue
         _compare(rule, made.program, after, rng)
         return
-    raise AssertionError(f"{rule}: no instance meets the conditions: {sorted(refusals)[:3]}")
+    why = f": {min(refusals)}" if refusals else ""
+    raise _wrong(rule, f"no random program that it applies to was found{why}")
 
 
 def _compare(rule: Rule, before: Lambda, after: Fun, rng: Random) -> None:
     assert isinstance(after, Lambda)
     typing = infer(before)
-    assert infer(after).result is typing.result, f"{rule}: {before!r} became {after!r}"
-    arrays = [values(leaf.shape, rng) for t in typing.params for leaf in leaves(t)]
+    if infer(after).result is not typing.result:
+        raise _wrong(rule, f"{before!r} becomes {after!r}, of another type")
+    arrays = [values(leaf.shape, rng, leaf.dtype) for t in typing.params for leaf in leaves(t)]
     left, right = interpret(before, *arrays), interpret(after, *arrays)
     for x, y in zip(left, right, strict=True):
-        np.testing.assert_array_equal(x, y, f"{rule}\n{before!r}\n{after!r}")
+        if not _equal(x, y):
+            given = ", ".join(str(a.tolist()) for a in arrays) or "nothing"
+            raise _wrong(
+                rule,
+                f"{before!r} of {given} is {np.asarray(x).tolist()}; it becomes {after!r}, "
+                f"which is {np.asarray(y).tolist()}",
+            )
 
 
-def values(shape: tuple[int, ...], rng: Random) -> Any:
-    """Small random integers."""
-    return np.random.default_rng(rng.randrange(2**32)).integers(-9, 10, shape, np.int64)
+def _equal(x: Any, y: Any) -> bool:
+    """Floats may differ by a few roundings: sums in another order do."""
+    a, b = np.asarray(x), np.asarray(y)
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind == "f":
+        return np.allclose(a, b, rtol=1e-4, atol=1e-4, equal_nan=True)
+    return np.array_equal(a, b)
+
+
+def _wrong(rule: Rule, message: str) -> RuleError:
+    return RuleError(message, where=f"rule {rule}", code="TW-LIFT-WRONG")
+
+
+def values(shape: tuple[int, ...], rng: Random, dtype: DType = int64) -> Any:
+    """Small random integers, as elements of a dtype."""
+    drawn = np.random.default_rng(rng.randrange(2**32)).integers(-9, 10, shape, np.int64)
+    return drawn.astype(dtype.numpy)
 
 
 def refuse(rule: Rule, condition: SideCondition, rng: Random) -> None:
@@ -88,7 +121,7 @@ def refuse(rule: Rule, condition: SideCondition, rng: Random) -> None:
 
     Raises AssertionError if the rule is not refused by that condition.
     """
-    for _ in range(300):
+    for _ in range(ATTEMPTS):
         made = instance(rule, rng, against=condition)
         if made is None:
             continue
