@@ -289,6 +289,7 @@ SAME = {
 }  # fmt: skip
 CLIP = "(float[200] x) => (uint8[200] y) {{ b = {} y = QuantizeLinear(b, u, p) }}"
 NEGATIVE = {"s": np.float32(-0.03), "u": np.float32(-0.03)}
+MOST = np.float32(np.finfo(np.float32).max / 255)  # 255 times this is finite
 HALF = {"u": np.float32(0.5), "p": np.uint8(120)}
 QUANTIZED: dict[str, Row] = {
     "fires": (21, SELECT, SAME, True),
@@ -298,6 +299,28 @@ QUANTIZED: dict[str, Row] = {
     "a negative scale": (21, SELECT, SAME | NEGATIVE, False),
     "a scale beyond float32": (
         21, SELECT, SAME | {"s": np.float32(3e38), "u": np.float32(3e38)}, False,
+    ),
+    "the largest scale": (21, SELECT, SAME | {"s": MOST, "u": MOST}, True),
+    "a scale of zero": (21, SELECT, SAME | {"s": np.float32(0), "u": np.float32(0)}, False),
+    "scales per channel": (
+        21, SELECT, SAME | {"s": abs(real(4)) + 1, "z": whole(np.uint8, 4)}, False,
+    ),
+    "scales per channel, dequantized alone": (
+        21, "(uint8[1, 4, 6, 6] x) => (uint8[1, 4, 6, 6] y) "
+        "{ a = DequantizeLinear(x, s, z) y = QuantizeLinear(a, u, p) }",
+        SAME | {"s": abs(real(4)) + 1, "z": whole(np.uint8, 4)}, False,
+    ),
+    "a scale that is given": (
+        21, SELECT.replace("x)", "x, float s)", 1), {k: v for k, v in SAME.items() if k != "s"},
+        False,
+    ),
+    "a scale that is given twice": (
+        21, SELECT.replace("x)", "x, float s)", 1).replace("u, p", "s, p"),
+        {k: v for k, v in SAME.items() if k != "s"}, False,
+    ),
+    "a zero point that is given twice": (
+        21, SELECT.replace("x)", "x, uint8 z)", 1).replace("u, p", "u, z"),
+        {k: v for k, v in SAME.items() if k != "z"}, False,
     ),
     "another type": (
         21, "(uint8[9] x) => (int8[9] y) "

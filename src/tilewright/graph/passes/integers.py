@@ -258,28 +258,25 @@ def _unclipped(graph: Graph, x: Value, q: _Real) -> Value:
     made = graph.producer(x)
     if made is None or made.qualified not in ("Relu", "Clip") or not _only_use(graph, x):
         return x
-    scale, zero = graph.constants.get(q.scale), _known_zero(graph, q)
-    low, high = _clip_bounds(graph, made)
-    source, dtype = made.inputs[0], q.whole.dtype
-    if source is None or dtype is None or scale is None or zero is None or low is None:
+    source, known = made.inputs[0], _parameters(graph, q)
+    if source is None or known is None:
         return x
+    dtype, scale, zero = known
     with np.errstate(all="ignore"):
-        ends = [np.rint(np.float32(b) / scale.reshape(())) + zero for b in (low, high)]
+        ends = [np.rint(np.float32(b) / scale) + zero for b in _clip_bounds(graph, made)]
     inside = ends[0] <= dtype.min and ends[1] >= dtype.max
     return _unclipped(graph, source, q) if inside else x
 
 
-def _clip_bounds(graph: Graph, op: Operation) -> tuple[float | None, float | None]:
-    """The bounds of a Relu or Clip that are known; (None, None) where one is not."""
+def _clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
+    """The bounds of a Relu or Clip; NaN for one that is not known."""
     if op.qualified == "Relu":
         return 0.0, math.inf
     bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
     for n, v in enumerate(op.inputs[1:3]):
         if v is not None:
             known = graph.constants.get(v)
-            if known is None:
-                return None, None
-            bounds[n] = known.item()
+            bounds[n] = math.nan if known is None else known.item()
     return bounds[0], bounds[1]
 
 
@@ -305,15 +302,10 @@ def _same(graph: Graph, x: _Real, q: _Real) -> bool:
 
     round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
     """
-    if x.axis is not None or x.whole.dtype is not q.whole.dtype:
+    known = _parameters(graph, x)
+    if known is None or known != _parameters(graph, q):
         return False
-    scales = [graph.constants.get(v.scale) for v in (x, q)]
-    zeros = [_known_zero(graph, v) for v in (x, q)]
-    if any(v is None for v in (*scales, *zeros)):
-        return False
-    first, second = (s.item() for s in scales if s is not None)
-    alike = first == second and zeros[0] == zeros[1]
-    return bool(alike and 0 < first <= np.finfo(np.float32).max / _BYTE)
+    return bool(0 < known[1] <= np.finfo(np.float32).max / _BYTE)
 
 
 # ------------------------------------------------------------------------------------ quantities
@@ -345,9 +337,11 @@ def _is_known(graph: Graph, x: Value, number: int) -> bool:
     return known is not None and bool((known == number).all())
 
 
-def _known_zero(graph: Graph, x: _Real) -> int | None:
-    """The zero point of a tensor with one scale, if it is known."""
-    if x.zero is None:
-        return 0
-    known = graph.constants.get(x.zero)
-    return None if known is None or known.size != 1 else int(known.item())
+def _parameters(graph: Graph, x: _Real) -> tuple[DType, np.float32, int] | None:
+    """The type, scale and zero point of bytes, where they are known and one for all of them."""
+    scale = graph.constants.get(x.scale)
+    zero = np.zeros(1) if x.zero is None else graph.constants.get(x.zero)
+    if scale is None or zero is None or scale.size != 1:
+        return None
+    assert x.whole.dtype is not None
+    return x.whole.dtype, np.float32(scale.item()), int(zero.item())

@@ -55,7 +55,8 @@ ROOMS: Final[dict[str, Room]] = {
         ("graph/passes/integers.py", "compute/quantised.py", "graph/ops/quantize.py",
          "graph/ops/integer.py"),
         ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
-         "tests/graph/test_ops_integer.py", "tests/compute/test_quantised.py"),
+         "tests/graph/test_ops_integer.py", "tests/compute/test_quantised.py",
+         "tests/graph/test_preconditions.py"),
         always=("graph/passes/integers.py:_same",),
     ),
     "artifacts": Room(
