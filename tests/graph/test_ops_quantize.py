@@ -6,6 +6,8 @@ import pytest
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from tests.graph import one_operator
+from tilewright.base.errors import ModelError
+from tilewright.frontends.onnx.load import load
 
 RNG = np.random.default_rng(3)
 INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, ml_dtypes.int4, ml_dtypes.uint4]
@@ -31,6 +33,25 @@ def test_quantize_per_axis(target):
 def test_quantize_to_narrow_floats(target):
     zero = np.zeros((), target)
     agree("QuantizeLinear", [reals(4, 9), np.float32(0.01).reshape(()), zero])
+
+
+def test_the_zero_point_of_narrow_floats():
+    """ONNX adds that of 4 bits, and takes that of 8 bits for the type alone."""
+    scale = np.float32(0.01).reshape(())
+    for target in (*FLOATS, ml_dtypes.float4_e2m1fn):
+        agree("QuantizeLinear", [reals(3, 4) / 30, scale, np.array(1, target)])
+    agree("DequantizeLinear", [reals(3, 4).astype(target), scale, np.array(1, target)])
+
+
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+def test_a_zero_point_is_one_number_or_one_for_each_scale(op):
+    """A vector beside one scale was taken for one per column, or for one per row of a product."""
+    x = reals(4, 4) if op == "QuantizeLinear" else bytes_of(np.uint8, 4, 4)
+    one, each, zeros = np.float32(0.5), abs(reals(4)) + 1, bytes_of(np.uint8, 4)
+    with pytest.raises(ModelError, match=r"the zero point is \[4\] where the scale is \[\]"):
+        load(one_operator.model_of(op, [x, one, zeros], opset=23))
+    for scale, zero in ((each, zeros), (each, np.uint8(3)), (one, np.uint8([3]))):
+        agree(op, [np.asarray(v) for v in (x, scale, zero)])
 
 
 @pytest.mark.parametrize("precision", [np.float32, np.float16])

@@ -65,6 +65,11 @@ def _check(call_: OpCall) -> None:
             want = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
         if given != want:
             raise call_.error(f"input {i} is {list(given)}, {list(want)} fits {list(shape)}")
+    if call_.has(2) and call_.size(2) not in (1, call_.size(1)):
+        raise call_.error(
+            f"the zero point is {list(call_.shape(2))} where the scale is {list(call_.shape(1))}: "
+            "give one number, or as many as there are scales"
+        )
 
 
 def _quantized_type(call_: OpCall) -> Sequence[Type]:
@@ -144,7 +149,7 @@ def _real_arrays(call_: OpCall, x: Array, scale: Array, zero: Array | None = Non
         shape[call_.axis(call_.attr("axis", 1), x.ndim)] = -1
     exact = np.int32 if x.dtype.itemsize > 2 else np.float32
     point = np.zeros(1) if zero is None else zero
-    whole = x.astype(exact) - point.astype(exact).reshape(shape if point.size > 1 else ())
+    whole = x.astype(exact) - point.astype(exact).reshape(shape)
     scaled = whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
     (dtype, _), *_ = _real_type(call_)
     return [scaled.astype(dtype.numpy)]
