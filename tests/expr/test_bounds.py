@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.base import dtypes
-from tilewright.expr.bounds import bounds, is_empty, lasting, proves, refine
+from tilewright.expr.bounds import Interval, bounds, is_empty, lasting, proves, refine
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import (
     Add,
@@ -35,6 +36,7 @@ from tilewright.expr.nodes import (
     const,
     var,
 )
+from tilewright.expr.simplify import simplify
 
 X, Y = var("i"), var("j")
 RANGES = {X: (0, 4), Y: (-2, 3)}
@@ -114,6 +116,133 @@ def test_tight(e: Expr, expected: tuple[int, int]) -> None:
     lo, hi = bounds(e, RANGES)
     assert lo is not None and hi is not None
     assert (max(lo, expected[0]), hi) == expected
+
+
+A, B = var("a"), var("b")  # of which one end is known
+HALVES = {A: (2, None), B: (None, 5)}
+BYTE, WIDE = var("u", dtypes.uint8), var("v", dtypes.uint64)
+FLAG = var("f", dtypes.bool_)
+
+
+@pytest.mark.parametrize(
+    ("e", "expected"),
+    [
+        (A + 1, (3, None)), (B + 1, (None, 6)), (A - B, (-3, None)), (B - A, (None, 3)),
+        (A + B, (None, None)), (Neg(A), (None, -2)), (Neg(B), (-5, None)), (A * 3, (6, None)),
+        (Min(A, B), (None, 5)), (Max(A, B), (2, None)), (Min(A, A + B), (None, None)),
+        (Select(FLAG, A, const(1)), (1, None)), (Select(FLAG, const(9), B), (None, 9)),
+        (Select(FLAG, B, const(9)), (None, 9)), (Select(FLAG, const(1), A), (1, None)),
+        (A * A, (0, None)), (A * B, (None, None)), (B * A, (None, None)), (B * B, (None, None)),
+        (A * X, (0, None)), (A * Y, (None, None)), (X * B, (None, None)), (X * Y, (-8, 12)),
+        (A // 2, (1, None)), (B // 2, (None, 2)), (A % 4, (0, 3)), (B % 4, (0, 3)),
+        (Shl(A, const(2)), (8, None)), (Shl(B, const(2)), (None, 20)),
+        (Shr(A, const(1)), (1, None)), (Shr(B, const(1)), (None, 2)), (Shr(X, const(1)), (0, 2)),
+        (Shl(X, Y), (None, None)), (Shr(X, Y), (None, None)), (Shr(X, const(64)), (None, None)),
+        (And(A, const(6)), (0, 6)), (And(B, const(6)), (0, 6)), (And(B, Y), (None, None)),
+        (Or(A, B), (None, None)), (Not(A), (None, -3)), (Not(B), (-6, None)),
+        (Call("abs", (A,)), (0, None)), (Call("abs", (B,)), (0, None)),
+        (Call("abs", (Y,)), (0, 3)), (Call("abs", (Y - 3,)), (0, 5)),
+        (Call("abs", (X + 1,)), (1, 5)), (Cast(A, dtypes.int8), (-128, 127)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_end_is_known_where_it_follows_from_known_ends(e: Expr, expected: Interval) -> None:
+    assert bounds(e, {**RANGES, **HALVES}) == expected
+
+
+@pytest.mark.parametrize(
+    ("e", "expected"),
+    [
+        (Lt(X, const(5)), (1, 1)), (Lt(X, const(4)), (0, 1)), (Lt(const(4), X), (0, 0)),
+        (Lt(const(3), X), (0, 1)), (Le(X, const(4)), (1, 1)), (Le(X, const(3)), (0, 1)),
+        (Le(const(5), X), (0, 0)), (Le(const(4), X), (0, 1)), (Eq(X, const(5)), (0, 0)),
+        (Eq(X, const(4)), (0, 1)), (Eq(X, const(-1)), (0, 0)), (Eq(X, const(0)), (0, 1)),
+        (Eq(X, X), (1, 1)), (Ne(X, X), (0, 0)), (Ne(X, const(5)), (1, 1)), (Ne(X, Y), (0, 1)),
+        (Lt(A, const(2)), (0, 0)), (Lt(B, const(6)), (1, 1)), (Le(A, const(1)), (0, 0)),
+        (Le(B, const(5)), (1, 1)), (Eq(A, const(1)), (0, 0)), (Eq(B, const(6)), (0, 0)),
+        (Eq(A, B), (0, 1)), (Lt(A, B), (0, 1)), (Not(FLAG), (0, 1)),
+        (Not(Lt(X, const(5))), (0, 0)), (And(FLAG, Lt(const(4), X)), (0, 0)),
+        (Or(FLAG, Lt(X, const(5))), (1, 1)), (Cast(X, dtypes.bool_), (0, 1)),
+        (Cast(A, dtypes.bool_), (1, 1)), (Cast(B - 6, dtypes.bool_), (1, 1)),
+        (Cast(X - X, dtypes.bool_), (0, 0)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_is_true_or_false(e: Expr, expected: Interval) -> None:
+    assert bounds(e, {**RANGES, **HALVES}) == expected
+
+
+@pytest.mark.parametrize(
+    ("e", "expected"),
+    [
+        (BYTE, (3, 100)), (BYTE + BYTE, (6, 200)), (BYTE - const(3, BYTE.dtype), (0, 97)),
+        (BYTE + const(155, BYTE.dtype), (158, 255)), (BYTE + const(156, BYTE.dtype), (0, 255)),
+        (BYTE - const(4, BYTE.dtype), (0, 255)), (BYTE * const(2, BYTE.dtype), (6, 200)),
+        (BYTE * const(3, BYTE.dtype), (0, 255)), (Shl(BYTE, const(1, BYTE.dtype)), (6, 200)),
+        (Shl(BYTE, const(2, BYTE.dtype)), (0, 255)), (Cast(BYTE, dtypes.int8), (3, 100)),
+        (Cast(BYTE + BYTE, dtypes.int8), (-128, 127)), (Not(BYTE), (0, 255)),
+        (Cast(Neg(Cast(BYTE, dtypes.int8)), dtypes.uint8), (0, 255)),
+        (WIDE, (0, 2**64 - 1)), (WIDE + const(5, WIDE.dtype), (0, 2**64 - 1)),
+        (Cast(BYTE, WIDE.dtype) + const(5, WIDE.dtype), (8, 105)),
+        (WIDE * WIDE, (0, 2**64 - 1)), (Cast(WIDE, dtypes.int64), (None, None)),
+        (Cast(Min(WIDE, const(7, WIDE.dtype)), dtypes.int64), (0, 7)),
+        (Cast(Shr(WIDE, const(1, WIDE.dtype)), dtypes.int64), (0, 2**63 - 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_wraps_around_may_be_anything(e: Expr, expected: Interval) -> None:
+    assert bounds(e, {BYTE: (3, 100)}) == expected
+
+
+def test_a_sum_of_uint64_is_not_compared_as_if_it_never_wrapped() -> None:
+    """`v + 5 < 3` was taken to be false, `int64(v) < 0` too."""
+    five, three = (const(n, WIDE.dtype) for n in (5, 3))
+    sum_, index = Lt(WIDE + five, three), Lt(Cast(WIDE, dtypes.int64), const(0))
+    for e in (sum_, index):
+        assert evaluate(e, {WIDE: np.uint64(2**64 - 3)})
+        assert simplify(e) is e
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds", "empty"),
+    [
+        (Lt(const(3), const(3)), True, True), (Lt(const(3), const(3)), False, False),
+        (Le(const(3), const(3)), True, False), (Le(const(3), const(3)), False, True),
+        (Le(const(4), const(3)), True, True), (Eq(const(4), const(3)), True, True),
+        (Ne(const(3), const(4)), False, True), (Ne(X, X), False, False),
+        (const(False, dtypes.bool_), True, True), (const(False, dtypes.bool_), False, False),
+        (const(True, dtypes.bool_), False, True), (const(True, dtypes.bool_), True, False),
+        (Lt(X, const(0)), True, True), (Le(X, const(0)), True, False),
+        (Lt(const(4), X), True, True), (And(Lt(X, const(2)), Lt(const(1), X)), True, True),
+        (Or(Lt(X, const(3)), Lt(const(2), X)), False, True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_never_holds_leaves_nothing(condition: Expr, holds: bool, empty: bool) -> None:
+    assert is_empty(refine(RANGES, condition, holds)) is empty
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds", "expected"),
+    [
+        (Lt(X, const(3)), True, (0, 2)), (Lt(X, const(3)), False, (3, 4)),
+        (Le(X, const(3)), True, (0, 3)), (Le(X, const(3)), False, (4, 4)),
+        (Eq(X, const(3)), True, (3, 3)), (Eq(X, const(3)), False, (0, 4)),
+        (Ne(X, const(3)), False, (3, 3)), (Ne(X, const(3)), True, (0, 4)),
+        (And(Le(const(1), X), Lt(X, const(3))), True, (1, 2)),
+        (Or(Lt(X, const(1)), Le(const(3), X)), False, (1, 2)),
+        (And(Le(const(1), X), Lt(X, const(3))), False, (0, 4)),
+        (Not(Lt(X, const(3))), True, (3, 4)), (Not(Lt(X, const(3))), False, (0, 2)),
+        (Le(X * 3, const(7)), True, (0, 2)), (Le(const(4), X * 3), True, (2, 4)),
+        (Le(X + Y, const(0)), True, (0, 2)), (Le(const(6), X + Y), True, (3, 4)),
+        (Le(X + A, const(4)), True, (0, 2)), (Le(X + B, const(4)), True, (0, 4)),
+        (Le(X, Min(const(3), Y)), True, (0, 3)), (Le(Max(X, Y), const(2)), True, (0, 2)),
+        (Le(Min(X, Y), const(2)), True, (0, 4)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_condition_says(condition: Expr, holds: bool, expected: Interval) -> None:
+    assert bounds(X, refine({**RANGES, **HALVES}, condition, holds)) == expected
 
 
 def test_a_guard_on_a_sum_bounds_the_sum() -> None:

@@ -52,7 +52,7 @@ ANY: Interval = (None, None)
 def bounds(e: Expr, env: Env) -> Interval:
     """The least and greatest value of an integer (or bool) expression, None where unknown.
 
-    Index arithmetic is taken not to overflow int64; narrower integers wrap, which the result
+    Index arithmetic is taken not to overflow int64; other integers wrap, which the result
     respects. Floats give (None, None).
     """
     if isinstance(e, Const):
@@ -107,12 +107,9 @@ def _is_real(e: Expr) -> bool:
 
 def _natural(e: Expr) -> Interval:
     """What the dtype alone says; int64 is the type of indices, whose range says nothing."""
-    dtype = e.dtype
-    if dtype.is_bool:
+    if e.dtype.is_bool:
         return (0, 1)
-    if dtype.bits >= 64:
-        return (0 if dtype.kind == "uint" else None, None)
-    return (int(dtype.min), int(dtype.max))
+    return ANY if e.dtype is INDEX else (int(e.dtype.min), int(e.dtype.max))
 
 
 def _known(e: Expr, env: Env) -> Interval:
@@ -121,15 +118,9 @@ def _known(e: Expr, env: Env) -> Interval:
 
 
 def _within(found: Interval, e: Expr) -> Interval:
-    """`found`, unless a narrow integer may have wrapped around."""
-    if e.dtype is INDEX:
-        return found
-    lo, hi = _natural(e)
-    if lo is not None and (found[0] is None or found[0] < lo):
-        return (lo, hi)
-    if hi is not None and (found[1] is None or found[1] > hi):
-        return (lo, hi)
-    return found
+    """`found`, unless it leaves the dtype, whose integers then may have wrapped around."""
+    natural = _natural(e)
+    return found if _meet(found, natural) == found else natural
 
 
 def _meet(a: Interval, b: Interval) -> Interval:
@@ -155,15 +146,12 @@ def _scale(interval: Interval, c: int) -> Interval:
 
 
 def _sum(terms: tuple[tuple[Expr, int], ...], const: int, env: Env) -> Interval:
-    lo: int | None = const
-    hi: int | None = const
+    found: Interval = (const, const)
     for atom, c in terms:
-        a, b = _scale(bounds(atom, env), c)
-        lo = None if lo is None or a is None else lo + a
-        hi = None if hi is None or b is None else hi + b
-        if lo is None and hi is None:
+        found = _plus(found, _scale(bounds(atom, env), c))
+        if found == ANY:
             break
-    return (lo, hi)
+    return found
 
 
 def _linear(form: Affine, env: Env) -> Interval:
@@ -176,9 +164,7 @@ def _linear(form: Affine, env: Env) -> Interval:
         flipped = env.get(frozenset((a, -c) for a, c in form.terms))
         known = None if flipped is None else _scale(flipped, -1)
     if known is not None:
-        lo, hi = known
-        shifted = (None if lo is None else lo + form.const, None if hi is None else hi + form.const)
-        found = _meet(found, shifted)
+        found = _meet(found, _plus(known, (form.const, form.const)))
     for atom, c in form.terms:
         if isinstance(atom, Min | Max):
             found = _meet(found, _through(form, atom, c, env))
@@ -203,10 +189,11 @@ def _arith(combine: Callable[[Interval, Interval], Interval]) -> Callable[[Any, 
 
 
 def _product(a: Interval, b: Interval) -> Interval:
-    if None in a or None in b:
+    (least, most), (low, high) = a, b
+    if least is None or most is None or low is None or high is None:
         at_least_zero = all(x[0] is not None and x[0] >= 0 for x in (a, b))
         return (0, None) if at_least_zero else ANY
-    corners = [x * y for x in a for y in b if x is not None and y is not None]
+    corners = [x * y for x in (least, most) for y in (low, high)]
     return (min(corners), max(corners))
 
 
@@ -333,7 +320,9 @@ def _cast(e: Cast, env: Env) -> Interval:
         if lo == hi == 0:
             return (0, 0)
         return (int((lo is not None and lo > 0) or (hi is not None and hi < 0)), 1)
-    return bounds(e.value, env)
+    found = bounds(e.value, env)
+    wraps = found[1] is not None and found[1] > int(INDEX.max)  # an uint64
+    return ANY if e.dtype is INDEX and wraps else found
 
 
 def _call(e: Call, env: Env) -> Interval:
