@@ -12,11 +12,11 @@ from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
 from tilewright.compute import check as check_module
 from tilewright.compute.build import map_, padded, reduce_
-from tilewright.compute.check import check, has_own_digits
+from tilewright.compute.check import check, has_own_digits, leaving
 from tilewright.compute.nodes import CC, PS, PW, Computation, Dim, Output
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.interp import evaluate
-from tilewright.expr.nodes import Buffer, Cast, Expr, Load, Select, Var, const, var
+from tilewright.expr.nodes import Buffer, Cast, Expr, Load, Lt, Max, Min, Select, Var, const, var
 from tilewright.testing.computations import computations
 
 F = d.float32
@@ -92,6 +92,19 @@ def test_an_index_from_data_cannot_be_written() -> None:
     at = Buffer("at", (4,), d.int64)
     with pytest.raises(VerifyError, match="depends on data"):
         check(one(at[R], Y[R], Dim(R, 4)))
+
+
+@pytest.mark.parametrize("clamp", [lambda i: Min(i, const(3)), lambda i: Max(i, const(0))])
+def test_an_index_from_data_is_left_to_run_time(clamp: Any) -> None:
+    at = Buffer("at", (4,), d.int64)
+    check(one(R, Y[clamp(at[R])], Dim(R, 4)))
+
+
+def test_how_far_an_index_leaves() -> None:
+    guarded = Select(Lt(R, const(3)), Y[R * 2 - 1], Y[R])
+    (found,) = leaving(one(R, guarded, Dim(R, 4)))
+    assert (found.axis, found.extent, found.low, found.high) == (0, 4, -1, 3)
+    assert [(x.low, x.high) for x in leaving(one(R, Y[R + 1] + Y[R], Dim(R, 4)))] == [(1, 4)]
 
 
 @pytest.mark.parametrize(

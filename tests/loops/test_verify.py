@@ -18,6 +18,7 @@ from tilewright.expr.nodes import (
     Le,
     Load,
     Lt,
+    Max,
     Min,
     Select,
     Var,
@@ -253,9 +254,11 @@ def test_accepts(body) -> None:
     verify(kernel(body(var("i"), var("j"), a), a))
 
 
-def test_a_checked_read_is_left_to_run_time() -> None:
+@pytest.mark.parametrize("clamp", [None, (Min, 7), (Max, 0)])
+def test_a_checked_read_is_left_to_run_time(clamp) -> None:
     a, at, i = x(), Buffer("at", (8,), d.int64), var("i")
-    body = loop(i, 8, Store(a, (i,), a[at[i]]))
+    place = at[i] if clamp is None else clamp[0](at[i], const(clamp[1]))
+    body = loop(i, 8, Store(a, (i,), a[place]))
     verify(kernel(body, at, a, outputs=(a,)))
 
 
