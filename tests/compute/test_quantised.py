@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtypes import DType, float32, int8, int32, uint8
 from tilewright.base.errors import UnsupportedError
-from tilewright.compute.build import cast, padded, reduce_
+from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import Computation
 from tilewright.compute.quantised import s8_as_u8
+from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer
 
 
@@ -95,6 +98,11 @@ def test_other_computations_are_refused() -> None:
         "add",
         lambda i, j, k: cast(padded(x, (i, j + k - 1), 0), int32) * cast(x[i, j], int32),
     )
-    for c in (_matmul(2, 2, 2, a=uint8), _matmul(2, 2, 2, out=float32), guarded):
+    product = _matmul(2, 2, 2)
+    greatest = replace(product, reducer=reducer("max", int32))
+    outer = map_("outer", y, lambda i, j: cast(x[i, j], int32) * cast(x[i, j], int32))
+    two = replace(product, outputs=product.outputs * 2)
+    others = (_matmul(2, 2, 2, a=uint8), _matmul(2, 2, 2, out=float32), guarded, greatest, outer)
+    for c in (*others, two):
         with pytest.raises(UnsupportedError, match="int32 sum of products of two int8 tensors"):
             s8_as_u8(c)

@@ -262,7 +262,10 @@ def test_a_bound_through_min_speaks_of_both_arms() -> None:
 def test_unknown_variables_and_floats() -> None:
     x = var("x")
     assert bounds(x + 1, {}) == (None, None)
-    assert bounds(var("f", dtypes.float32), {}) == (None, None)
+    f = var("f", dtypes.float32)
+    for e in (f, f + f, Min(f, f), Neg(f), Select(FLAG, f, f), Cast(X, f.dtype), const(1, f.dtype)):
+        assert bounds(e, {}) == (None, None)
+    assert bounds(Lt(f, f), {}) == (0, 1)
     assert bounds(var("b", dtypes.uint8), {}) == (0, 255)
     assert proves(Lt(x, x + 1), {}) is True
     assert proves(Lt(x, X), RANGES) is None

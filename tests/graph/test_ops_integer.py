@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tests.graph.one_operator import agree, model_of
 from tilewright.driver.compile import text
+from tilewright.frontends.onnx.load import load
+from tilewright.graph.ops.registry import OpCall, definition_of
 
 RNG = np.random.default_rng(7)
 BYTES = (np.uint8, np.int8)
@@ -101,6 +103,39 @@ def test_constant_weights_leave_no_sums_to_do():
     assert graph.count("= ReduceSum(") == 1  # of the rows of a; with the middle, none
     model = model_of("MatMulInteger", [a, b, points[0], np.uint8(128)], known=(1, 2, 3))
     assert "= ReduceSum(" not in text(model, "graph")
+
+
+def test_a_convolution_without_pads_adds_none():
+    x, w = drawn(np.uint8, 1, 4, 6, 6), drawn(np.int8, 8, 4, 3, 3)
+    for pads, padded in (([0, 0, 0, 0], False), ([1, 0, 0, 0], True)):
+        model = model_of("ConvInteger", [x, w, np.uint8(3)], known=(1, 2), pads=pads)
+        assert ("= Pad(" in text(model, "graph")) is padded
+
+
+def test_zero_points_per_row_of_each_matrix():
+    a, b, rows = drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 2, 3, 1)
+    want = (a.astype(np.int32) - rows) @ b.astype(np.int32)
+    agree("MatMulInteger", [a, b, rows], expected=[want])
+
+
+CONV = [drawn(np.uint8, 1, 4, 6, 6), drawn(np.int8, 8, 2, 3, 3)]
+QUANTIZED = [np.float32(1), np.uint8(0)]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "rest", "flops"),
+    [
+        ("MatMulInteger", [drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4)], {}, 2 * 2 * 3 * 4 * 5),
+        ("ConvInteger", CONV, {"group": 2}, 2 * 8 * 4 * 4 * 2 * 3 * 3),
+        ("QuantizeLinear", [np.zeros((3, 5), np.float32), *QUANTIZED], {}, 2 * 3 * 5),
+        ("DequantizeLinear", [drawn(np.uint8, 3, 5), *QUANTIZED], {}, 2 * 3 * 5),
+        ("DynamicQuantizeLinear", [np.zeros((3, 5), np.float32)], {"outputs": 3}, 4 * 3 * 5),
+    ],
+)
+def test_the_work_is_counted(op, inputs, rest, flops):
+    (node,) = load(model_of(op, [np.asarray(v) for v in inputs], **rest)).operations
+    definition = definition_of(node)
+    assert definition.flops(OpCall(node, {})) == flops
 
 
 def test_the_product_of_a_model_is_done_by_dot_products():

@@ -218,6 +218,10 @@ PRODUCTS: dict[str, Row] = {
         21, MM + f"{{ {DQ.format('<axis = 0, block_size = 6>')} y = MatMul(a, b) }}",
         PRODUCT | {"t": abs(real(2, 20)) + 1, "o": whole(np.int8, 2, 20)}, False,
     ),
+    "a scale of two axes": (
+        21, MM + f"{{ {DQ.format('')} y = MatMul(a, b) }}",
+        PRODUCT | {"s": np.array([[0.03]], np.float32)}, False,
+    ),
     "quantized per column": (
         21, MMQ + f"{{ {DQ.format('')} r = MatMul(a, b) y = QuantizeLinear<axis = 1>(r, u, e) }}",
         PRODUCT | {"u": abs(real(20)) + 1, "e": whole(np.uint8, 20)}, True,

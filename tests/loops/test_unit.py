@@ -153,3 +153,14 @@ def test_a_block_unit_prints_its_body() -> None:
     plain = Unit("piece", None, (), unit.body)
     assert repr(plain).splitlines()[0] == "block piece:"
     assert replace(kernel, body=plain).body is plain
+
+
+def test_a_unit_without_an_intrinsic_is_verified_by_its_body() -> None:
+    kernel, unit = _kernel()
+    rows = kernel.body
+    assert isinstance(rows, For)
+    for name, piece in (("axpy4", unit), ("piece", Unit("piece", None, (), unit.body))):
+        body = rows.body.map(lambda s, piece=piece: piece if s is unit else s)
+        changed = kernel.with_body(rows.replace(body=body))
+        assert name in show_kernel(changed)
+        verify(changed)
