@@ -14,9 +14,10 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
+from tilewright.loops.access import commute
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
-from tilewright.schedule.meeting import commute, meeting
+from tilewright.schedule.meeting import meeting
 from tilewright.schedule.tree import Access, accesses
 
 i32 = dtypes.int32

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
@@ -51,6 +53,24 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
             fresh[-1].add(s.buffer)
     mine = set(update.buffers)
     return update.buffers if all(mine & new in (set(), mine) for new in fresh) else ()
+
+
+class Step(Protocol):
+    """An access to memory. reducer, together: of an update; else None and empty."""
+
+    @property
+    def reducer(self) -> Reducer | None: ...
+
+    @property
+    def together(self) -> tuple[Buffer, ...]: ...
+
+
+def commute(a: Step, b: Step) -> bool:
+    """Whether both are updates by one commutative reducer of the same buffers `together`."""
+    if not a.together or a.together != b.together:
+        return False
+    assert a.reducer is not None and b.reducer is not None
+    return a.reducer.commutative and b.reducer.commutative and a.reducer.does_as(b.reducer)
 
 
 def conflict(a: Stmt, b: Stmt) -> set[Buffer]:

@@ -21,6 +21,7 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Interval, bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.reads import reads_memory, variables
+from tilewright.loops.access import commute
 from tilewright.loops.nodes import Alloc, Block, For, Kernel
 from tilewright.loops.overlap import clamps
 from tilewright.loops.overlap import ideal as unclamped
@@ -190,15 +191,6 @@ def _meetings(kernel: Kernel, loop: For) -> Iterator[tuple[Access, Access]]:
             for a, b in combinations_with_replacement(found, 2):
                 if a.writes or b.writes:
                     yield a, b
-
-
-def commute(a: Access, b: Access) -> bool:
-    """Whether both are updates by one commutative reducer of the same buffers together."""
-    p, q = a.reducer, b.reducer
-    if p is None or q is None:
-        return False
-    together = a.together != () and a.together == b.together
-    return together and p.commutative and q.commutative and p.does_as(q)
 
 
 # -- the lemma

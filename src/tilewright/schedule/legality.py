@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Overlap
 from tilewright.ir.node import postorder
-from tilewright.loops.access import together, writes
+from tilewright.loops.access import commute, together, writes
 from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
 from tilewright.loops.nodes import AXES, GPU_AXES, Alloc, For, If, Kernel, Stmt, Update
-from tilewright.schedule.meeting import carried, commute, covered_in, meeting, pairs, shared
+from tilewright.schedule.meeting import carried, covered_in, meeting, pairs, shared
 from tilewright.schedule.region import uncovered
 from tilewright.schedule.tree import (
     Access,

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.loops.access import commute
 from tilewright.loops.nodes import Stmt
 from tilewright.loops.overlap import clamps
 from tilewright.loops.overlap import ideal as unclamped
@@ -188,14 +189,6 @@ def pairs(found: Sequence[Access]) -> Iterator[tuple[Access, Access]]:
     for a, b in combinations_with_replacement(found, 2):
         if a.writes or b.writes:
             yield a, b
-
-
-def commute(a: Access, b: Access) -> bool:
-    """Whether two accesses are steps of one commutative reduction, in any order."""
-    if a.reducer is None or b.reducer is None or not a.together or a.together != b.together:
-        return False
-    both = a.kind == b.kind == "update" and a.reducer.does_as(b.reducer)
-    return both and a.reducer.commutative and b.reducer.commutative
 
 
 def carried(

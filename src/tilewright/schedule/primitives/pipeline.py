@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Mod, Var, const
 from tilewright.loops import dependence
-from tilewright.loops.access import reads, writes
+from tilewright.loops.access import commute, reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
 from tilewright.loops.places import Access, accesses, places
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
-from tilewright.schedule.meeting import commute, meeting
+from tilewright.schedule.meeting import meeting
 from tilewright.schedule.narrow import narrowed
 from tilewright.schedule.primitives.notes import check_unmarked
 from tilewright.schedule.table import primitive
@@ -199,7 +199,7 @@ def _reason(
 
     for a in _accesses(kernel, f, first, x.buffer):
         for b in _accesses(kernel, f, second, x.buffer):
-            if (a.writes or b.writes) and not dependence.commute(a, b):
+            if (a.writes or b.writes) and not commute(a, b):
                 verdict = dependence.ask_isl(a, b, [f], late)
                 if verdict is not None:
                     return because(verdict)

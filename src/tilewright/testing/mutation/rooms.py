@@ -20,9 +20,9 @@ class Room:
 
 ROOMS: Final[dict[str, Room]] = {
     "dependences": Room(
-        ("loops/dependence.py", "schedule/meeting.py", "schedule/legality.py"),
+        ("loops/dependence.py", "loops/access.py", "schedule/meeting.py", "schedule/legality.py"),
         ("tests/loops/test_dependence.py", "tests/schedule/test_order.py", "tests/schedule"),
-        always=("loops/dependence.py:commute", "schedule/meeting.py:commute"),
+        always=("loops/access.py:commute",),
     ),
     "legality": Room(
         ("schedule/conditions.py", "schedule/region.py", "schedule/staging.py",
