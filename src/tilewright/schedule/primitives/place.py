@@ -26,7 +26,8 @@ def producers(
 ) -> tuple[tree.Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The sequence that holds both sides, and in it the statements that write `buffer`.
 
-    With the sequence: the buffers that these write, they themselves, and what stands in between.
+    With the sequence: the buffers that these write, they themselves, and all that stands from the
+    first of them up to the consumer.
     """
     path = (*consumer.above, consumer.stmt)
     start = path.index(alloc.stmt)
@@ -39,8 +40,7 @@ def producers(
         if any(buffer in writes(s) for s in before):
             group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
-            between = tuple(s for s in home.stmts[first : child + 1] if s not in made)
-            return tree.Place(home, path[:depth]), group, made, between
+            return tree.Place(home, path[:depth]), group, made, home.stmts[first : child + 1]
     raise _error(
         buffer.name,
         "no statement before that loop computes it",
@@ -74,11 +74,11 @@ def _made_together(
         group |= dict.fromkeys(others)
 
 
-def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], between: Sequence[Stmt]) -> None:
-    """The producers may run later: nothing they read is changed in between."""
+def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[Stmt]) -> None:
+    """The producers may run at the end of `run`: nothing they read is changed in it."""
     private = set(group) | {b for s in made for b in tree.allocated(s)}
     used = {b for s in made for b in reads(s)} - private
-    for s in between:
+    for s in run:
         lost = writes(s) & used
         if lost:
             raise _error(
@@ -136,11 +136,11 @@ def compute_at(
     buffer, alloc = intermediate(kernel, name, "compute_at")
     if alloc.stmt not in place.above:
         raise _error(name, f"it does not exist at loop {loop}", "name a loop that reads it")
-    home, group, made, between = producers(buffer, alloc, place)
-    _check_movable(group, made, between)
+    home, group, made, run = producers(buffer, alloc, place)
+    _check_movable(group, made, run)
     needed = _needed(kernel, group, made, f)
     env = tree.environment(kernel.body)
-    _check_not_kept(alloc, home, group, block(*made, between[-1]), env)
+    _check_not_kept(alloc, home, group, block(*made, run[-1]), env)
     box = region(buffer, needed, env, "compute_at")
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}
