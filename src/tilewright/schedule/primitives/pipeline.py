@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
@@ -155,14 +156,12 @@ def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], ver
             if lag <= 0:
                 continue
             least, most = int(a > b), lag - int(a < b)
-            proven: set[Buffer] = set()
             for x, y in _meeting(found[a], found[b], f.var, env, set(body.buffers)):
                 same = x.buffer in body.buffers
-                if x.buffer in proven or (same and a > b):
+                if same and a > b:
                     continue
                 reason = "" if same else _reason(kernel, f, first, second, x, least, most)
                 if reason is None:
-                    proven.add(x.buffer)
                     continue
                 raise refuse(
                     verb,
@@ -179,14 +178,15 @@ def _meeting(
     var: Var,
     env: tree.Env,
     private: set[Buffer],
-) -> Iterator[tuple[tree.Access, tree.Access]]:
-    """The pairs of accesses that the lemma lets meet, one of them a write."""
-    for x in first:
-        for y in second:
-            if x.buffer is not y.buffer or not (x.writes or y.writes) or commute(x, y):
-                continue
-            if x.buffer in private or meeting(x, y, (var,), env) is not None:
-                yield x, y
+) -> Collection[tuple[tree.Access, tree.Access]]:
+    """Of each buffer the first pair of accesses that the lemma lets meet, one of them a write."""
+    found: dict[Buffer, tuple[tree.Access, tree.Access]] = {}
+    for x, y in product(first, second):
+        if x.buffer is not y.buffer or not (x.writes or y.writes) or commute(x, y):
+            continue
+        if x.buffer in private or meeting(x, y, (var,), env) is not None:
+            found.setdefault(x.buffer, (x, y))
+    return found.values()
 
 
 def _reason(
