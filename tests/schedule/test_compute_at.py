@@ -37,6 +37,22 @@ def test_what_is_made_anew_moves(nests, check_same):
     assert "alloc T: int32[1]" in repr(s.kernel)
 
 
+def test_a_row_of_the_loop_around_is_not_looked_for_in_the_nest(check_same):
+    """T[s, i] is made and used in iteration s; only i is a loop of the nest."""
+    t = Buffer("T", (4, 4), i32)
+    made = loop(ROW, 4, Store(t, (S, ROW), X[S, ROW] + 1))
+    used = loop(COL, 4, Store(D, (S, COL), t[S, COL] * 2))
+    kernel = Kernel("k", (X, D), (D,), Alloc(t, loop(S, 4, block(made, used))))
+    s = Schedule(kernel)
+    s.compute_at("T", "j")
+    assert "alloc T: int32[1, 1]" in repr(s.kernel)
+    check_same(kernel, s, exact=True)
+    late = used.replace(body=Store(D, (S, COL), Select(S < 1, ZERO, t[S - 1, COL])))
+    s = Schedule(kernel.with_body(Alloc(t, loop(S, 4, block(made, late)))))
+    with pytest.raises(ScheduleError, match="compute_at"):
+        s.compute_at("T", "j")
+
+
 PART = loop(COL, 2, Store(D, (S, COL), Select(COL <= S, T[COL], ZERO)))
 
 

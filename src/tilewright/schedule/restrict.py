@@ -92,10 +92,10 @@ def _partial(buffer: Buffer, box: Region) -> list[int]:
 
 
 def _loop_of(a: tree.Access, d: int, box: Region, verb: str) -> For | None:
-    """The loop that is the index of `a` in dimension `d`; None for a constant inside the box."""
+    """The loop that is the index of `a` in dimension `d`; None where that always is in the box."""
     form = affine(a.index[d])
     offset = form - affine(box.base[d])
-    if form.is_const and offset.is_const and 0 <= offset.const < box.shape[d]:
+    if offset.is_const and 0 <= offset.const < box.shape[d]:
         return None
     f = next((x for x in a.loops if form.coefficient(x.var) == 1), None)
     if f is not None and len(form.terms) == 1:
