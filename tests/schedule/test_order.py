@@ -219,6 +219,7 @@ PROGRAMS = [
     (block(rows(COPY, extent=2), after(put(Y, COL, Y[COL] * 2))), MERGE, None),
     (block(rows(COPY), put(Y, ZERO, X[3]), after(put(Z, COL, X[COL]))), MERGE, "uses Y too"),
     (block(rows(COPY), put(F, ZERO, X[3]), after(put(Z, COL, F[0]))), MERGE, None),
+    (block(rows(COPY), Alloc(T, put(T, ZERO, X[3])), after(put(Z, COL, X[COL]))), MERGE, None),
     (block(after(put(Z, COL, X[COL])), rows(COPY)), MERGE, "does not follow"),
     (block(rows(COPY), TO_N.replace(body=put(Z, COL, X[COL]))), MERGE, "is not a constant"),
     # decompose_reduction: what is started is not met by another iteration.
