@@ -14,7 +14,7 @@ from tilewright.compute.build import reduce_
 from tilewright.expr.nodes import Buffer, Lt, Select, Var, const
 from tilewright.ir.node import postorder
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import If, Kernel, Store, loop
+from tilewright.loops.nodes import Alloc, If, Kernel, Store, While, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.tree import find_buffer, find_loop
 
@@ -120,6 +120,40 @@ def test_floats_are_read_as_zero_on_both_sides(check_same):
     check_same(kernel, s, exact=True)
 
 
+def test_only_what_the_loop_indexes_is_read_otherwise(check_same):
+    x, w, y = Buffer("x", (12,), i32), Buffer("w", (9,), i32), Buffer("y", (9,), i32)
+    c = reduce_("w", y, (3,), "add", lambda i, k: x[i + k] * w[i])
+    kernel = lower("row", [c], params=[x, w, y], outputs=[y])
+    s = Schedule(kernel)
+    s.pad("w.k", 4)
+    check_same(kernel, s, exact=True)
+    f, _ = find_loop(s.kernel, "w.k", "test")
+    assert repr(f).count("select(") == 1
+
+
+def test_no_room_is_made_before_the_start_of_a_buffer(check_same):
+    """t[i, 3 - i] would leave t on both sides."""
+    i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
+    x, y, t = Buffer("X", (4,), i32), Buffer("Y", (4,), i32), Buffer("t", (4, 4), i32)
+    body = block(loop(i, 4, Store(t, (i, 3 - i), x[i])), loop(j, 4, Store(y, (j,), t[j, 3 - j])))
+    kernel = Kernel("corners", (x, y), (y,), Alloc(t, body))
+    s = Schedule(kernel)
+    s.pad("i", 6)
+    check_same(kernel, s, exact=True)
+
+
+def test_a_guard_in_a_guard(check_same):
+    """The inner one says already what the padded loop needs."""
+    i = Var("i", dtypes.int64)
+    x, y, t = Buffer("X", (5,), i32), Buffer("Y", (5,), i32), Buffer("t", (5,), i32)
+    value = Select(i.ne(2), Select(Lt(i, const(5)), x[i], const(0, i32)), const(7, i32))
+    out = loop(j := Var("j", dtypes.int64), 5, Store(y, (j,), t[j]))
+    kernel = Kernel("g", (x, y), (y,), Alloc(t, block(loop(i, 5, Store(t, (i,), value)), out)))
+    s = Schedule(kernel)
+    s.pad("i", 4)
+    check_same(kernel, s, exact=True)
+
+
 def triangle() -> Schedule:
     """Y[i] = X[j] for j < i only, through a guard."""
     i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
@@ -143,8 +177,6 @@ def test_refusals(make, name, multiple, message):
 
 
 def test_a_while_loop_is_refused():
-    from tilewright.loops.nodes import While, block
-
     i = Var("i", dtypes.int64)
     y = Buffer("Y", (8,), i32)
     body = block(Store(y, (i,), y[i] - 1), While(Lt(y[i], y[0]), Store(y, (i,), y[i] + 1)))
