@@ -93,6 +93,14 @@ def test_of_another_shape() -> None:
     s.verify()
 
 
+def test_beside_another_store() -> None:
+    other = Store(W, (V, K), Cast(X[V, K], float64))
+    s = in_rows(FILL, loop(K, WIDTH, block(Store(Y, (V, K), READ), other)))
+    s.store_with("T", "Y")
+    assert "alloc" not in str(s)
+    s.verify()
+
+
 REFUSED: dict[str, tuple[list[Stmt], str]] = {
     "another element": ([FILL, results(Load(T, (const(WIDTH - 1) - K,)))], "while it is read"),
     "one of them": ([FILL, results(READ + Load(T, (const(0),)))], "while it is read"),
