@@ -9,9 +9,9 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.reducer import arg_reducer
-from tilewright.expr.nodes import INDEX, Buffer
+from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Alloc, Block, Kernel, block
+from tilewright.loops.nodes import Alloc, Block, Kernel, Store, block, loop
 from tilewright.schedule import Schedule
 
 f32, i32 = dtypes.float32, dtypes.int32
@@ -35,6 +35,20 @@ def test_epilogue_in_parallel_rows_of_tiles(check_same):
     io, _, _, _ = s.tile("mm.i", "mm.j", 4, 16)
     s.parallel(io)
     s.reverse_compute_at("D", io)
+    check_same(kernel, s, exact=True)
+
+
+@pytest.mark.parametrize("tiles, forward", [(4, True), (4, False), (2, True), (1, True)])
+def test_tiles_in_any_order(tiles, forward, check_same):
+    o, i, j = (Var(name, INDEX) for name in "oij")
+    x, y, t = (Buffer(name, (8 * tiles,), i32) for name in "XYT")
+    at = (o if forward else tiles - 1 - o) * 8 + i
+    first = loop(o, tiles, loop(i, 8, Store(t, (at,), x[at] * 3)))
+    second = loop(j, 8 * tiles, Store(y, (j,), t[j] + 1))
+    kernel = Kernel("tiles", (x, y), (y,), Alloc(t, block(first, second)))
+    s = Schedule(kernel)
+    s.reverse_compute_at("Y", "o")
+    assert "for j in 8:" in repr(s.kernel)
     check_same(kernel, s, exact=True)
 
 
