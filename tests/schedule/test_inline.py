@@ -7,7 +7,7 @@ import pytest
 from tests.schedule import awkward
 from tests.schedule.awkward import ADD, B, T, X, Y, buffer, kernel, number, over
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Eq, FloorDiv, Lt, const
+from tilewright.expr.nodes import Eq, FloorDiv, Lt, Select, const
 from tilewright.loops.nodes import Alloc, If, Store, Update, block
 from tilewright.schedule import Schedule
 
@@ -138,3 +138,19 @@ def test_a_map_into_part_of_a_result_is_applied_at_the_store(check_same):
     s = Schedule(before)
     s.reverse_compute_inline("T")
     check_same(before, s, exact=True)
+
+
+def test_a_row_of_an_earlier_round_is_no_input_of_this_one():
+    """Round r stores row r % 2 and reads the other one."""
+    t = buffer("T", 2, 8)
+
+    def round_(r):
+        made = over("i", 8, lambda i: Store(t, (r % 2, i), X[i] + r.astype(X.dtype)))
+        late = over(
+            "j", 8, lambda j: Store(Y, (j,), Select(r < 1, const(0, Y.dtype), t[(r + 1) % 2, j]))
+        )
+        return block(made, late)
+
+    s = Schedule(kernel(Alloc(t, over("r", 3, round_))))
+    with pytest.raises(ScheduleError, match="reverse_compute_inline: T"):
+        s.reverse_compute_inline("T")
