@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import map_, reduce_
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import INDEX, Buffer, Var, const
 from tilewright.loops.interp import run
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
 
@@ -110,6 +110,39 @@ def test_a_reduction_slides(check_same):
     s = Schedule(kernel)
     s.slide("T", "y.i")
     s.fold_storage("T", 0, 3)
+    check_same(kernel, s, exact=True)
+
+
+def test_what_is_used_before_the_loop_is_computed_before(check_same):
+    """Row n of the nest is element n + 1."""
+    x, y, z, t = (Buffer(name, (12,), i32) for name in "XYZT")
+    i, v = Var("i", INDEX), Var("v", INDEX)
+    body = block(
+        loop(i, 10, Store(t, (i + 1,), x[i])),
+        Store(z, (const(0),), t[4]),
+        loop(v, 8, Store(y, (v,), t[v + 1] + t[v + 3])),
+    )
+    kernel = Kernel("used", (x, y, z), (y, z), Alloc(t, body))
+    s = Schedule(kernel)
+    s.slide("T", "v")
+    assert "for i.warm in 4:" in repr(s.kernel)
+    check_same(kernel, s, exact=True)
+
+
+def test_the_largest_of_all_windows_is_kept(check_same):
+    """8 rows are there when the last 5 of them are read, then the last 3."""
+    x, y, z, t = (Buffer(name, (8,), i32) for name in "XYZT")
+    i, j, k = (Var(name, INDEX) for name in "ijk")
+    body = block(
+        loop(i, 8, Store(t, (i,), x[i])),
+        loop(j, 2, Store(y, (j,), t[j + 3])),
+        loop(k, 2, Store(z, (k,), t[k + 5])),
+    )
+    kernel = Kernel("windows", (x, y, z), (y, z), Alloc(t, body))
+    s = Schedule(kernel)
+    with pytest.raises(ScheduleError, match="5 rows are alive at once in loop j"):
+        s.fold_storage("T", 0, 4)
+    s.fold_storage("T", 0, 5)
     check_same(kernel, s, exact=True)
 
 
