@@ -61,6 +61,14 @@ def test_rows_of_a_softmax(check_same):
     check_same(kernel, s)
 
 
+def test_indices_are_simplified_within_the_threads():
+    x, y, z, v = (*(Buffer(name, (4,), i32) for name in "XYZ"), Var("v", INDEX))
+    body = block(Store(y, (v,), x[v]), Store(z, (v % 4,), x[v]))
+    s = Schedule(Kernel("k", (x, y, z), (y, z), loop(v, 4, body)))
+    assert s.vthread("v") == ("v", "v.s")
+    assert "Z[v.s] = X[v.s]" in repr(s.kernel)
+
+
 def test_reductions_may_meet_but_nothing_else():
     s = Schedule(product())
     s.decompose_reduction("C", "mm.i")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.test_matmul import matmul
+from tilewright.base.dtypes import int32
 from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import INDEX, Buffer, Var
+from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.schedule import Schedule
 
 
@@ -17,6 +20,15 @@ def test_tiles_of_any_size(tail, check_same, golden):
     assert made == ("relu.i.o", "relu.j.o", "relu.i.i", "relu.j.i")
     check_same(kernel, s, exact=True)
     golden(f"schedule_tile_{tail}", repr(s.kernel))
+
+
+def test_indices_are_simplified_within_the_parts(check_same):
+    x, y, i = Buffer("X", (8,), int32), Buffer("Y", (8,), int32), Var("i", INDEX)
+    kernel = Kernel("k", (x, y), (y,), loop(i, 8, Store(y, (i % 8,), x[i])))
+    s = Schedule(kernel)
+    s.split("i", 4)
+    assert "Y[i.o * 4 + i.i] = " in repr(s.kernel)
+    check_same(kernel, s, exact=True)
 
 
 def test_three_loops_with_the_reduction(check_same):
