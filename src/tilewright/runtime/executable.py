@@ -116,9 +116,10 @@ class Executable:
     def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """All inputs in order; None where names are odd: that is for the general way."""
         if not named:
-            if type(args[0]) is not dict:
+            (mapping,) = args
+            if type(mapping) is not dict:
                 return args
-            named, args = args[0], ()
+            args, named = (), mapping
         try:
             rest = [named[name] for name in self._names[len(args) :]]
         except KeyError:
