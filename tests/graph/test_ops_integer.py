@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tests.graph.one_operator import agree, model_of
+from tilewright.base.errors import ModelError
 from tilewright.driver.compile import text
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.ops.registry import OpCall, definition_of
@@ -116,6 +117,30 @@ def test_zero_points_per_row_of_each_matrix():
     a, b, rows = drawn(np.uint8, 2, 3, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 2, 3, 1)
     want = (a.astype(np.int32) - rows) @ b.astype(np.int32)
     agree("MatMulInteger", [a, b, rows], expected=[want])
+
+
+ONE, ZERO, KERNEL = np.float32(1), np.uint8(3), drawn(np.int8, 1, 2, 3, 3)
+MAPS = drawn(np.uint8, 1, 2, 4, 4)
+SIDES = [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0)]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("MatMulInteger", [drawn(np.uint8, 1, 5), drawn(np.int8, 5, 4), drawn(np.uint8, 3)]),
+        ("MatMulInteger", [drawn(np.uint8, 2, 5), drawn(np.int8, 5, 1), ZERO, drawn(np.int8, 3)]),
+        ("ConvInteger", [MAPS, KERNEL, ZERO, drawn(np.int8, 3)]),
+        ("QLinearConv", [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0), np.ones(5, np.float32), ZERO]),
+        (
+            "QLinearConv",
+            [MAPS, ONE, ZERO, KERNEL, ONE, np.int8(0), ONE, ZERO, np.ones(5, np.int32)],
+        ),
+    ],
+)
+def test_a_parameter_that_would_stretch_the_result_is_refused(op, inputs):
+    """Three zero points made three rows of one."""
+    with pytest.raises(ModelError, match=r"do not fit: the operators that it is made of give"):
+        load(model_of(op, [np.asarray(v) for v in inputs]))
 
 
 CONV = [drawn(np.uint8, 1, 4, 6, 6), drawn(np.int8, 8, 2, 3, 3)]

@@ -31,6 +31,7 @@ from tilewright.graph.folding import as_typed, may_fold
 from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.inside import check_parts
 from tilewright.graph.ops.registry import Array, OpCall, definition_of, foreign
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
@@ -122,7 +123,8 @@ class Typer:
         definition = definition_of(op)
         if definition is None or definition.decompose is None:
             return None
-        for v in self._types(op):  # tables made on the way may be as large as the results
+        types = self._types(op)
+        for v in types:  # tables made on the way may be as large as the results
             if v is not None:
                 check_size(v, self.memory_limit, place(op))
         fragment = Fragment(op.name or next(v.name for v in op.writes), self.known)
@@ -133,6 +135,7 @@ class Typer:
             return None
         if results is None:
             return None
+        check_parts(op, types, results)
         env = self.add(self._renamed(fragment.operations, results, op), fragment.constants)
         names = {v.name: v for v in env.values()}
         return tuple(

@@ -22,7 +22,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.errors import DataDependent, definition_of_node
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.inside import check_program
+from tilewright.graph.ops.inside import check_parts, check_program
 from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype, program_of
 from tilewright.graph.passes import layout
 from tilewright.graph.stages import HostCall, Stage, Step
@@ -79,6 +79,7 @@ def _parts(op: Operation, known: dict[Value, Any]) -> tuple[Fragment, list[Opera
         return None
     if results is None:
         return None
+    check_parts(op, op.outputs, results)
     made = {v for o in fragment.operations for v in o.writes}
     swap: dict[Value, Value] = {}
     extra: list[Operation] = []

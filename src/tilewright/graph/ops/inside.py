@@ -18,13 +18,13 @@ from tilewright.compute.check import Leaving, check, leaving
 from tilewright.compute.nodes import PW, Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show
-from tilewright.graph.nodes import Operation
+from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import Program, definition_of, foreign
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import access_errors, verify
 
-CODE = "TW-BOUNDS"
+CODE, TYPE = "TW-BOUNDS", "TW-TYPE"
 T = TypeVar("T")
 
 
@@ -51,6 +51,26 @@ def check_program(
             _valid(op, check, item)
     if users:
         _check_flow(op, program, inputs, outputs)
+
+
+def check_parts(
+    op: Operation, results: Sequence[Value | None], made: Sequence[Value | None]
+) -> None:
+    """Raise where the operators that `op` is made of give other types than its own rules.
+
+    ModelError for an operator of our own, which an operand then stretches by broadcasting;
+    CompileError for a user's, whose definition is wrong. Types that are not known yet are no error.
+    """
+    for want, found in zip(results, made, strict=False):
+        if want is None or found is None or not (want.static and found.static):
+            continue
+        if (want.dtype, want.extents) == (found.dtype, found.extents):
+            continue
+        what = f"the operators that it is made of give {found.type_text}, not {want.type_text}"
+        definition = definition_of(op)
+        if definition is not None and foreign(definition):
+            raise _wrong(op, what, "Make `infer` and `decompose` agree", TYPE)
+        raise ModelError(f"its operands do not fit: {what}", code=TYPE, where=place(op))
 
 
 def _check_kernel(op: Operation, kernel: Kernel, users: bool) -> None:
