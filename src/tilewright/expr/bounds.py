@@ -107,8 +107,6 @@ def _is_real(e: Expr) -> bool:
 
 def _natural(e: Expr) -> Interval:
     """What the dtype alone says; int64 is the type of indices, whose range says nothing."""
-    if e.dtype.is_bool:
-        return (0, 1)
     return ANY if e.dtype is INDEX else (int(e.dtype.min), int(e.dtype.max))
 
 
@@ -241,8 +239,6 @@ def _select(e: Select, env: Env) -> Interval:
 
 def _difference(e: Compare, env: Env) -> Interval:
     """Bounds of `lhs - rhs`, exact about what cancels; unknown for floats."""
-    if _is_real(e.lhs):
-        return ANY
     if e.lhs.dtype is INDEX:
         return _linear(affine(e.lhs) - affine(e.rhs), env)
     return _plus(bounds(e.lhs, env), _scale(bounds(e.rhs, env), -1))
