@@ -14,7 +14,7 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
-from tilewright.compute.nodes import Computation
+from tilewright.compute.nodes import PS, PW, Computation
 from tilewright.compute.quantised import s8_as_u8
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer
@@ -102,7 +102,14 @@ def test_other_computations_are_refused() -> None:
     greatest = replace(product, reducer=reducer("max", int32))
     outer = map_("outer", y, lambda i, j: cast(x[i, j], int32) * cast(x[i, j], int32))
     two = replace(product, outputs=product.outputs * 2)
+    scan = replace(
+        product, dims=tuple(replace(d, combine=PS) if d.combine == PW else d for d in product.dims)
+    )
+    w = Buffer("w", (8, 8), int8)
+    total = reduce_(
+        "t", y, (8,), "add", lambda i, j, k: cast(x[i, k], int32) + cast(w[k, j], int32)
+    )
     others = (_matmul(2, 2, 2, a=uint8), _matmul(2, 2, 2, out=float32), guarded, greatest, outer)
-    for c in (*others, two):
+    for c in (*others, two, scan, total):
         with pytest.raises(UnsupportedError, match="int32 sum of products of two int8 tensors"):
             s8_as_u8(c)
