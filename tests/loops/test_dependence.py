@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -27,7 +27,7 @@ from tilewright.loops.dependence import (
     proven_equal,
 )
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, block, loop
-from tilewright.loops.places import Access
+from tilewright.loops.places import Access, accesses, places
 from tilewright.loops.verify import verify
 
 F = d.float32
@@ -303,6 +303,82 @@ def test_fission_of_overlapping_tiles() -> None:
     assert can_fission(Kernel("f", (X, Y, z), (Y, z), loop(TILE, 3, block(*parts))), "o", 1)
     parts = loop(LANE, 4, first), loop(j, 4, Store(Y, (at,), Y[at] + ONE))
     assert not can_fission(Kernel("f", (X, Y), (Y,), loop(TILE, 3, block(*parts))), "o", 1)
+
+
+# -- what the lemma proves by itself
+
+
+def lemma(first: Stmt, second: Stmt, *around: For) -> tuple[set[str] | None, ...]:
+    """The loops, of the innermost one around both statements, that agree where Y is met."""
+    body = block(first, second)
+    for f in reversed(around):
+        body = f.replace(body=body)
+    kernel = Kernel("k", (X, Y, COUNT), (Y,), body)
+    band = nest(kernel)[-1:]
+    a, b = (a for at in places(kernel.body) for a in accesses(at) if a.buffer is Y)
+    found = (proven_equal(*both, band) for both in ((a, b), (b, a)))
+    return tuple(None if same is None else {v.name for v in same} for same in found)
+
+
+def run(v: Var, extent: int | Expr) -> For:
+    return loop(v, extent, Store(X, (const(0),), ZERO))
+
+
+def set_to(index: Expr) -> Stmt:
+    return Store(Y, (index,), ONE)
+
+
+def twice(index: Expr) -> tuple[Stmt, Stmt]:
+    return Store(Y, (index,), ZERO), Store(Y, (index,), ONE)
+
+
+COUNT, OUTER, V = Buffer("n", (1,), d.int64), var("o"), var("v")
+BOTH: tuple[set[str] | None, ...] = ({"v"}, {"v"})
+
+
+def test_what_is_one_apart_never_meets() -> None:
+    assert lemma(set_to(V * 2), set_to(V * 2 + 1), run(V, 4)) == (None, None)
+    assert lemma(set_to(V), set_to(V + 1), run(V, 4)) == (set(), set())
+
+
+def test_what_is_made_of_outer_loops_is_fixed() -> None:
+    """A digit of one of them, in all distances of 0, leaves the inner index alone."""
+    assert lemma(*twice(OUTER // 2 * 4 + V), run(OUTER, 4), run(V, 8)) == BOTH
+    # A digit of both loops tells of the inner one.
+    x, first = (OUTER + V) // 4, (OUTER + V) % 4
+    assert lemma(*twice(x * 16 + first), run(OUTER, 4), run(V, 8)) == BOTH
+
+
+def test_an_outer_loop_may_count_more_in_one_access() -> None:
+    """o*2 + v and o + v meet in iterations v that are o apart."""
+    assert lemma(set_to(OUTER * 2 + V), set_to(OUTER + V), run(OUTER, 3), run(V, 4)) == (
+        set(),
+        set(),
+    )
+    assert lemma(set_to(OUTER * 2 + V * 3), set_to(OUTER + V * 3), run(OUTER, 3), run(V, 4)) == BOTH
+
+
+def test_a_loop_around_one_access_only() -> None:
+    inner = loop(LANE, 7, set_to(V * 8 + LANE + 1))
+    assert lemma(set_to(V * 8), inner, run(V, 4)) == (None, None)
+
+
+def test_a_loop_of_unknown_extent_is_a_digit() -> None:
+    bounded = If(Lt(V, const(4)), set_to(V), None)
+    assert lemma(set_to(V), bounded, run(V, COUNT[0])) == BOTH
+
+
+def test_without_a_promise_tiles_overlap() -> None:
+    kernel = tiles(Store(Y, (PROMISED,), X[PROMISED]))
+    band = nest(kernel)[:1]
+    (write,) = (a for at in places(kernel.body) for a in accesses(at) if a.writes)
+
+    def other(p: Sequence[str], q: Sequence[str]) -> str:
+        return f"{p[0]} != {q[0]}"
+
+    verdict = ask_isl(write, write, band, other)
+    assert verdict is not None and verdict.kind == "illegal"
+    assert ask_isl(write, write, band, other, ideal=True) is None
 
 
 def test_the_form_of_a_promise_is_verified() -> None:

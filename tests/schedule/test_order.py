@@ -17,11 +17,12 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
 from tilewright.loops.access import commute
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
-from tilewright.schedule.meeting import meeting
+from tilewright.schedule.legality import show_pair
+from tilewright.schedule.meeting import meeting, shared
 from tilewright.schedule.tree import Access, accesses
 
 i32 = dtypes.int32
-ROW, COL = var("i"), var("j")
+ROW, COL, DEEP = var("i"), var("j"), var("k")
 ADD = reducer("add", i32)
 _A, _B = var("a", i32), var("b", i32)
 # The last value that is not zero: associative, and the order of its operands matters.
@@ -153,6 +154,40 @@ def test_parts_that_are_apart_never_meet():
     assert meeting(write, write, (ROW,), env) == {ROW}
 
 
+def met(first: Expr, second: Expr) -> list[bool]:
+    """Whether Y[first] and, in a loop j of its own, Y[second] may meet, either way; i is fixed."""
+    inner = loop(COL, 4, Store(Y, (second,), X[COL]))
+    a, b = (next(x for x in accesses(s) if x.writes) for s in (put(Y, first, X[0]), inner))
+    env = {ROW: (2, 5), COL: (0, 3)}
+    return [meeting(*both, (var("v"),), env) is not None for both in ((a, b), (b, a))]
+
+
+@pytest.mark.parametrize("at", range(-2, 10))
+@pytest.mark.parametrize("second", [COL * 2, 6 - COL * 2], ids=["up", "down"])
+def test_a_loop_of_one_access_reaches_from_end_to_end(at, second):
+    """j * 2 in 0..6; that it is even is not seen."""
+    assert met(const(at), second) == [0 <= at <= 6] * 2
+
+
+@pytest.mark.parametrize("end", range(2, 13))
+def test_a_fixed_variable_is_one_value_in_both(end):
+    """Where i == end - i is 2 * i == end, of i in 2..5."""
+    assert met(ROW, end - ROW) == [4 <= end <= 10] * 2
+
+
+def test_what_is_read_again_at_one_place_counts_once():
+    found = shared(block(put(Y, ZERO, Y[1]), put(Z, ZERO, Y[1])))
+    assert [str(a) for a in found[Y]] == ["Y[1]", "Y[0]"] and list(found) == [Y, Z]
+
+
+def test_accesses_as_text():
+    load, store = accesses(put(Y, ZERO, Y[0]))
+    assert show_pair(store, store) == "writes Y[0]"
+    assert show_pair(load, store) == "reads Y[0] and writes Y[0]"
+    other = accesses(put(Y, ROW, X[0]))[-1]
+    assert show_pair(store, other) == "writes Y[0] and writes Y[i]"
+
+
 # -- programs that write in part, at offsets, in place and by several nests
 
 WIDE = Buffer("W", (4, 5), i32)
@@ -184,6 +219,11 @@ PROGRAMS = [
     # reorder: what meets keeps its order.
     (nest(put(Y, ROW, X[COL])), SWAP, None),
     (nest(put(Y, ROW, Y[COL])), SWAP, "exchanging i and j"),
+    (
+        loop(ROW, 4, loop(COL, 4, loop(DEEP, 2, put(Y, ROW, Y[COL] + 1)))),
+        ("reorder", "j", "i", "k"),
+        "exchanging i and j",
+    ),
     (nest(put(Y, (ROW + COL) // 2, X[ROW])), SWAP, "exchanging i and j"),
     (nest(put(Y, ROW, X[COL]), put(Z, COL, Y[ROW])), SWAP, None),
     (nest(put(Y, ROW, X[COL]), put(Z, COL, Y[COL])), SWAP, "exchanging i and j"),
