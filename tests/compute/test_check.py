@@ -77,6 +77,13 @@ BROKEN = [
         "TW-INJECTIVE",
         "several points of i, j write one element of y",
     ),
+    (
+        Computation(
+            "c", (Dim(R, 4),), (Output(Y, (R,), Y[R]), Output(Y, (const(3) - R,), Y[R])), None
+        ),
+        "TW-INJECTIVE",
+        "two outputs write one element of y",
+    ),
 ]
 
 
