@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
+__all__ = ["largest", "other", "another"]
 
 def largest(values: list[int], least: int = 0) -> int:
     """The largest."""
@@ -27,7 +28,7 @@ def largest(values: list[int], least: int = 0) -> int:
         raise ValueError(f"no values {1 + 1}")
     kept = [v for v in values if v > least and v != 3]
     key = [kept, values, least]
-    print(key)
+    print(key, list(zip(kept, key, strict=True)))
     return max(kept) if kept else least - 1
 '''
 
@@ -45,7 +46,7 @@ def test_each_operator_makes_its_faults():
     assert "least - 1 -> least + 1" in made("calculate")
     assert made("call") == ["max(kept) -> min(kept)"]
     assert made("drop-not") == ["not values -> values"]
-    assert made("drop-statement") == ["print(key) -> pass"]
+    assert made("drop-statement") == ["print(key, list(zip(kept, key, strict=True))) -> pass"]
     assert "[kept, values, least] -> [kept, least]" in made("drop-element")
     assert len(made("drop-guard")) == 1 and len(made("negate")) == 2
     assert len(made("drop-condition")) == 1 and made("count")
@@ -58,6 +59,8 @@ def test_messages_annotations_and_imports_are_left_alone():
         assert "A docstring with 1 number." in text, m
         assert "{1 + 1}" in text or m.operator == "drop-guard", m
         assert "TYPE_CHECKING:" in text and "values: list[int]" in text, m
+        assert "['largest', 'other', 'another']" in text, m
+        assert "strict=True" in text or m.operator == "drop-statement", m
 
 
 def test_a_name_does_not_depend_on_the_rest_of_the_file():

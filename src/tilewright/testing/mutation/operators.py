@@ -1,7 +1,7 @@
 """The faults: small changes of a syntax tree, each of which usually means something else.
 
-Left alone are messages (what is raised, f-strings, docstrings), annotations and imports: a change
-there is no fault of the program.
+Left alone are messages (what is raised, f-strings, docstrings), annotations, imports, `__all__`,
+and assertions (`zip(strict=True)` is one): a change there is no fault of the program.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ _LEFT_ALONE: Final = (ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.
 
 
 def _places(node: ast.AST, function: str, path: Path, lines: range) -> Iterator[_Place]:
-    if isinstance(node, _LEFT_ALONE) or _of_types(node):
+    if isinstance(node, _LEFT_ALONE) or _for_readers(node):
         return
     if isinstance(node, ast.stmt):
         lines = _lines(node)
@@ -224,8 +224,12 @@ def _lines(node: ast.stmt) -> range:
     return range(node.lineno, max(last, node.lineno) + 1)
 
 
-def _of_types(node: ast.AST) -> bool:
-    """`if TYPE_CHECKING:`."""
+def _for_readers(node: ast.AST) -> bool:
+    """`if TYPE_CHECKING:`, `__all__ = ...`, `strict=...`."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)
+    if isinstance(node, ast.keyword):
+        return node.arg == "strict"
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
