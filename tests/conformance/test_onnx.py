@@ -118,7 +118,15 @@ def _word(error: Exception) -> str:
     return error.code if isinstance(error, TilewrightError) else type(error).__name__
 
 
-@pytest.mark.parametrize(("category", "name"), TESTS, ids=lambda word: word)
+# Large ones whose like (resnet50, squeezenet, shufflenet, bvlc_alexnet) is among the fast tests.
+SLOW = {"test_densenet121", "test_inception_v1", "test_inception_v2", "test_vgg19"}
+
+
+@pytest.mark.parametrize(
+    ("category", "name"),
+    [pytest.param(*test, marks=[pytest.mark.slow] * (test[1] in SLOW)) for test in TESTS],
+    ids=lambda word: word,
+)
 def test_onnx(category: str, name: str, request: pytest.FixtureRequest) -> None:
     found, error = outcome(category, name)
     request.node.user_properties.append(("conformance", list(vars(found).values())))

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from tilewright.targets.limits import Permitted, Span
+from tilewright.targets.permitted import Permitted, Span
 
 from tilewright.base import dtypes
 from tilewright.compute.build import map_
