@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-from tilewright.targets.permitted import Permitted, Span
 
 from tilewright.base import dtypes
 from tilewright.compute.build import map_
@@ -12,6 +11,7 @@ from tilewright.compute.nodes import Computation, Dim, Output
 from tilewright.compute.regions import written
 from tilewright.driver.reach import reach
 from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.targets.permitted import Permitted, Span
 
 X = Buffer("x", (64,), dtypes.float32)
 
