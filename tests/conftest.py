@@ -50,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
     machine._caches = lambda: (32 << 10, 1 << 20, 32 << 20)
     machine._physical_cores = lambda: 2
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # The other processors are at work on other tests, and a large process forks slowly.
+        from tilewright.driver import kernels
+
+        kernels.workers = lambda jobs, processors: 1
     # A shell runs what is put behind `&` with interrupts ignored; tests send some.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -118,8 +118,10 @@ def _word(error: Exception) -> str:
     return error.code if isinstance(error, TilewrightError) else type(error).__name__
 
 
-# Large ones whose like (resnet50, squeezenet, shufflenet, bvlc_alexnet) is among the fast tests.
-SLOW = {"test_densenet121", "test_inception_v1", "test_inception_v2", "test_vgg19"}
+# Large ones whose like (squeezenet, shufflenet, bvlc_alexnet) is among the fast tests.
+SLOW = {
+    f"test_{n}" for n in "densenet121 inception_v1 inception_v2 resnet50 vgg19 zfnet512".split()
+}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import tilewright as tw
 from tests.interrupts import at_every_moment
 from tests.waiting import PATIENCE
 from tilewright.base import events
+from tilewright.driver import kernels as compiler_module
 from tilewright.driver import processes
 from tilewright.driver.processes import share, workers
 
@@ -231,6 +232,7 @@ def test_a_model_compiled_by_several_processes_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = onnx.parser.parse_model(CHAIN)
+    monkeypatch.setattr(compiler_module, "workers", workers)
     made = []
     for count in (1, 2):
         monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", str(count))
