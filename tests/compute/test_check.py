@@ -112,6 +112,7 @@ def test_how_far_an_index_leaves() -> None:
     (found,) = leaving(one(R, guarded, Dim(R, 4)))
     assert (found.axis, found.extent, found.low, found.high) == (0, 4, -1, 3)
     assert [(x.low, x.high) for x in leaving(one(R, Y[R + 1] + Y[R], Dim(R, 4)))] == [(1, 4)]
+    assert [(x.low, x.high) for x in leaving(one(R + 1, Y[R], Dim(R, 4)))] == [(1, 4)]
 
 
 @pytest.mark.parametrize(

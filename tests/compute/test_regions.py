@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.dtypes import float32
+from tilewright.base.dtypes import float32, int64
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Output
 from tilewright.compute.regions import read, written
@@ -53,6 +53,11 @@ def test_writes_are_those_of_each_point(c: Computation) -> None:
         for at in seen.values():
             counts[tuple(int(evaluate(i, at)) for i in o.index)] += 1
         np.testing.assert_array_equal(written(c, o.tensor), counts)
+
+
+def test_all_is_read_where_one_of_two_indices_is_data() -> None:
+    x, at, y = Buffer("x", (4, 6), float32), Buffer("at", (3,), int64), Buffer("y", (2, 3), float32)
+    assert read(map_("rows", y, lambda i, j: x[i, at[j]]), x).all()
 
 
 def test_a_place_that_several_points_write_counts_as_often() -> None:

@@ -135,6 +135,7 @@ FLAG = var("f", dtypes.bool_)
         (A * A, (0, None)), (A * B, (None, None)), (B * A, (None, None)), (B * B, (None, None)),
         (X * A, (0, None)), (B * X, (None, None)),
         (FloorDiv(X, Y), (None, None)), (FloorDiv(X, const(-2)), (None, None)),
+        (FloorDiv(X, const(0)), (None, None)), (Mod(X, const(0)), (None, None)),
         (FloorDiv(X, const(1)), (0, 4)), (Mod(X, Y), (None, None)), (Mod(X, const(1)), (0, 0)),
         (Mod(X, const(-3)), (None, None)), ((X + 14) % 16, (0, 15)), ((X + 19) % 16, (3, 7)),
         (Select(Lt(X, const(9)), X, const(99)), (0, 4)),
@@ -175,7 +176,8 @@ def test_an_end_is_known_where_it_follows_from_known_ends(e: Expr, expected: Int
         (Not(Lt(X, const(5))), (0, 0)), (And(FLAG, Lt(const(4), X)), (0, 0)),
         (Or(FLAG, Lt(X, const(5))), (1, 1)), (Cast(X, dtypes.bool_), (0, 1)),
         (Cast(A, dtypes.bool_), (1, 1)), (Cast(B - 6, dtypes.bool_), (1, 1)),
-        (Cast(X - X, dtypes.bool_), (0, 0)),
+        (Cast(X - X, dtypes.bool_), (0, 0)), (Cast(X + 1, dtypes.bool_), (1, 1)),
+        (Cast(X - 4, dtypes.bool_), (0, 1)), (Cast(X - 5, dtypes.bool_), (1, 1)),
     ],
     ids=str,
 )  # fmt: skip

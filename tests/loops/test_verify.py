@@ -264,6 +264,14 @@ def test_a_checked_read_is_left_to_run_time(clamp) -> None:
 
 def test_dependences_may_be_left_out() -> None:
     verify(vector_carries(), dependences=False)
+    with pytest.raises(VerifyError, match="used where no loop binds it"):
+        verify(kernel(Store(x(), (var("i"),), ZERO), x()), dependences=False)
+
+
+def test_a_loop_that_is_there_may_be_noted() -> None:
+    a, i = x(), var("i")
+    body = loop(i, 7, Store(a, (i,), ZERO))
+    verify(replace(kernel(body, a), notes={"i": {"unroll": 4}}))
 
 
 def test_an_update_has_an_index_for_each_buffer() -> None:
