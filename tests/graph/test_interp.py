@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.base.errors import InputError
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.interp import evaluate
+from tilewright.graph.interp import evaluate, run_natively
 
 F32 = TensorProto.FLOAT
 
@@ -97,3 +97,12 @@ def test_float64_of_an_operator_whose_schema_has_none():
     found = evaluate(model, given, float64=True, fallback=OnnxFallback())["y"]
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, [np.expm1(-1), 2])
+
+
+def test_a_concatenation_of_nothing_has_a_result():
+    nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=1)]
+    empty = (F32, [2, 0])
+    graph = graph_of(nodes, {"a": empty, "b": empty}, {"y": empty}, {})
+    nothing = np.zeros((2, 0), np.float32)
+    [y] = run_natively(graph.operations[0], [nothing, nothing])
+    assert y.shape == (2, 0)

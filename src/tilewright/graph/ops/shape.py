@@ -253,9 +253,8 @@ def _concat(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation
     axis = call.axis(call.attr("axis", 1), len(out.shape))
     parts = []
     start = 0
-    for n, x in enumerate(inputs):
-        if x.shape[axis]:
-            parts.append(_part(f"{call.name}_{n}", x, out, axis, start))
+    for n, x in enumerate([x for x in inputs if x.shape[axis]] or inputs[:1]):
+        parts.append(_part(f"{call.name}_{n}", x, out, axis, start))
         start += x.shape[axis]
     return parts
 
