@@ -68,8 +68,8 @@ def _transforms(computations: Any) -> float:
     """The share of vector operations that are not the products of a Winograd form."""
     from tilewright.compute.merge import merge_dims
     from tilewright.compute.toom_cook import filtering
-    from tilewright.schedule.sketch.classify import classify
-    from tilewright.schedule.sketch.winograd import shape_of
+    from tilewright.schedule.space.patterns import classify
+    from tilewright.targets.cpu.sketches.winograd import shape_of
 
     kind = classify(merge_dims(computations)[0]) if len(computations) == 4 else None
     if kind is None or kind.name != "winograd":
@@ -86,10 +86,10 @@ def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, 
     well."""
     from tilewright.driver.kernels import interface
     from tilewright.graph.stages import is_contraction
-    from tilewright.schedule.sketch import Context
-    from tilewright.schedule.sketch.choices import Choices
-    from tilewright.schedule.sketch.classify import classify, reduction_dims
-    from tilewright.schedule.sketch.roles import vector
+    from tilewright.schedule.space.choices import Choices
+    from tilewright.schedule.space.patterns import classify, reduction_dims
+    from tilewright.targets.cpu.sketches import Context
+    from tilewright.targets.cpu.sketches.roles import vector
 
     if not stage.computations:  # a loop program of its own
         return Counts.epilogue, Counts.lanes

@@ -391,7 +391,7 @@ def unroll(kernel: Kernel, name: str) -> Kernel:
 
 # Good for a matrix product on a CPU: a tile of the result, a few rows by two vectors, stays in
 # registers while the sum runs; each vector read is used by all rows, each number by both vectors.
-# In Tilewright: schedule/sketch/, with numbers from the machine, for any extents.
+# In Tilewright: targets/cpu/sketches/, with numbers from the machine, for any extents.
 
 LANES, ROWS = 16, 4
 

@@ -11,8 +11,8 @@ from tilewright.cli.options import COMPILE
 TAKEN = {
     "run": {*COMPILE},
     "compile": {*COMPILE},
-    "bench": {*COMPILE} - {"scales", "description"},
-    "verify": {*COMPILE} - {"scales", "description"},
+    "bench": {*COMPILE} - {"scales"},
+    "verify": {*COMPILE} - {"scales"},
     "check": {
         "target",
         "mcpu",
@@ -44,6 +44,7 @@ def test_an_option_of_other_verbs_is_refused(command, line):
     ("line", "said"),
     [
         ("run M --roofline", "--roofline: it is a column of --profile. Add --profile"),
+        ("run M --why", "--why: it explains what --profile shows. Add --profile"),
         ("run M --target vta --repeat 3 --threads 1", "--repeat, --threads: --target vta simul"),
         ("run M --target npu --profile --no-cache", "--profile, --no-cache: --target npu simul"),
         ("compile M --target vta --emit asm --math fast", "--math: --target vta has no native"),

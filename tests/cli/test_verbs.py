@@ -41,6 +41,23 @@ def test_run_on_random_inputs_as_json(command, perceptron):
     assert found.json["profile"]["rows"]
 
 
+def test_run_says_why_each_kernel_has_its_schedule(command, perceptron, tmp_path):
+    found = command("run", perceptron, "--profile", "--why", "--repeat", 1)
+    assert "\n  chosen: tiled, expected" in found.out and "matmul.tile = " in found.out
+    found = command("run", perceptron, "--profile", "--why", "--repeat", 1, "--json")
+    kernels = {row["name"] for row in found.json["profile"]["rows"]}
+    assert {s["kernel"] for s in found.json["schedules"]} == kernels
+    artifact = tmp_path / "m.tw"
+    command("compile", perceptron, "-o", artifact)
+    found = command("run", artifact, "--profile", "--why")
+    assert found.code == 1 and "--why: an artifact holds code" in found.err
+
+
+def test_compile_emits_schedules(command, perceptron):
+    found = command("compile", perceptron, "--emit", "schedule", "--mcpu", "x86-64-v3")
+    assert found.code == 0 and "\ntrace:\n  s." in found.out
+
+
 def test_run_profiles_and_traces(command, perceptron, tmp_path):
     trace = tmp_path / "trace.json"
     found = command("run", perceptron, "--profile", "--trace", trace, "--threads", 1)

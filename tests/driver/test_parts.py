@@ -40,7 +40,7 @@ class Covering:
     def __init__(self, *groups: str) -> None:
         self.groups = groups
 
-    def covers(self, group: Sequence[Computation]) -> bool:
+    def is_profitable(self, group: Sequence[Computation]) -> bool:
         return "".join(c.name for c in group) in self.groups
 
 
@@ -69,7 +69,7 @@ def steps() -> list[Computation]:
     ids=str,
 )
 def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
-    """Whatever the target covers: several write one tensor, and one reads what it writes."""
+    """Whatever is profitable: several write one tensor, and one reads what it writes."""
     group = steps()
     made: Any = apart([Stage("s", tuple(group), ("op",), 7)], Covering(*covered))  # type: ignore[arg-type]
     assert (len(made) == 1) is ("abcde" in covered)

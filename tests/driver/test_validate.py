@@ -22,8 +22,8 @@ from tilewright.expr.nodes import Buffer, Const, Load, Var, const
 from tilewright.graph.stages import Stage
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, While, block, loop
-from tilewright.schedule.sketch.sketches import RULES
 from tilewright.targets.cpu import emit_memory
+from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.target import CpuTarget
 from tilewright.targets.registry import target
 

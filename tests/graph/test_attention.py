@@ -189,9 +189,9 @@ def test_rows_too_long_for_the_cache_fall_apart() -> None:
 
 def test_one_query_is_not_one_kernel() -> None:
     body = FOUND["plain"].replace(f",{ROWS},", ",1,")
-    covers = target("cpu").covers
+    is_profitable = target("cpu").is_profitable
     lowered = stages(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
-    assert all(covers(s.computations) for s in lowered.steps)
+    assert all(is_profitable(s.computations) for s in lowered.steps)
     assert len(lowered.steps) == 3
 
 

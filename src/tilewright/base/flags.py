@@ -150,6 +150,13 @@ MCPU: Final = Flag(
     "the name of a processor",
     "Processor to compile for where native is asked for: x86-64-v3 is AVX2 without AVX-512.",
 )
+MACHINE: Final = Flag[Path | None](
+    "TILEWRIGHT_MACHINE",
+    _parse_path,
+    None,
+    "a path",
+    "File that describes the processor: caches and costs, as benchmarks.calibrate writes it.",
+)
 STRICT: Final = Flag(
     "TILEWRIGHT_STRICT",
     parse_switch,

@@ -44,7 +44,7 @@ _NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.ex
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
 @input_options
-@compile_options(*(name for name in COMPILE if name not in ("scales", "description")))
+@compile_options(*(name for name in COMPILE if name != "scales"))
 @json_option
 def command(
     model: Path,

@@ -108,12 +108,18 @@ def compile_model(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready to run on data. seconds: of compiling or loading it."""
+    """A model ready to run on data. seconds: of compiling or loading it. compiled: the graph and
+    the options that it was compiled with; None for an artifact."""
 
     executable: Executable
     feeds: dict[str, inputs.Array]
     seconds: float
-    loaded: bool
+    compiled: tuple[Graph, CompileOptions] | None = None
+
+    @property
+    def loaded(self) -> bool:
+        """It came from an artifact."""
+        return self.compiled is None
 
 
 def prepare(
@@ -139,13 +145,13 @@ def prepare(
         exe = load(path, threads=options.threads)
         seconds = time.perf_counter() - start
         feeds = inputs.gather(inputs.of_executable(exe), files, archive, seed, options.dims)
-        return Prepared(exe, feeds, seconds, True)
+        return Prepared(exe, feeds, seconds)
     graph, options = load_given(path, options, files, archive)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     options = replace(options, dim=tuple(extents(graph, feeds).items()))
     start = time.perf_counter()
     exe = compile_model(graph, options, path.name, feeds)
-    return Prepared(exe, feeds, time.perf_counter() - start, False)
+    return Prepared(exe, feeds, time.perf_counter() - start, (graph, options))
 
 
 def extents(graph: Graph, feeds: Mapping[str, inputs.Array]) -> dict[str, int]:

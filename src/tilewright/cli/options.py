@@ -125,6 +125,7 @@ class CompileOptions:
         return {
             "target": self.target,
             "mcpu": self.mcpu,
+            "machine": self.description,
             "threads": self.threads,
             "strict": self.strict,
             "math": self.math,
@@ -176,7 +177,7 @@ _COMPILE: Final = (
         "--machine",
         "description",
         metavar="NAME|FILE",
-        help="For the npu: which one, such as wide, or a file that describes it.",
+        help="A file that describes the processor; for the npu also a name, such as wide.",
     ),
 )
 
@@ -238,14 +239,14 @@ def _check_machine(options: CompileOptions) -> None:
     from tilewright.targets import registry
 
     for flag, value, able in (
-        ("--machine", options.description, registry.networks()),
+        ("--machine", options.description, {*registry.networks(), *registry.described()}),
         ("--scales", options.scales, registry.quantisers()),
     ):
         if value is not None and options.target not in able:
             raise InputError(
                 f"--target {options.target} does not take it",
                 where=flag,
-                hint=f"for --target {', '.join(able)}",
+                hint=f"for --target {', '.join(sorted(able))}",
             )
 
 

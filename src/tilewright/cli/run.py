@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
 from tilewright.cli import quantised
-from tilewright.cli.model import Prepared, prepare
+from tilewright.cli.model import Prepared, is_artifact, prepare
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -28,6 +28,7 @@ from tilewright.cli.options import (
 from tilewright.cli.output import dump, progress, say, table
 
 if TYPE_CHECKING:
+    from tilewright.driver.schedule_records import ScheduleRecord
     from tilewright.runtime.profile import Profile
 
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Timed runs.")
 @click.option("--profile", "profiled", is_flag=True, help="Show the time of each kernel.")
 @click.option("--roofline", is_flag=True, help="With --profile: shares of this machine's peaks.")
+@click.option("--why", is_flag=True, help="With --profile: why each kernel has its schedule.")
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
 @compile_options(*COMPILE)
@@ -49,6 +51,7 @@ def command(
     repeat: int,
     profiled: bool,
     roofline: bool,
+    why: bool,
     trace: Path | None,
     output: Path | None,
     options: CompileOptions,
@@ -60,9 +63,13 @@ def command(
     Example:
       tilewright run model.onnx --input image=cat.npy -o outputs.npz
       tilewright run model.onnx --dim batch=8 --profile
+      tilewright run model.onnx --profile --why
     """
     if not profiled:
         refuse(["roofline"], "it is a column of --profile", "Add --profile")
+        refuse(["why"], "it explains what --profile shows", "Add --profile")
+    if is_artifact(model):
+        refuse(["why"], "an artifact holds code, not its schedules", "Give the model", str(model))
     if quantised.wanted(options):
         quantised.run(model, options, files, archive, seed, output, as_json)
         return
@@ -74,6 +81,7 @@ def command(
         outputs = dict(zip(names, [results] if len(names) == 1 else results))
         times = _time(prepared, repeat)
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
+        reasons = _why(prepared, profile) if why and profile else []
     if output is not None:
         write_whole(output, lambda file: quantised.save(file, outputs))
     if trace is not None and profile is not None:
@@ -81,11 +89,25 @@ def command(
         write_whole(trace, lambda file: file.write(text.encode()))
     if as_json:
         shown = json.loads(profile.to_json()) if profiled and profile is not None else None
-        dump(_report(prepared, outputs, times) | {"profile": shown})
+        schedules = {"schedules": [r.to_dict() for r in reasons]} if why else {}
+        dump(_report(prepared, outputs, times) | {"profile": shown} | schedules)
         return
     _show(prepared, outputs, times)
     if profiled:
         say(f"\n{profile}")
+    for record in reasons:
+        say("\n".join([f"\n{record.kernel}", *(f"  {line}" for line in record.reasons)]))
+
+
+def _why(prepared: Prepared, profile: Profile) -> list[ScheduleRecord]:
+    """How the kernels are scheduled, the slowest first."""
+    from tilewright.driver import schedules
+
+    assert prepared.compiled is not None
+    graph, options = prepared.compiled
+    found = {r.kernel: r for r in schedules(graph, **options.keywords())}
+    rows = sorted(profile.rows, key=lambda r: -r.seconds)
+    return [found[name] for name in dict.fromkeys(r.name for r in rows) if name in found]
 
 
 def _profile(prepared: Prepared, repeat: int, roofline: bool) -> Profile:

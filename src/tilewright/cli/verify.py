@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--tolerance", type=AMOUNT, help="Allowed difference, as a share of the peak.")
 @click.option("--kernels", "alone", is_flag=True, help="Run every kernel alone in guarded memory.")
 @click.option("--minimize", type=OUT, help="Write the smallest wrong part to this ONNX file.")
-@compile_options(*(name for name in COMPILE if name not in ("scales", "description")))
+@compile_options(*(name for name in COMPILE if name != "scales"))
 @json_option
 def command(
     model: Path,

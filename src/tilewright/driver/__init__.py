@@ -1,5 +1,5 @@
 """The whole order, from a model to something that runs; `compile` reads top to bottom."""
 
-from tilewright.driver.compile import compile, text
+from tilewright.driver.compile import compile, schedules, text
 
-__all__ = ["compile", "text"]
+__all__ = ["compile", "schedules", "text"]

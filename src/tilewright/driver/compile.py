@@ -17,6 +17,7 @@ from tilewright.runtime.threads import thread_count
 
 if TYPE_CHECKING:
     from tilewright.driver.dynamic import DynamicExecutable
+    from tilewright.driver.schedule_records import ScheduleRecord
 
 
 def compile(
@@ -31,12 +32,14 @@ def compile(
     source: a path to an ONNX file or to an exported program of PyTorch (.pt2), the bytes of an ONNX
     file, an onnx.ModelProto, a torch.nn.Module (with example_inputs), an ExportedProgram, a Graph,
     or a Kernel, which runs as its schedule says. dims: values of symbolic dimensions. options:
-    target, mcpu, threads, strict (a reference kernel is an error), math ("strict", "exact",
-    "fast"), cache (False: neither read nor write the kernel cache), memory_limit (bytes),
+    target, mcpu, machine (a file that describes the processor's caches and costs), threads,
+    strict (a reference kernel is an error), math ("strict", "exact", "fast"), cache (False:
+    neither read nor write the kernel cache), memory_limit (bytes),
     trust (read a .pt2 as PyTorch does, which runs code that the file brings), sanitize (check every
     access while the model runs), inputs (names of inputs that the model has values for, which every
     call shall give), external_data_roots (folders that weights may be read from besides the
-    model's own, files with several hard links too).
+    model's own, files with several hard links too), schedules (values of parameters by kernel, as
+    `schedules` tells them, for kernels whose default schedule is not the best).
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """
@@ -93,7 +96,8 @@ def text(
     dims: Mapping[str, int] | None = None,
     **options: Any,
 ) -> str:
-    """The model at one stage of compilation: graph, computation, kernel, llvm or asm.
+    """The model at one stage of compilation: graph, computation, schedule, kernel, llvm or
+    asm.
 
     dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a
     value in a stage behind the graph, and what `compile` raises.
@@ -102,3 +106,21 @@ def text(
 
     with alone():
         return steps.text(source, kind, example_inputs, dims, Options.of(options))
+
+
+def schedules(
+    source: Any,
+    example_inputs: Sequence[Any] = (),
+    *,
+    dims: Mapping[str, int] | None = None,
+    **options: Any,
+) -> list[ScheduleRecord]:
+    """How each kernel of a model is scheduled, and why: its sketch, parameters, trace, refusals.
+
+    dims: as for `compile`. Raises InputError for a symbolic dimension without a value, and what
+    `compile` raises.
+    """
+    from tilewright.driver import steps
+
+    with alone():
+        return steps.schedules(source, example_inputs, dims, Options.of(options))

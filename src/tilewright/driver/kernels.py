@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base import events, flags, limits
@@ -35,6 +35,8 @@ from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule
+from tilewright.schedule.space import Point
+from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import Artifact, Target
 from tilewright.targets.permitted import Permissions
 
@@ -45,7 +47,7 @@ class Interface:
 
     params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
     offsets: bytes into each value at which the kernel gets it. source: the Stage's Computations,
-    on `values`, as they were before anything was renamed, merged or moved.
+    on `values`, as they were before anything was renamed, merged or moved. stage: its name.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Interface:
     outputs: tuple[Buffer, ...]
     offsets: tuple[int, ...]
     source: tuple[Computation, ...] = ()
+    stage: str = ""
 
     def plain(self) -> Kernel:
         """The kernel before any schedule."""
@@ -68,7 +71,8 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
     if stage.kernel is not None:
         k = stage.kernel
-        return Interface(k.name, (), k, k.params, k.params, k.outputs, (0,) * len(k.params))
+        offsets = (0,) * len(k.params)
+        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, stage=stage.name)
     names: dict[str, int] = {}
     named = []
     for c in stage.computations:
@@ -85,7 +89,7 @@ def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
     computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
     source = stage.computations
-    return Interface(name, computations, None, values, params, outs, offsets, source)
+    return Interface(name, computations, None, values, params, outs, offsets, source, stage.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -120,6 +124,11 @@ def _verified(after: str, *kernels: Kernel) -> None:
             raise error.at(f"after {after}") from error.__cause__
 
 
+def _constants(face: Interface, fixed: Sequence[bool]) -> set[Buffer]:
+    """The parameters that are known at compile time."""
+    return {p for p, known in zip(face.params, fixed, strict=True) if known}
+
+
 def _nameless(kernel: Kernel) -> str:
     """What a kernel says, whatever its name and those of its buffers and loops are."""
     loops = (n.var.name for n in postorder(kernel.body) if isinstance(n, For))
@@ -127,20 +136,34 @@ def _nameless(kernel: Kernel) -> str:
     return f"{canonical_tree(kernel.body, kernel.params)}\n{notes}"
 
 
+Choose = Callable[[Interface], Selection | None]  # None: the default schedule
+
+
+def no_choice(face: Interface) -> Selection | None:
+    """Every kernel has its default schedule."""
+    return None
+
+
 class KernelCompiler:
     """Compiles Stages for a target, each distinct one once.
 
     store: the cache on disk, or None. host: the target that runs on this machine. sanitize: check
-    every access while the code runs.
+    every access while the code runs. choose: which schedule a kernel gets.
     """
 
     def __init__(
-        self, target: Target, host: Target, store: Store | None, sanitize: bool = False
+        self,
+        target: Target,
+        host: Target,
+        store: Store | None,
+        sanitize: bool = False,
+        choose: Choose = no_choice,
     ) -> None:
         self.target = target
         self.host = host
         self.store = store
         self.sanitize = sanitize
+        self.choose = choose
         self.known: dict[str, CompiledStage] = {}
         self._prepared: dict[str, Artifact] = {}
 
@@ -189,24 +212,34 @@ class KernelCompiler:
             return self._make(wanted)
 
     def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
-        """The default schedule of a Stage.
+        """The schedule of a Stage: the one that `choose` asks for, or the default one.
 
         Its kernel is verified before and after under TILEWRIGHT_DEBUG.
         """
         plain = face.plain()
         _verified("lower", plain)
-        if face.kernel is not None:
-            return Schedule(plain)
-        constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
-        made = self.target.default_schedule(plain, face.computations, constants)
+        if self.choose(face) is not None:
+            made = self.point(face, fixed).schedule
+        else:
+            constants = _constants(face, fixed)
+            made = self.target.default_schedule(plain, face.computations, constants)
         _verified("schedule", made.kernel)
         return made
+
+    def point(self, face: Interface, fixed: Sequence[bool]) -> Point:
+        """The schedule of a Stage with the sketch and the parameters that it comes from.
+
+        Raises ScheduleError for a choice that is not possible.
+        """
+        constants = _constants(face, fixed)
+        sketches = self.target.sketches(face.plain(), face.computations, constants)
+        wanted = self.choose(face) or Selection()
+        return selected_point(face.stage or face.name, sketches, wanted)
 
     def hoisted(self, face: Interface, fixed: Sequence[bool]) -> Hoisted:
         """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""
         scheduled = self.schedule(face, fixed).kernel
-        constants = {p for p, known in zip(face.params, fixed, strict=True) if known}
-        work = hoist(scheduled, constants)
+        work = hoist(scheduled, _constants(face, fixed))
         _verified("hoist", work.kernel, *work.prepare)
         return work
 
@@ -227,6 +260,7 @@ class KernelCompiler:
                 f"sanitize={self.sanitize}",
                 str([face.params.index(o) for o in face.outputs]),
                 program,
+                "" if (wanted := self.choose(face)) is None else repr(wanted),
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()
@@ -250,7 +284,8 @@ class KernelCompiler:
         if text not in self._prepared:
             symbol = f"prepare_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
             whole: Permissions | None = {} if self.sanitize else None
-            self._prepared[text] = self.host.emit(kernel, symbol, whole)
+            scheduled = self.host.default_schedule(kernel, (), ()).kernel
+            self._prepared[text] = self.host.emit(scheduled, symbol, whole)
         return self._prepared[text]
 
     def _make(self, wanted: Wanted) -> CompiledStage:

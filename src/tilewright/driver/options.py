@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ class Options:
 
     target: str = "cpu"
     mcpu: str = "native"
+    machine: str | Path | None = None
     threads: int | None = None
     strict: bool | None = None
     math: str = "strict"
@@ -32,10 +35,16 @@ class Options:
     sanitize: bool = False
     inputs: Collection[str] = ()
     external_data_roots: Sequence[str | Path] = ()
+    schedules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    description: Mapping[str, Any] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.mcpu == "native":
             object.__setattr__(self, "mcpu", flags.MCPU.get())
+        file = flags.MACHINE.get() if self.machine is None else Path(self.machine)
+        if file is not None:
+            object.__setattr__(self, "machine", str(file))
+            object.__setattr__(self, "description", read_description(file))
         if self.math not in MATH:
             raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
         for name in ("threads", "memory_limit"):
@@ -48,12 +57,13 @@ class Options:
             raise InputError(f"inputs={self.inputs!r}", hint="give a list of names of inputs")
         object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
         object.__setattr__(self, "external_data_roots", _folders(self.external_data_roots))
+        object.__setattr__(self, "schedules", _schedules(self.schedules))
         thread_count(self.threads)  # refuses a bad variable before anything is compiled
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
         """The options given by name. Raises InputError for one that does not exist."""
-        known = [f.name for f in fields(Options)]
+        known = [f.name for f in fields(Options) if f.init]
         for name in given:
             if name not in known:
                 raise InputError(
@@ -70,6 +80,10 @@ class Options:
         switches = {"trust": self.trust, "sanitize": self.sanitize}
         lists = {"inputs": self.inputs, "external_data_roots": self.external_data_roots}
         given = {name: repr(value) for name, value in lists.items() if value}
+        if self.description is not None:
+            given["machine"] = repr(self.description)
+        if self.schedules:
+            given["schedules"] = json.dumps(self.schedules, sort_keys=True)
         return chosen | given | {name: "on" for name, on in switches.items() if on}
 
     @property
@@ -81,6 +95,42 @@ class Options:
     def store(self) -> Store | None:
         """The cache on disk, where it is to be used."""
         return None if self.cache is False else default_store()
+
+
+def _schedules(given: Any) -> dict[str, dict[str, Any]]:
+    """Parameters by kernel, as JSON has them. Raises InputError for anything else."""
+    try:
+        found = json.loads(json.dumps(given))
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
+        raise InputError(
+            f"schedules={given!r}",
+            hint='give parameters by kernel, such as {"matmul": {"matmul.tile": (4, 2)}}',
+        )
+    return found
+
+
+_LARGEST_DESCRIPTION = 1 << 16  # bytes
+
+
+def read_description(file: Path) -> Mapping[str, Any]:
+    """What a machine description says, a TOML table; its fields are the target's to check.
+
+    Raises InputError for a file that cannot be read as one.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_LARGEST_DESCRIPTION + 1)
+        if len(text) > _LARGEST_DESCRIPTION:
+            raise ValueError(f"it has more than {_LARGEST_DESCRIPTION:,} bytes")
+        return tomllib.loads(text.decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"the machine description cannot be read: {error}",
+            where=str(file),
+            hint="give a file that python -m benchmarks.calibrate has written",
+        ) from None
 
 
 def _folders(roots: Any) -> tuple[str, ...]:

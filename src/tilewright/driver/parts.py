@@ -1,4 +1,4 @@
-"""Stages that no sketch of the target covers, as several that it does."""
+"""Stages that are not profitable as one kernel, as several that are."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def apart(steps: Iterable[Step], target: Target) -> list[Step]:
 
 
 def _groups(computations: Iterable[Computation], target: Target) -> list[list[Computation]]:
-    """As few groups as the target covers, in order; one if it covers them all."""
+    """As few profitable groups as there are, in order; one if all of them are."""
     whole = list(computations)
-    if len(whole) < 2 or target.covers(merge_dims(whole)[0]):
+    if len(whole) < 2 or target.is_profitable(merge_dims(whole)[0]):
         return [whole]
     groups = [whole[:1]]
     for c in whole[1:]:
         trial = [*groups[-1], c]
-        if target.covers(merge_dims(trial)[0]):
+        if target.is_profitable(merge_dims(trial)[0]):
             groups[-1] = trial
         else:
             groups.append([c])

@@ -56,10 +56,12 @@ def stage_passes(lowered: Lowered, target: Target, math: str) -> dict[str, Stage
         "place": lambda steps: place_copies(steps, whole),
         "apart": lambda steps: apart(steps, target),
         "winograd": lambda steps: transform_convolutions(
-            steps, lowered.data, WINOGRAD[math], target.effort, fixed
+            steps, lowered.data, WINOGRAD[math], target.estimated_cost, fixed
         ),
-        "depth": lambda steps: split_deep_sums(steps, lowered.data, target.effort, math == "exact"),
-        "windows": lambda steps: separate_windows(steps, target.effort, math == "exact"),
+        "depth": lambda steps: split_deep_sums(
+            steps, lowered.data, target.estimated_cost, math == "exact"
+        ),
+        "windows": lambda steps: separate_windows(steps, target.estimated_cost, math == "exact"),
         "halo": lambda steps: add_halos(steps, whole),
     }
 

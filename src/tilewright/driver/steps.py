@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
 from tilewright.driver.kernels import KernelCompiler, interface
 from tilewright.driver.options import Options
+from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
 from tilewright.driver.show import KINDS, dump, show
 from tilewright.driver.single import build_kernel
 from tilewright.driver.stage_passes import stages
@@ -129,8 +131,8 @@ def build(graph: Graph, options: Options, target: Target | None = None) -> Compi
     lowered = stages(graph, target, options.math)
     _report_reference_kernels(lowered, options)
     if (folder := flags.DUMP.get()) is not None:
-        dump(folder, lowered, target)
-    steps = kernels(lowered, target, options.store, options.sanitize)
+        dump(folder, lowered, target, options.schedules)
+    steps = kernels(lowered, target, options.store, options.sanitize, options.schedules)
     with events.span("assemble"):
         assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
         meta = {"math": options.math, "target": target.name}
@@ -145,13 +147,18 @@ def optimise(graph: Graph, options: Options, target: Target) -> Graph:
 
 
 def kernels(
-    lowered: Lowered, target: Target, store: Store | None, sanitize: bool = False
+    lowered: Lowered,
+    target: Target,
+    store: Store | None,
+    sanitize: bool = False,
+    schedules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[Built | HostCall]:
-    """Every Stage with its object code."""
+    """Every Stage with its object code; schedules: parameters by the names of kernels."""
     host = target if target.runs_here else find_target("cpu")
-    compiler = KernelCompiler(target, host, store, sanitize)
-    live = live_buffers(lowered)
     staged = [s for s in lowered.steps if isinstance(s, Stage)]
+    choose = by_name(schedules, (s.name for s in staged))
+    compiler = KernelCompiler(target, host, store, sanitize, choose)
+    live = live_buffers(lowered)
     faces = [interface(s, live[s]) for s in staged]
     if flags.DEBUG.get():
         for s, face in zip(staged, faces, strict=True):
@@ -185,24 +192,51 @@ def text(
     """The model at one stage of compilation; see `driver.compile.text`."""
     if kind not in KINDS:
         raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
-    graph = import_model(source, example_inputs, options)
-    if dims:
-        graph = with_dims(graph, dims, options)
+    graph = _sized(source, example_inputs, dims, options)
     target = _target(options)
     graph = optimise(graph, options, target)
     if kind == "graph":
         return str(graph)
+    return show(_static_stages(graph, options, target), target, kind, options.schedules)
+
+
+def schedules(
+    source: Any,
+    example_inputs: Sequence[Any],
+    dims: Mapping[str, int] | None,
+    options: Options,
+) -> list[ScheduleRecord]:
+    """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
+    graph = _sized(source, example_inputs, dims, options)
+    target = _target(options)
+    graph = optimise(graph, options, target)
+    return records(_static_stages(graph, options, target), target, options.schedules)
+
+
+def _sized(
+    source: Any, example_inputs: Sequence[Any], dims: Mapping[str, int] | None, options: Options
+) -> Graph:
+    graph = import_model(source, example_inputs, options)
+    return with_dims(graph, dims, options) if dims else graph
+
+
+def _static_stages(graph: Graph, options: Options, target: Target) -> Lowered:
+    """The Stages of a graph. Raises InputError for an input whose shape is symbolic."""
     loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         raise InputError(
             f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
         )
-    return show(stages(graph, target, options.math), target, kind)
+    return stages(graph, target, options.math)
 
 
 def _target(options: Options) -> Target:
     exact = options.math == "exact"
-    return find_target(options.target, options.mcpu, exact, thread_count(options.threads))
+    threads = thread_count(options.threads)
+    try:
+        return find_target(options.target, options.mcpu, exact, threads, options.description)
+    except InputError as error:  # of the description: the file that it is from is known here
+        raise error.at(str(options.machine)) from None
 
 
 def _fallback() -> Fallback:

@@ -16,7 +16,7 @@ from tilewright.driver.steps import import_model, optimise, with_dims
 from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.stages import Stage
 from tilewright.runtime.threads import thread_count
-from tilewright.schedule.sketch.sketches import parts
+from tilewright.schedule.space.patterns import parts
 from tilewright.targets.base import Target
 from tilewright.targets.registry import target as find_target
 
@@ -59,7 +59,8 @@ def validate_model(
         count = thread_count(chosen.threads)
         machine = target
         if isinstance(machine, str):
-            machine = find_target(machine, chosen.mcpu, chosen.math == "exact", count)
+            exact = chosen.math == "exact"
+            machine = find_target(machine, chosen.mcpu, exact, count, chosen.description)
         lowered = stages(optimise(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         return list(validate_stages(lowered, machine, sanitize=chosen.sanitize, **given))

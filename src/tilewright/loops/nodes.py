@@ -45,6 +45,8 @@ KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
 Notes = Mapping[str, Mapping[str, object]]
 # Noted at a vector loop: how many bytes behind what it loads memory should come into the cache.
 PREFETCH = "prefetch"
+# Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
+STREAM = "stream"
 
 
 class Stmt(Node, intern=False):

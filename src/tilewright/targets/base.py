@@ -11,7 +11,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch import Sketch
+from tilewright.schedule.space import Sketch
 from tilewright.targets.permitted import Permissions
 
 
@@ -70,30 +70,33 @@ class Target(Protocol):
     def default_schedule(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Schedule:
-        """A schedule that is good without tuning; `constants` are known at compile time."""
+        """A schedule that is good without tuning; `constants` are known at compile time.
+
+        Without Computations the kernel is one that an operator gives, of any form.
+        """
         ...
 
     def sketches(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Sequence[Sketch]:
-        """The families of schedules that are worth trying, best first."""
+        """The families of schedules that are worth trying, best first; computations as above."""
         ...
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
         """Intrinsics that add products of `a` and `b` to lanes or tiles of `out`, best first."""
         ...
 
-    def covers(self, computations: Sequence[Computation]) -> bool:
-        """Whether `default_schedule` is good at these as one kernel, or would not be at parts."""
+    def is_profitable(self, computations: Sequence[Computation]) -> bool:
+        """Whether one kernel of these is expected to be as fast as kernels of parts of them."""
         ...
 
-    def effort(
+    def estimated_cost(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
         """Expected nanoseconds on this target of these as one kernel, of all cores together.
 
-        None where not covered. It compares forms of one thing: what is the same in all of them may
-        be left out. constants: buffers known at compile time.
+        None where it is not profitable. It compares forms of one thing: what is the same in all of
+        them may be left out. constants: buffers known at compile time.
         """
         ...
 

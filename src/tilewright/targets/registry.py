@@ -28,7 +28,7 @@ class Machine:
 
     target, simulator, mapper, network, quantised: what makes one, or its place as
     "module:function", which is imported when used. intrinsics: the module that declares its tensor
-    intrinsics.
+    intrinsics. described: whether `target` takes a machine description.
     """
 
     target: Place = ""
@@ -37,12 +37,14 @@ class Machine:
     network: Place = ""
     quantised: Place = ""
     intrinsics: str = ""
+    described: bool = False
 
 
 _MACHINES = {
     "cpu": Machine(
         target="tilewright.targets.cpu.target:make",
         intrinsics="tilewright.targets.cpu.intrinsics",
+        described=True,
     ),
     "npu": Machine(
         mapper="tilewright.targets.npu.target:make",
@@ -99,15 +101,34 @@ def quantisers() -> tuple[str, ...]:
     return _with("quantised")
 
 
+def described() -> tuple[str, ...]:
+    """The targets that take a machine description."""
+    return _with("described")
+
+
 def target(
-    name: str = "cpu", mcpu: str = "native", exact: bool = False, threads: int | None = None
+    name: str = "cpu",
+    mcpu: str = "native",
+    exact: bool = False,
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
 ) -> Target:
     """The target `name` for the processor `mcpu`.
 
     exact: no fused multiply-adds. threads: on which its code is to run; None: as many as there are
-    cores. Raises UnsupportedError for an unknown one.
+    cores. description: what is otherwise than usual about the machine, in the target's own fields.
+
+    Raises UnsupportedError for an unknown target or one that takes no description, InputError for
+    a bad description.
     """
-    made: Target = _load(name, "target")(mcpu, exact, threads)
+    make, given = _load(name, "target"), (mcpu, exact, threads)
+    if description is not None and not supplies(name, "described"):
+        raise UnsupportedError(
+            f"target {name!r} takes no machine description",
+            code="TW-TARGET",
+            hint=f"for {', '.join(described())}; leave out --machine, unset TILEWRIGHT_MACHINE",
+        )
+    made: Target = make(*given) if description is None else make(*given, description)
     return made
 
 

@@ -145,14 +145,14 @@ class _Whim:
         self.target = target
         self.coin = coin
 
-    def covers(self, group: Sequence[Computation]) -> bool:
-        return self.target.covers(group) if self.coin is None else self.coin.random() < 0.6
+    def is_profitable(self, group: Sequence[Computation]) -> bool:
+        return self.target.is_profitable(group) if self.coin is None else self.coin.random() < 0.6
 
-    def effort(
+    def estimated_cost(
         self, group: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
         if self.coin is None:
-            return self.target.effort(group, constants)
+            return self.target.estimated_cost(group, constants)
         return None if self.coin.random() < 0.2 else self.coin.random()
 
     def __getattr__(self, name: str) -> Any:

@@ -9,28 +9,23 @@ import numpy as np
 import pytest
 
 from tests.targets.cpu.native import aligned, prepare
-from tilewright.base.dtypes import float32, int8
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import CompileError
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer, const, var
 from tilewright.loops.lower import lower
-from tilewright.loops.nodes import Kernel, Store, loop
-from tilewright.schedule.sketch import Context, default
-from tilewright.targets.cpu import machine as machine_module
+from tilewright.loops.nodes import STREAM, Kernel, Store, loop
 from tilewright.targets.cpu.compile import assembly
 from tilewright.targets.cpu.machine import Machine, host, machine
+from tilewright.targets.cpu.sketches import Context, default, sketches
 
 pytestmark = pytest.mark.skipif(
     host().arch != "x86_64" or not host().has("avx"), reason="of x86 with AVX"
 )
 
 
-@pytest.fixture(autouse=True)
-def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "STREAMED", 1 << 10)
-
-
 def level(name: str) -> Machine:
-    return replace(machine(name), l3=1 << 10)
+    return replace(machine(name), l3=1 << 10, measured=(("streamed", 1 << 10),))
 
 
 def scheduled(rows: int, columns: int, transposed: bool = False, name: str = "native") -> Kernel:
@@ -72,7 +67,8 @@ def vectors(out: Buffer, start: int, step: int, lanes: int, count: int) -> Kerne
     """`out[step * i + lane + start] = 1` in vectors."""
     i, lane = var("i"), var("lane")
     store = Store(out, (i * step + lane + start,), const(1, out.dtype))
-    return Kernel("fill", (out,), (out,), loop(i, count, loop(lane, lanes, store, "vector")))
+    nest = loop(i, count, loop(lane, lanes, store, "vector"))
+    return Kernel("fill", (out,), (out,), nest, {"i": {STREAM: "out"}})
 
 
 @pytest.mark.parametrize(
@@ -88,16 +84,44 @@ def test_only_whole_registers_on_boundaries(
     assert ("movnt" in text) == streams
 
 
-def test_what_the_kernel_reads_stays_in_the_caches() -> None:
+def grown() -> Kernel:
     out = Buffer("out", (2048,), float32)
     i, lane = var("i"), var("lane")
     store = Store(out, (i * 16 + lane,), out[i * 16 + lane] + 1.0)
-    body = loop(i, 128, loop(lane, 16, store, "vector"))
-    text = assembly(Kernel("grow", (out,), (out,), body), level("x86-64-v4"))
-    assert "movnt" not in text
+    return Kernel("grow", (out,), (out,), loop(i, 128, loop(lane, 16, store, "vector")))
+
+
+def test_what_the_kernel_reads_stays_in_the_caches() -> None:
+    at = Context(level("x86-64-v4"))
+    assert not default(grown(), [], at).trace.steps
+    noted = replace(grown(), notes={"i": {STREAM: "out"}})
+    with pytest.raises(CompileError, match="kernel grow: out cannot be stored past the caches"):
+        assembly(noted, at.machine)
+
+
+def test_the_note_is_a_step_of_the_schedule_and_a_choice() -> None:
+    x, y = Buffer("x", (64, 64), float32), Buffer("y", (64, 64), float32)
+    c = map_("double", y, lambda i, j: x[i, j] * 2.0)
+    plain, at = lower("double", [c], [x, y], [y]), Context(level("x86-64-v4"))
+    point = sketches(plain, [c], at)[0].default()
+    assert "s.annotate" in str(point.schedule.trace) and point.values["stream.y"]
+    without = sketches(plain, [c], at)[0].at({"stream.y": False}).schedule.kernel
+    assert "movnt" in assembly(point.schedule.kernel, at.machine)
+    assert "movnt" not in assembly(without, at.machine)
 
 
 def test_a_small_result_stays_in_the_caches() -> None:
-    out = Buffer("out", (512,), int8)
-    text = assembly(vectors(out, 0, 64, 64, 8), level("x86-64-v4"))
+    x, y = Buffer("x", (4, 16), float32), Buffer("y", (4, 16), float32)
+    c = map_("double", y, lambda i, j: x[i, j] * 2.0)
+    made = default(lower("double", [c], [x, y], [y]), [c], Context(level("x86-64-v4")))
+    text = assembly(made.kernel, level("x86-64-v4"))
     assert "movnt" not in text and ".plain" not in text
+
+
+def test_a_processor_without_such_stores_refuses_the_note() -> None:
+    out = Buffer("out", (2048,), float32)
+    kernel = vectors(out, 0, 4, 4, 60)
+    with pytest.raises(CompileError, match="no stores past the caches on aarch64"):
+        assembly(kernel, machine("aarch64"))
+    unnoted = replace(kernel, notes={})
+    assert not default(unnoted, [], Context(replace(machine("aarch64"), l3=1))).trace.steps

@@ -1,4 +1,4 @@
-"""Results that pass the caches by: large, written in whole registers, not read by the kernel.
+"""Results that pass the caches by, where a note asks for it: written in whole registers.
 
 A usual store first reads the line it writes to, and drives out what the caches hold; a non-temporal
 one does neither. It must lie on a boundary of its size, which a caller's array need not: a kernel
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.base.errors import CompileError
 from tilewright.expr.affine import Affine
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import postorder
-from tilewright.loops.nodes import Kernel, Store, Update
+from tilewright.loops.nodes import STREAM, Kernel, Update
 from tilewright.targets.cpu.machine import Machine
 
-LINE = 64  # bytes
+BOUNDARY = 64  # bytes: of the widest register
 
 # What a non-temporal store has behind it, what the module then defines, and what ends a function:
 # such stores are ordered with others by a fence only.
@@ -25,19 +26,32 @@ FENCE = "  call void @llvm.x86.sse.sfence()"
 
 
 def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
-    """The results of a kernel that are stored past the caches, if their places allow it."""
-    large = {b for b in kernel.outputs if machine.streams(b.size * b.dtype.itemsize)}
-    if not large:
+    """The results of a kernel whose stores pass the caches by, as its notes say, if their places
+    allow it.
+
+    Raises CompileError for a note about what is no result or is read as well, and on a processor
+    without such stores.
+    """
+    noted = [str(said[STREAM]) for said in kernel.notes.values() if STREAM in said]
+    names = {name for text in noted for name in text.split(",")}
+    if not names:
         return frozenset()
-    wrote, read = set[Buffer](), set[Buffer]()
-    for node in postorder(kernel.body):
-        if isinstance(node, Store):
-            wrote.add(node.buffer)
-        elif isinstance(node, Load):
-            read.add(node.buffer)
-        elif isinstance(node, Update):
-            read |= set(node.buffers)
-    return frozenset(large & wrote - read)
+    read = {n.buffer for n in postorder(kernel.body) if isinstance(n, Load)}
+    read |= {b for n in postorder(kernel.body) if isinstance(n, Update) for b in n.buffers}
+    results = {b.name: b for b in kernel.outputs if b not in read}
+    if wrong := sorted(names - set(results)):
+        raise CompileError(
+            f"{', '.join(wrong)} cannot be stored past the caches: it is no result, or is read",
+            where=f"kernel {kernel.name}",
+            hint=f"note {STREAM!r} of results only that the kernel does not read",
+        )
+    if machine.arch != "x86_64" or not machine.has("avx"):
+        raise CompileError(
+            f"no stores past the caches on {machine.arch} without AVX",
+            where=f"kernel {kernel.name}",
+            hint=f"leave out the note {STREAM!r}",
+        )
+    return frozenset(results[name] for name in names)
 
 
 def on_boundaries(form: Affine, lane: Var | None, elements: int) -> bool:
@@ -56,7 +70,7 @@ def versions(symbol: str, results: Sequence[int], params: int) -> str:
         lines.append(f"  %at{n} = ptrtoint ptr %p{result} to i64")
         lines.append(f"  %all{n + 1} = or i64 %all{n}, %at{n}")
     lines += [
-        f"  %off = and i64 %all{len(results)}, {LINE - 1}",
+        f"  %off = and i64 %all{len(results)}, {BOUNDARY - 1}",
         "  %good = icmp eq i64 %off, 0",
         "  br i1 %good, label %stream, label %plain",
     ]

@@ -20,8 +20,10 @@ class Machine:
     """One kind of processor; `features` are LLVM's names, without signs.
 
     `features` comes from what the processor reports or from a published level, never from a
-    processor's name: virtual machines mask names. clock: cycles per nanosecond, a usual number:
-    it gives expected times their unit, and no decision hangs on it.
+    processor's name: virtual machines mask names. l1, l2, l3: bytes of the data caches, of one core
+    but for the last. clock: cycles per nanosecond, a usual number and not measured: it gives
+    expected times their unit, and no decision hangs on it. line: bytes that caches fetch, and cores
+    exchange, at once. measured: constants of cost (`cost.py`) that differ from the defaults.
     """
 
     arch: str
@@ -34,6 +36,8 @@ class Machine:
     l3: int
     cores: int
     clock: float = 3.0
+    line: int = 64
+    measured: tuple[tuple[str, float], ...] = ()
 
     def has(self, feature: str) -> bool:
         """Whether code may use an LLVM feature."""
@@ -59,10 +63,6 @@ class Machine:
         """The intrinsic that makes neighbours of rows, for the second operand of a dot product."""
         found = INTERLEAVES.get(dtype)
         return None if found is None else found.name
-
-    def streams(self, size: int) -> bool:
-        """Whether a result of so many bytes passes the caches by, if its kernel never reads it."""
-        return self.arch == "x86_64" and self.has("avx") and size >= max(STREAMED, self.l3)
 
     @property
     def feature_string(self) -> str:
@@ -98,7 +98,6 @@ _CACHES: dict[str, tuple[int, int, int]] = {
     "sapphirerapids": (48 << 10, 2 << 20, 60 << 20),
 }
 
-STREAMED = 32 << 20  # bytes of a result that are not worth their place in any cache
 AVX512 = "avx512vl"  # that of every processor with 512-bit vectors but the first
 
 # Families of features that generated code can make use of; an artifact requires no others.

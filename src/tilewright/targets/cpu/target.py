@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,12 +12,20 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime.machine import architecture, missing_features
 from tilewright.schedule import Schedule
-from tilewright.schedule.sketch import Context, Sketch, covers, default, effort, sketches
+from tilewright.schedule.space import Sketch
 from tilewright.targets.base import Artifact, Call
 from tilewright.targets.cpu import compile as llvm
+from tilewright.targets.cpu.description import described
 from tilewright.targets.cpu.entry import compile_entry
 from tilewright.targets.cpu.machine import Machine, machine
 from tilewright.targets.cpu.pool import support
+from tilewright.targets.cpu.sketches import (
+    Context,
+    default,
+    estimated_cost,
+    is_profitable,
+    sketches,
+)
 from tilewright.targets.permitted import Permissions
 
 
@@ -58,22 +66,22 @@ class CpuTarget:
     def sketches(
         self, kernel: Kernel, computations: Sequence[Computation], constants: Collection[Buffer]
     ) -> Sequence[Sketch]:
-        """The neutral sketches with this machine's numbers."""
+        """The sketches with this machine's numbers."""
         return sketches(kernel, computations, Context(self.machine, constants, self.exact))
 
     def products(self, a: DType, b: DType, out: DType) -> Sequence[str]:
         """See `Machine.products`."""
         return self.machine.products(a, b, out)
 
-    def covers(self, computations: Sequence[Computation]) -> bool:
-        """Whether a sketch fits; maps alone are as fast in one kernel."""
-        return covers(computations, Context(self.machine, exact=self.exact))
+    def is_profitable(self, computations: Sequence[Computation]) -> bool:
+        """Whether one kernel of them is expected to be as fast as kernels of parts."""
+        return is_profitable(computations, Context(self.machine, exact=self.exact))
 
-    def effort(
+    def estimated_cost(
         self, computations: Sequence[Computation], constants: Collection[Buffer] = ()
     ) -> float | None:
         """Expected nanoseconds, of all cores together; None where another form is better."""
-        return effort(computations, Context(self.machine, constants, self.exact))
+        return estimated_cost(computations, Context(self.machine, constants, self.exact))
 
     def emit(self, kernel: Kernel, symbol: str, permitted: Permissions | None = None) -> Artifact:
         """Object code of a scheduled kernel; sanitized where `permitted` is given."""
@@ -99,10 +107,19 @@ class CpuTarget:
         return make(kernel, self.machine, symbol, contract=not self.exact)
 
 
-def make(mcpu: str, exact: bool = False, threads: int | None = None) -> CpuTarget:
+def make(
+    mcpu: str,
+    exact: bool = False,
+    threads: int | None = None,
+    description: Mapping[str, Any] | None = None,
+) -> CpuTarget:
     """The target for `mcpu`, of which so many threads are used.
 
-    Raises UnsupportedError for a processor it does not know.
+    description: what is otherwise than usual about it, as `described` takes it.
+
+    Raises UnsupportedError for a processor it does not know, InputError for a bad description.
     """
     found = machine(mcpu)
+    if description is not None:
+        found = described(found, description)
     return CpuTarget(found if threads is None else replace(found, cores=threads), exact)

@@ -1,0 +1,157 @@
+"""Small steps that sketches share: vectors at the bottom of a nest, threads at its top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Load
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import Kernel, Update
+from tilewright.schedule import Schedule
+from tilewright.schedule.primitives.tile import Tail
+from tilewright.schedule.tree import find_buffer, loops_of
+
+VECTORS = (1, 2, 4, 8)  # how many vectors of one loop may be in flight
+
+
+def place(s: Schedule, name: str, stack: int) -> None:
+    """A buffer into registers if it is one element, onto the stack if it has at most `stack` bytes,
+    else into the workspace."""
+    buffer, _ = find_buffer(s.kernel, name, "set_scope")
+    size = buffer.size * buffer.dtype.itemsize
+    scope = "register" if buffer.size == 1 else "stack" if size <= stack else "global"
+    s.set_scope(name, scope)
+
+
+def extents(kernel: Kernel) -> dict[str, int]:
+    """The extent of every loop of constant extent, by name."""
+    return {f.var.name: f.trips for f in loops_of(kernel.body) if f.trips is not None}
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of `n`, least first."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def existing(s: Schedule, names: Sequence[str]) -> list[str]:
+    """Those of the loops that are there and run more than once."""
+    found = extents(s.kernel)
+    return [n for n in names if found.get(n, 1) > 1]
+
+
+def vectorize_inner(
+    s: Schedule, name: str, lanes: int, unrolled: int = 1, tail: Tail = "overlap"
+) -> str | None:
+    """Vectors of `lanes` along a loop, `unrolled` of them at a time; the last ones as `tail` says.
+
+    The vector loop's name; None where the loop is too short.
+    """
+    extent = extents(s.kernel).get(name, 1)
+    if extent < 2:
+        return None
+    if extent < lanes:
+        s.vectorize(name)
+        return name
+    unrolled = max(1, min(unrolled, extent // lanes))
+    if extent <= lanes * unrolled:
+        return tile_vectors(s, name, lanes)
+    outer, inner = s.split(name, lanes * unrolled, tail)
+    if tail == "guard" and extent % (lanes * unrolled):
+        tile_vectors(s, last_tile(s, outer, inner), lanes)
+    return tile_vectors(s, inner, lanes)
+
+
+def last_tile(s: Schedule, outer: str, inner: str) -> str:
+    """The last of the tiles that a split with guards made, by itself: no other has one then.
+
+    The loop in it.
+    """
+    s.partition_loop(outer)
+    return f"{inner}.p1"
+
+
+def tile_vectors(s: Schedule, tile: str, lanes: int) -> str:
+    """A tile of whole vectors, several of them written out; the vector loop."""
+    size = extents(s.kernel)[tile]
+    if size > lanes:
+        block, tile = s.split(tile, lanes)
+        s.vectorize(tile)
+        s.unroll(block)
+    elif size == lanes:
+        s.vectorize(tile)
+    return tile
+
+
+def register_vectors(s: Schedule, name: str, lanes: int) -> tuple[str, ...]:
+    """A loop over a register tile's columns as unrolled vectors; the loops, outermost first."""
+    extent = extents(s.kernel).get(name, 1)
+    if extent <= lanes:
+        s.vectorize(name)
+        return (name,)
+    outer, inner = s.split(name, lanes)
+    s.unroll(outer)
+    s.vectorize(inner)
+    return (outer, inner)
+
+
+def fuse_all(s: Schedule, names: Sequence[str]) -> str | None:
+    """Directly nested loops as one; None if there is none."""
+    fused: str | None = None
+    for n in names:
+        fused = n if fused is None else s.fuse(fused, n)
+    return fused
+
+
+def spread(s: Schedule, names: Sequence[str]) -> None:
+    """Run the outermost loops on all threads.
+
+    A loop that may not run so ends the list; the event `kept-serial` says why.
+    """
+    loops = existing(s, names)
+    # Each on its own first: legality is plain to see before the loops are fused.
+    done: list[str] = []
+    for name in loops:
+        try:
+            s.parallel(name)
+        except ScheduleError as error:
+            events.emit("kept-serial", kernel=s.kernel.name, loop=name, reason=str(error))
+            break
+        done.append(name)
+    fuse_all(s, done)
+
+
+def start_apart(
+    s: Schedule, target: str, tile: Sequence[str], batch: Sequence[str] = ()
+) -> dict[str, str]:
+    """Start the accumulators of a tile in a nest of its own; its loops, by those of the tile.
+
+    tile: loops over the accumulators in the order wanted. batch: loops that may stand between.
+    """
+    nest = [name for name in s.loops if name in {*tile, *batch}]
+    nest = nest[min(map(nest.index, tile)) :]  # loops of one iteration may stand between
+    inside = s.loops[s.loops.index(nest[0]) :]
+    starts = dict(zip(inside, s.decompose_reduction(target, nest[0]), strict=False))
+    if [name for name in nest if name in tile] != [*tile]:
+        s.reorder(*(starts[name] for name in tile))
+    return starts
+
+
+def indexing(s: Schedule, buffer: str, names: Sequence[str]) -> list[str]:
+    """Those of the loops that the (single) read of the buffer depends on, in the order given."""
+    found: set[str] = set()
+    loads: set[Load] = set()
+    for node in postorder(s.kernel.body):
+        if isinstance(node, Update):
+            loads |= {
+                n
+                for value in node.values
+                for n in postorder(value)
+                if isinstance(n, Load) and n.buffer.name == buffer
+            }
+    if len(loads) != 1:
+        return []
+    for i in next(iter(loads)).index:
+        found |= {n.name for n in postorder(i) if hasattr(n, "name")}
+    return [n for n in names if n in found]

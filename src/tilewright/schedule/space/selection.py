@@ -1,0 +1,63 @@
+"""Which point of a kernel's sketches is taken: the default one, or one that somebody asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.base.text import listing
+from tilewright.schedule.space.choices import IMPOSSIBLE, Point, Sketch, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A schedule that is asked for: a sketch by name (None: the one that the default takes), and
+    values of its parameters; the others keep their defaults."""
+
+    sketch: str | None = None
+    values: Values = field(default_factory=dict)
+
+
+def default_point(kernel: str, sketches: Sequence[Sketch]) -> Point:
+    """The default point of the first sketch that no primitive refuses; the last one applies always.
+
+    The event `sketch-refused` carries the reason of each that was, `sketch-chosen` the name of the
+    one that was taken.
+    """
+    *first, last = sketches
+    for sketch in first:
+        try:
+            made = sketch.default()
+        except ScheduleError as error:
+            events.emit("sketch-refused", kernel=kernel, sketch=sketch.name, reason=str(error))
+            continue
+        break
+    else:
+        made = last.default()
+    events.emit("sketch-chosen", kernel=kernel, sketch=made.sketch)
+    return made
+
+
+def selected_point(kernel: str, sketches: Sequence[Sketch], wanted: Selection) -> Point:
+    """The point that is asked for.
+
+    Raises ScheduleError for a sketch that the kernel does not have, for a parameter that is never
+    asked, for a value that is not possible, and where a primitive refuses.
+    """
+    name = wanted.sketch
+    if name is None and sketches:
+        point = default_point(kernel, sketches)
+        if not wanted.values:
+            return point
+        name = point.sketch
+    found = next((s for s in sketches if s.name == name), None)
+    if found is None:
+        known = listing([s.name for s in sketches]) or "none"
+        raise ScheduleError(
+            f"there is no sketch {name!r}",
+            code=IMPOSSIBLE,
+            hint=f"its sketches are {known}",
+        )
+    return found.at(wanted.values)

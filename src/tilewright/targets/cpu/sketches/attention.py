@@ -1,0 +1,135 @@
+"""Attention as one kernel: blocks of rows of the scores stay in the cache until they are used.
+
+For each block of rows: its scores (a tiled product and the map behind it), the softmax of each row,
+and the product with the values, tiled as well. The scores as a whole never exist in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Dim
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import place, register_vectors, spread
+from tilewright.schedule.space.patterns import KernelPattern
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
+from tilewright.targets.cpu.sketches.roles import Plan, plan
+from tilewright.targets.cpu.sketches.rows import in_rows
+from tilewright.targets.cpu.sketches.tiled_reduction import (
+    pack_columns,
+    reduce_in_registers,
+    results,
+)
+
+BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a block that may be tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """One of the two products: name, plan, accumulators, the loops that use them by dimension."""
+
+    name: str
+    plan: Plan
+    target: str
+    loops: dict[Dim, str]
+
+
+def attention(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<output>.rows`, rows of a block; per product those of `tiled.plan`, its tile again
+    as `<product>.block_tile`, and packing; of the rows those of `rows.in_rows`.
+    """
+    assert pattern.parts is not None
+    good = block_rows(pattern, at.costs)
+    if not good:
+        raise ScheduleError(
+            "a block of rows of scores does not fit the cache", where=f"kernel {s.kernel.name}"
+        )
+    first, middle, second = pattern.parts
+    scores, output = _product(s, first, at, choose), _product(s, second, at, choose)
+    rows = output.plan.rows[-1].extent
+    blocks = sorted({good, *(n for n in BLOCKS if n <= rows)})
+    block = choose(f"{output.name}.rows", blocks, good)
+    batch = [output.loops[d] for d in (*output.plan.batch, *output.plan.rows[:-1])]
+    column = output.loops[output.plan.vector]
+    anchor, row = s.split(output.loops[output.plan.rows[-1]], block, "overlap")
+    s.reorder(*batch, anchor, row, column)
+    _into(s, output.target, anchor, at.costs.stack)
+    probabilities = middle.computations[-1].outputs[0].tensor.name
+    _into(s, probabilities, anchor, at.costs.stack)
+    in_rows(s, middle.computations, at, choose, near=True)
+    before = pattern.computations.index(middle.computations[0])
+    for c in reversed(pattern.computations[:before]):
+        _into(s, c.outputs[0].tensor.name, anchor, at.costs.stack)
+    outer = [*batch, anchor]
+    nest = scores.loops[scores.plan.rows[-1]], scores.loops[scores.plan.vector]
+    for p, loops in ((scores, nest), (output, (row, column))):
+        shape = [min(block, rows)], p.plan.vector.extent, p.plan.tile.lanes, at.costs
+        tile = choose_tile(choose, f"{p.name}.block_tile", *shape)
+        _contract(s, p, loops, tile, outer, at, choose)
+    work = 2 * math.prod(d.extent for d in first.reduction.dims) if first.reduction else 0
+    if at.threads(choose, output.name, at.costs.worth_sharing(work * at.costs.product_ns)):
+        spread(s, outer)
+    return s
+
+
+def block_rows(pattern: KernelPattern, costs: CostModel) -> int:
+    """Rows of a block: few stick out, and their scores stay in the cache; 0 where none fit.
+
+    There is none either where the products have no rows: they are bound by memory.
+    """
+    assert pattern.parts is not None
+    machine = costs.machine
+    scores, output = (plan(pattern.parts[n], Context(machine), Choices()) for n in (0, 2))
+    if not scores.rows or not output.rows:
+        return 0
+    rows, step = output.rows[-1].extent, output.tile.rows[-1]
+    row_bytes = 2 * scores.vector.extent * pattern.computations[0].outputs[0].tensor.dtype.itemsize
+    most = machine.l2 // costs.quarter // row_bytes
+    batch = math.prod(d.extent for d in (*output.batch, *output.rows[:-1]))
+    most = min(most, max(step, rows * batch // (costs.blocks * machine.cores)))
+    if rows <= most:
+        return rows
+    fitting = range(step, most + 1, step)
+    return max(fitting, key=lambda n: (-math.ceil(rows / n) * n, n), default=0)
+
+
+def _product(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> _Product:
+    assert pattern.reduction is not None
+    target, loops = results(s, pattern)
+    return _Product(pattern.reduction.name, plan(pattern, at, choose), target, loops)
+
+
+def _into(s: Schedule, buffer: str, anchor: str, stack: int) -> None:
+    s.compute_at(buffer, anchor)
+    place(s, buffer, stack)
+
+
+def _contract(
+    s: Schedule,
+    p: _Product,
+    nest: tuple[str, str],
+    tile: Tile,
+    outer: Sequence[str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """A block's product in register tiles: a panel of columns stays while the rows go by."""
+    (row_o, row), (column_o, column) = (
+        s.split(loop, factor, "overlap")
+        for loop, factor in zip(nest, (tile.rows[-1], tile.width), strict=True)
+    )
+    s.reorder(column_o, row_o, row, column)
+    s.compute_at(p.target, row_o, scope="register")
+    loops = {d: f"{p.name}.{d.var.name}" for d in (*p.plan.rows, p.plan.vector, *p.plan.reduction)}
+    reduce_in_registers(s, p.plan, p.target, loops)
+    s.unroll(row)
+    register_vectors(s, column, tile.lanes)
+    pack_columns(s, p.plan, [*outer, column_o, row_o], loops, at, choose)

@@ -1,0 +1,137 @@
+"""Reductions of large data down its columns: rows go by in the order of memory.
+
+A register tile of columns (`tiled`) would read a piece of each row and leave the rest for later,
+which is slow for data beyond the second cache: prefetchers follow whole rows. Here all columns are
+accumulated in memory, which stays in the first cache, and each core takes some of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compute.nodes import Dim
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    VECTORS,
+    divisors,
+    existing,
+    extents,
+    spread,
+    vectorize_inner,
+)
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+)
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Dimensions in the order of memory, outermost first.
+
+    batch: of results apart. rows: from the outermost dimension of the reduction inwards.
+    """
+
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+
+
+def memory_order(pattern: KernelPattern, costs: CostModel) -> Order | None:
+    """The order of a tiled reduction of large data that is read once, whole and without gaps.
+
+    None for any other, and where the results of one row do not fit the first cache.
+    """
+    r = pattern.reduction
+    if r is None or len(r.accesses) != 1:
+        return None
+    load = r.accesses[0]
+    itemsize = load.dtype.itemsize
+    inner = reduction_dims(r)
+    long = math.prod(d.extent for d in inner) >= costs.long_sum
+    if not long or load.buffer.size * itemsize <= costs.machine.l2:
+        return None
+    steps = {d: stride(address(load), d.var) or 0 for d in (*free_dims(r), *inner)}
+    dims = sorted(steps, key=lambda d: -steps[d])
+    below = [math.prod(d.extent for d in dims[n + 1 :]) for n in range(len(dims))]
+    if [steps[d] for d in dims] != below or dims[-1] is not pattern.vector:
+        return None
+    first = min(map(dims.index, inner))
+    sums = math.prod(d.extent for d in dims[first:] if d not in inner)
+    if sums * itemsize > costs.machine.l1 // costs.half:
+        return None
+    return Order(tuple(dims[:first]), tuple(dims[first:]))
+
+
+def columns(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<reduction>.vectors`, in flight at a time; `<reduction>.parts`, results of some of
+    the rows each, which are made at once and then combined.
+    """
+    r, order = pattern.reduction, memory_order(pattern, at.costs)
+    assert r is not None and r.reducer is not None and order is not None
+    lanes = at.machine.lanes(r.reducer.dtypes[0])
+    batch, rows = ([f"{r.name}.{d.var.name}" for d in x] for x in (order.batch, order.rows))
+    _start(s, r.outputs[0].tensor.name, [*batch, *rows], lanes)
+    spread(s, batch)
+    count = extents(s.kernel)[rows[0]]
+    most = 1 if at.exact or batch else count // at.costs.part_rows
+    possible = [n for n in divisors(at.machine.cores) if n <= max(1, most)]
+    parts = choose(f"{r.name}.parts", possible, possible[-1])
+    if parts > 1:
+        _parts(s, rows[0], count // parts, lanes)
+    vectors = choose(f"{r.name}.vectors", VECTORS, at.costs.in_flight)
+    for loop in [n for n in s.loops if n in (rows[-1], f"{rows[-1]}.t")]:
+        _vectors(s, loop, lanes, vectors)
+    if pattern.epilogue is not None:
+        e = pattern.epilogue
+        loops = existing(s, [f"{e.name}.{d.var.name}" for d in free_dims(e)])
+        vectorize_inner(s, loops[-1], lanes)
+    return s
+
+
+def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
+    """The results initialised in a nest of their own, and the reduction in the order given."""
+    nest = [n for n in s.loops if n in order]
+    starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=False))
+    wanted = [n for n in order if n in starts]
+    if list(starts) != wanted:
+        s.reorder(*(starts[n] for n in wanted))
+    vectorize_inner(s, starts[wanted[-1]], lanes)
+    if nest != [*order]:
+        s.reorder(*order)
+
+
+def _parts(s: Schedule, loop: str, rows: int, lanes: int) -> None:
+    """Results of so many rows each, on threads of their own, and combined."""
+    part, *_ = s.split(loop, rows, "exact" if extents(s.kernel)[loop] % rows == 0 else "cut")
+    (new,) = s.rfactor(part, "global")
+    s.parallel(part)
+    for nest in ("c", "m"):
+        loops = existing(s, [n for n in s.loops if n.startswith(f"{new}.{nest}")])
+        _vectors(s, loops[-1], lanes, 1)
+
+
+def _vectors(s: Schedule, loop: str, lanes: int, count: int) -> None:
+    """A loop that accumulates, in vectors: `count` at a time, then one, then what is left."""
+    extent = extents(s.kernel)[loop]
+    if extent <= lanes:
+        s.vectorize(loop)
+        return
+    width = lanes * max(1, min(count, extent // lanes))
+    tail = "exact" if extent % width == 0 else "cut"
+    _, inner, *rest = s.split(loop, width, tail)  # type: ignore[arg-type]
+    if width > lanes:
+        block, inner = s.split(inner, lanes)
+        s.unroll(block)
+    s.vectorize(inner)
+    for left in rest:
+        _vectors(s, left, lanes, 1)

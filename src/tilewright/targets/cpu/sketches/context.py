@@ -1,0 +1,31 @@
+"""What a sketch must know besides the Computations: the machine, what is constant, how exact."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Buffer
+from tilewright.schedule.space.choices import Choices
+from tilewright.targets.cpu.cost import CostModel, cost_model
+from tilewright.targets.cpu.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """machine: whose numbers to use. constants: buffers known at compile time. exact: keep every
+    reduction in its order. around: loops over blocks that a nest is inside of, outermost first."""
+
+    machine: Machine
+    constants: Collection[Buffer] = ()
+    exact: bool = False
+    around: tuple[str, ...] = ()
+
+    @property
+    def costs(self) -> CostModel:
+        """What schedules cost on the machine."""
+        return cost_model(self.machine)
+
+    def threads(self, choose: Choices, name: str, good: bool) -> bool:
+        """The parameter `<name>.parallel`. Not inside of blocks: their loops have the threads."""
+        return not self.around and choose(f"{name}.parallel", (True, False), good)

@@ -1,0 +1,81 @@
+"""Point-wise kernels: as few loops as the accesses allow, vectors inside, threads outside."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.expr.affine import Affine
+from tilewright.expr.nodes import Call, Div
+from tilewright.ir.node import postorder
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    VECTORS,
+    spread,
+    vectorize_inner,
+)
+from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_transpose import across, shares, transpose
+
+
+def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """The schedule of one map.
+
+    parameters: `<map>.parallel`; `<map>.tiles`, whether what it reads across is transposed in
+    registers, with those of `transpose`; else `<map>.vectors`, in flight at a time.
+    """
+    (c,) = pattern.computations
+    dims = free_dims(c)
+    loops = [f"{c.name}.{d.var.name}" for d in dims]
+    if not loops:
+        return s
+    costly = sum(isinstance(n, Call | Div) for n in postorder(c.outputs[0].value))
+    costs = at.costs
+    work = math.prod(d.extent for d in dims) * (1 + costs.call_operations * costly)
+    taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
+    threads = at.threads(choose, c.name, costs.worth_sharing(taken))
+    crossed = across(s, loops, at.machine)
+    if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
+        trial = s.fork()
+        try:
+            outer = transpose(trial, crossed, costs, choose, c.name)
+        except ScheduleError as error:  # what is guarded cannot be staged: element by element
+            events.emit("kept-across", kernel=s.kernel.name, map=c.name, reason=str(error))
+        else:
+            if threads:
+                spread(trial, shares(trial, outer, costs))
+            return trial
+    forms = [address(a) for a in c.accesses] + [_place(c)]
+    inner = loops.pop()
+    extent = dims[-1].extent
+    depth = len(dims) - 1
+    while loops and all(_contiguous(f, dims[depth - 1], dims[depth], extent) for f in forms):
+        inner = s.fuse(loops.pop(), inner)
+        depth -= 1
+        extent *= dims[depth].extent
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    good = 1 if costly > costs.cheap_calls else costs.in_flight
+    unrolled = choose(f"{c.name}.vectors", VECTORS, good)
+    if threads and not loops and extent >= costs.shared_vectors * lanes:
+        chunk, inner = s.split(inner, costs.chunk_vectors * lanes, "overlap")
+        loops = [chunk]
+    vectorize_inner(s, inner, lanes, unrolled)
+    if threads:
+        spread(s, loops)
+    return s
+
+
+def _place(c: Computation) -> Affine:
+    o = c.outputs[0]
+    return address(o.tensor[o.index])
+
+
+def _contiguous(form: Affine, outer: object, inner: object, extent: int) -> bool:
+    """Whether one step of `outer` moves as far as `extent` steps of `inner`."""
+    a = stride(form, outer.var)  # type: ignore[attr-defined]
+    b = stride(form, inner.var)  # type: ignore[attr-defined]
+    return a is not None and b is not None and a == b * extent

@@ -1,0 +1,227 @@
+"""Register tiles and loop orders for contractions, picked per shape by a small model.
+
+The model counts vector instructions: a tile of m broadcast rows by v vectors does m*v fused
+multiply-adds and m + v loads per step of the reduction, must fit m*v + v + 1 registers, and wastes
+what sticks out over the edges (tiles are moved back at an edge and recompute).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import float32
+from tilewright.schedule.space.choices import Choices
+from tilewright.targets.cpu.cost import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """rows: one factor per row dimension (innermost last); vectors of `lanes` lanes."""
+
+    rows: tuple[int, ...]
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def value(self) -> tuple[int, ...]:
+        """The tile as the value of a parameter."""
+        return (*self.rows, self.vectors)
+
+
+def _useful(extent: int, factor: int) -> float:
+    return extent / (math.ceil(extent / factor) * factor)
+
+
+def _row_choices(extents: Sequence[int], limit: int) -> list[tuple[int, ...]]:
+    """Factors of the row dimensions: a part of the last one, or whole ones of it by some before."""
+    if not extents:
+        return [()]
+    last = extents[-1]
+    lead = (1,) * (len(extents) - 1)
+    choices = [(*lead, f) for f in range(1, min(last, limit) + 1)]
+    if len(extents) > 1 and last <= limit // 2:
+        head = (1,) * (len(extents) - 2)
+        choices += [(*head, r, last) for r in range(2, min(extents[-2], limit // last) + 1)]
+    return choices
+
+
+def candidates(rows: Sequence[int], columns: int, lanes: int, costs: CostModel) -> list[Tile]:
+    """The tiles for row extents and a column extent whose accumulators fit the registers."""
+    lanes = min(lanes, columns)
+    found: list[Tile] = []
+    for vectors in range(1, min(costs.tile_vectors, max(1, columns // lanes)) + 1):
+        limit = (costs.machine.registers - costs.tile_registers - vectors) // vectors
+        for factors in _row_choices(rows, max(1, min(limit, costs.tile_rows))):
+            found.append(Tile(factors, vectors, lanes))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What neighbouring rows share: each reads `taps` vectors, `dilation` apart, `step` further
+    than the row before."""
+
+    taps: int
+    step: int
+    dilation: int
+
+    def distinct(self, rows: int) -> int:
+        """Vectors that so many rows read."""
+        places = {r * self.step + t * self.dilation for r in range(rows) for t in range(self.taps)}
+        return len(places)
+
+
+@dataclass(frozen=True, slots=True)
+class RowData:
+    """How the rows of a tile are read.
+
+    streams: they load vectors of their own (a depthwise convolution) instead of broadcasts.
+    resident: how many rows the first cache holds at a time; rows a multiple of its way apart
+    displace one another. crossing: cycles per step of the reduction and vector of results, for
+    results that leave the tile transposed. window: what streamed rows share, in registers. dots:
+    whether a dot product takes the place of each multiply-add. column: bytes of one column of the
+    column operand, and itemsize of one element; panel: bytes of a panel of columns that the second
+    cache keeps from one tile of rows to the next.
+    """
+
+    streams: bool = False
+    resident: float = math.inf
+    crossing: float = 0.0
+    window: Window | None = None
+    dots: bool = False
+    column: int = 0
+    itemsize: int = float32.itemsize
+    panel: float = math.inf
+
+    def far(self, rows: Sequence[int], tile: Tile) -> bool:
+        """Whether each tile of rows fetches its columns anew from behind the second cache."""
+        again = any(extent > factor for extent, factor in zip(rows, tile.rows, strict=True))
+        return again and self.column * tile.width > self.panel
+
+    def loads(self, rows: Sequence[int], vectors: int) -> float:
+        """Loads of rows of a tile per step of the reduction."""
+        m = math.prod(rows)
+        if not self.streams:
+            return m
+        shared = self._shared(rows)
+        if shared is None:
+            return m * vectors
+        return m // rows[-1] * shared.distinct(rows[-1]) / shared.taps * vectors
+
+    def held(self, rows: Sequence[int], vectors: int) -> int:
+        """Registers that hold what rows share."""
+        shared = self._shared(rows)
+        return 0 if shared is None else shared.distinct(rows[-1]) * vectors
+
+    def steps(self, rows: Sequence[int]) -> int:
+        """Steps of the reduction that are written out in its innermost loop."""
+        shared = self._shared(rows)
+        return 1 if shared is None else shared.taps
+
+    def _shared(self, rows: Sequence[int]) -> Window | None:
+        return self.window if rows and rows[-1] > 1 else None
+
+
+def best(
+    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData = RowData()
+) -> Tile:
+    """The best of `candidates` by the model."""
+    return _best(rows, columns, lanes, costs, data)[1]
+
+
+def gain(
+    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData = RowData()
+) -> float:
+    """What part of the multiply-adds that could issue are useful ones, with the best tile."""
+    return _best(rows, columns, lanes, costs, data)[0]
+
+
+def _best(
+    rows: Sequence[int], columns: int, lanes: int, costs: CostModel, data: RowData
+) -> tuple[float, Tile]:
+    found: tuple[float, Tile] | None = None
+    for tile in candidates(rows, columns, lanes, costs):
+        score = _score(rows, columns, tile, costs, data)
+        if found is None or score > found[0] + 1e-9:
+            found = (score, tile)
+    assert found is not None
+    return found
+
+
+def _score(rows: Sequence[int], columns: int, tile: Tile, costs: CostModel, data: RowData) -> float:
+    m = math.prod(tile.rows)
+    v = tile.vectors
+    if m * v + max(v, data.held(tile.rows, v)) + 1 > costs.machine.registers - 1:
+        return 0.0
+    useful = _useful(columns, tile.width)
+    for extent, factor in zip(rows, tile.rows, strict=True):
+        useful *= _useful(extent, factor)
+    work = m * v
+    # Two multiply-adds and two loads issue per cycle. A multiply-add takes four, so fewer than
+    # eight accumulators wait for one another. A column vector comes from L2 where its panel stays
+    # there, a broadcast from L1 where its row does; loads share the cycles with the arithmetic, but
+    # not perfectly; the loop costs about a cycle. One dot product issues per cycle, and most else
+    # hides behind it: it takes several steps of the reduction at once, so that less is read in all.
+    column = costs.column_vector
+    if data.far(rows, tile):
+        column += costs.far_byte * tile.lanes * data.itemsize
+    loads = _row_cycles(m, costs, data) * data.loads(tile.rows, v) + column * v
+    issued = (data.loads(tile.rows, v) + v) / costs.loads
+    dots = (costs.dot_products, costs.exposed)
+    per_cycle, exposed = dots if data.dots else (costs.multiply_adds, 1.0)
+    loop = 1 / data.steps(tile.rows)
+    cycles = max(work / per_cycle, issued, costs.latency) + exposed * (loads + loop)
+    return useful * (work / per_cycle) / (cycles + data.crossing * work)
+
+
+def _row_cycles(rows: int, costs: CostModel, data: RowData) -> float:
+    """Of one load of a row."""
+    if data.streams:
+        return costs.row_vector
+    return costs.broadcast if rows <= data.resident else costs.far_broadcast
+
+
+def choose_tile(
+    choose: Choices,
+    name: str,
+    rows: Sequence[int],
+    columns: int,
+    lanes: int,
+    costs: CostModel,
+    data: RowData = RowData(),
+) -> Tile:
+    """The parameter `name`: rows of the tile by dimension, then its vectors."""
+    tiles = candidates(rows, columns, lanes, costs)
+    good = best(rows, columns, lanes, costs, data)
+    *factors, vectors = choose(name, [t.value for t in tiles], good.value)
+    return Tile(tuple(factors), vectors, good.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of the three operands of a contraction, and of one panel of columns."""
+
+    rows: int
+    columns: int
+    panel: int
+    row_steps: int
+    column_steps: int
+
+
+def columns_outermost(t: Traffic, costs: CostModel) -> bool:
+    """Whether to keep a panel of columns and stream the rows, or the reverse.
+
+    Costs are bytes weighted by the level they come from.
+    """
+    level = costs.traffic
+    outer_columns = t.column_steps * t.rows * level(t.rows + t.panel)
+    outer_columns += t.columns * level(t.columns) + t.row_steps * t.columns * level(t.panel)
+    outer_rows = t.rows * level(t.rows) + t.row_steps * t.columns * level(t.columns)
+    return outer_columns <= outer_rows

@@ -1,0 +1,264 @@
+"""Nests that read across the order in which they write: transposed tile by tile, in registers.
+
+Where a nest's stores are contiguous along one loop (its rows) and a load along another (its
+columns), one of the two would go element by element. A tile of both is instead transposed by the
+machine's intrinsic: as the copy itself, or into a small buffer that the nest then reads, or, where
+results are narrower than what they are made of, out of one that it has written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.expr.reads import reads_memory, variables
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, Stmt, Store
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import existing, extents, vectorize_inner
+from tilewright.schedule.space.patterns import address, stride
+from tilewright.schedule.tree import loops_of
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.machine import Machine
+
+STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
+    which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
+    bytes than it reads, of what lies along the columns only."""
+
+    loops: tuple[str, ...]
+    rows: For
+    columns: For
+    place: Load
+    reads: tuple[Load, ...]
+    copy: bool
+    narrows: bool
+
+
+def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None:
+    """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
+    known = _loops(s)
+    nest = [known[name] for name in loops if name in known and known[name].trips != 1]
+    if any(f.trips is None for f in nest):
+        return None
+    store = _only(nest[-1].body) if len(nest) > 1 else None
+    if store is None or any(map(reads_memory, store.index)):
+        return None
+    place = Load(store.buffer, store.index)
+    rows = next((f for f in nest if stride(address(place), f.var) == 1), None)
+    if rows is None:
+        return None
+    loads = {n for n in postorder(store.value) if isinstance(n, Load)}
+    found: dict[Load, For] = {}
+    for load in sorted(loads, key=repr):
+        form = address(load)
+        column = next((f for f in nest if stride(form, f.var) == 1), None)
+        if stride(form, rows.var) and column is not None and column is not rows:
+            found[load] = column
+    reads = tuple(x for x in found if _apart(x, rows.var, found[x].var, loads, store.buffer))
+    columns = {found[x] for x in reads}
+    if not reads or len(columns) > 1 or any(machine.transpose(x.dtype) is None for x in reads):
+        return None
+    column = columns.pop()
+    along = all(stride(address(x), column.var) in (0, 1) for x in loads)
+    narrow = all(place.dtype.itemsize < x.dtype.itemsize for x in reads)
+    narrows = along and narrow and _axes_apart(place, rows.var, column.var)
+    names = tuple(f.var.name for f in nest)
+    return Across(names, rows, column, place, reads, store.value in reads, narrows)
+
+
+def _loops(s: Schedule) -> dict[str, For]:
+    return {f.var.name: f for f in loops_of(s.kernel.body)}
+
+
+def _only(s: Stmt) -> Store | None:
+    while isinstance(s, For):
+        s = s.body
+    return s if isinstance(s, Store) else None
+
+
+def _apart(load: Load, row: Var, column: Var, loads: set[Load], out: Buffer) -> bool:
+    """Whether rows and columns are axes of the buffer of their own, and all that is read of it.
+
+    Where it is read must not depend on data, for the machine checks no address inside a tile.
+    """
+    if any(map(reads_memory, load.index)):
+        return False
+    alone = all(n is load or n.buffer is not load.buffer for n in loads)
+    return alone and load.buffer is not out and _axes_apart(load, row, column)
+
+
+def _axes_apart(load: Load, row: Var, column: Var) -> bool:
+    """Whether each of two variables has an axis of its own."""
+    axes = [[i for i in load.index if v in variables(i)] for v in (row, column)]
+    return all(len(a) == 1 for a in axes) and axes[0] != axes[1]
+
+
+def transpose(s: Schedule, a: Across, costs: CostModel, choose: Choices, name: str) -> list[str]:
+    """Schedule the nest in tiles; the loops outside of a tile, outermost first.
+
+    parameters: `<name>.strip`, rows that are read before the next columns are.
+    """
+    machine, side = costs.machine, costs.transpose_side
+    row, column = a.rows.var.name, a.columns.var.name
+    outer: list[str] = []
+    strips, strip = _strips(s, row, costs, choose, name)
+    narrows = a.narrows and machine.transpose(a.place.dtype) is not None
+    row_o, row_i = _tiles(s, strip, side)
+    column_o, column_i = _tiles(s, column, machine.lanes(a.place.dtype) if narrows else side)
+    for loop in a.loops:
+        if loop == column:
+            outer += [*strips, *column_o]
+        else:
+            outer += row_o if loop == row else [loop]
+    s.reorder(*outer, column_i, row_i)
+    if a.copy:
+        s.tensorize(column_i, _intrinsic(machine, a.reads[0]))
+        return outer
+    around = outer[-1] if outer else None
+    if narrows:
+        _leave(s, a, row_i, column_i, around, machine)
+        return outer
+    for load in a.reads:
+        _stage(s, load, a, around, machine)
+    vectorize_inner(s, row_i, machine.lanes(a.reads[0].dtype))
+    return outer
+
+
+def shares(s: Schedule, outer: Sequence[str], costs: CostModel) -> list[str]:
+    """The first of the loops outside of tiles, as many as give each core some iterations."""
+    found = extents(s.kernel)
+    count = 1
+    for n, loop in enumerate(outer):
+        count *= found[loop]
+        if count >= costs.shares * costs.machine.cores:
+            return list(outer[: n + 1])
+    return list(outer)
+
+
+def _tiles(s: Schedule, loop: str, side: int) -> tuple[list[str], str]:
+    if extents(s.kernel)[loop] <= side:
+        return [], loop
+    o, i = s.split(loop, side, "overlap")
+    return [o], i
+
+
+def _strips(
+    s: Schedule, row: str, costs: CostModel, choose: Choices, name: str
+) -> tuple[list[str], str]:
+    """The loop along rows cut into strips; a little shorter ones than asked for, if they fit."""
+    extent, side = extents(s.kernel)[row], costs.transpose_side
+    if extent <= STRIPS[0]:
+        return [], row
+    least = math.ceil(extent / choose(f"{name}.strip", STRIPS, costs.strip_rows))
+    if least == 1:
+        return [], row
+
+    def strip(count: int) -> int:
+        return math.ceil(extent / count / side) * side
+
+    count = min(range(least, 2 * least), key=lambda n: (n * strip(n), n))
+    o, i = s.split(row, strip(count), "overlap")
+    return [o], i
+
+
+def _stage(s: Schedule, load: Load, a: Across, around: str | None, machine: Machine) -> None:
+    """What a tile reads, transposed, in a buffer of its own."""
+    new = s.cache_read(load.buffer.name, around, "stack")
+    nest = _exchanged(s, new, "r", load, a)
+    s.tensorize(nest[0], _intrinsic(machine, load))
+
+
+def _leave(
+    s: Schedule, a: Across, row: str, column: str, around: str | None, machine: Machine
+) -> None:
+    """A tile is made in vectors along its columns, and leaves its buffer transposed."""
+    new = s.cache_write(a.place.buffer.name, around, "stack")
+    nest = _exchanged(s, new, "w", a.place, a)
+    s.reorder(row, column)
+    vectorize_inner(s, column, machine.lanes(a.place.dtype))
+    s.tensorize(nest[0], _intrinsic(machine, a.place))
+
+
+def _exchanged(s: Schedule, new: str, copy: str, load: Load, a: Across) -> list[str]:
+    """Swap the axes of rows and columns in a staged buffer; the loops of its copy."""
+    axes = list(range(len(load.index)))
+    row, column = (
+        next(n for n in axes if f.var in variables(load.index[n])) for f in (a.rows, a.columns)
+    )
+    axes[row], axes[column] = axes[column], axes[row]
+    names = [f"i{n}" for n in range(len(axes))]
+    s.transform_layout(new, f"lambda {', '.join(names)}: ({', '.join(names[n] for n in axes)})")
+    return existing(s, [f"{new}.{copy}{n}" for n in range(len(axes))])
+
+
+def _intrinsic(machine: Machine, load: Load) -> str:
+    name = machine.transpose(load.dtype)
+    assert name is not None
+    return name
+
+
+def axis_of(load: Load, d: Dim) -> int | None:
+    """The axis that a dimension indexes alone, if it indexes no other."""
+    axes = [n for n, i in enumerate(load.index) if d.var in variables(i)]
+    return axes[0] if len(axes) == 1 and load.index[axes[0]] is d.var else None
+
+
+def move_last(s: Schedule, buffer: str, axis: int, rank: int) -> None:
+    """Store a buffer of `rank` axes with one of them as its last."""
+    order = [f"i{n}" for n in range(rank)]
+    moved = [*(i for i in order if i != f"i{axis}"), f"i{axis}"]
+    s.transform_layout(buffer, f"lambda {', '.join(order)}: ({', '.join(moved)})")
+
+
+def lanes_last(s: Schedule, r: Computation, vector: Dim, target: str) -> None:
+    """The accumulators with the columns' axis as their last, whatever it is in the result."""
+    place = Load(r.outputs[0].tensor, r.outputs[0].index)
+    axis, rank = axis_of(place, vector), len(place.index)
+    if axis is not None and axis != rank - 1:
+        move_last(s, target, axis, rank)
+
+
+def write_across(s: Schedule, out: Load, column: Dim, around: str, machine: Machine) -> Schedule:
+    """Results whose rows are not those of the tile (channels first) leave it transposed.
+
+    out: where they go; column: its dimension along the tile's columns. around: the innermost loop
+    outside of the tile. Unchanged where no intrinsic fits.
+    """
+    name, axis = machine.transpose(out.dtype), axis_of(out, column)
+    if name is None or axis is None or stride(address(out), column.var) == 1:
+        return s
+    trial = s.fork()
+    new = trial.cache_write(out.buffer.name, around, "stack")
+    move_last(trial, new, axis, len(out.index))
+    nest = existing(trial, [f"{new}.w{n}" for n in range(len(out.index))])
+    rows = [n for n in nest if n != f"{new}.w{axis}"]
+    if f"{new}.w{axis}" not in nest or not rows:
+        return s
+    try:
+        rows = _joined(trial, out, rows)
+        if len(rows) > 1:
+            trial.reorder(*rows[:-1], f"{new}.w{axis}", rows[-1])
+        trial.tensorize(f"{new}.w{axis}", name)
+    except ScheduleError:
+        return s  # its rows are not contiguous in the result either
+    return trial
+
+
+def _joined(s: Schedule, out: Load, rows: Sequence[str]) -> list[str]:
+    """The loops of the rows, the last two as one where they go by one stride in the result."""
+    found = extents(s.kernel)
+    steps = out.buffer.strides
+    axes = [int(name.rpartition("w")[2]) for name in rows[-2:]]
+    if len(axes) < 2 or steps[axes[0]] != found[rows[-1]] * steps[axes[1]]:
+        return list(rows)
+    return [*rows[:-2], s.fuse(*rows[-2:])]

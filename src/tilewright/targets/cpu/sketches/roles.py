@@ -1,0 +1,237 @@
+"""The roles of a reduction's dimensions in its register tiles: rows, columns, batch.
+
+The columns are vectors. They run along a dimension that is contiguous in the result, or along one
+of constant weights, which are packed; then a tile leaves its registers transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Load
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import (
+    RowData,
+    Tile,
+    Window,
+    best,
+    choose_tile,
+    gain,
+)
+from tilewright.targets.cpu.sketches.register_transpose import axis_of
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """batch: index every input. rows: give another row of the tile. vector: the columns. columns:
+    the reads along the vector dimension that every row shares; across: the others."""
+
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+    vector: Dim
+    columns: tuple[Load, ...]
+    across: tuple[Load, ...]
+    streams: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
+
+    window: the innermost of the reduction, if neighbouring rows of the tile share what they read
+    along it. close: dimensions of the batch that go by inside of a tile (see `interleaved`).
+    """
+
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+    vector: Dim
+    reduction: tuple[Dim, ...]
+    columns: tuple[Load, ...]
+    tile: Tile
+    window: Dim | None = None
+    close: tuple[Dim, ...] = ()
+
+
+def plan(
+    pattern: KernelPattern,
+    at: Context,
+    choose: Choices,
+    fixed: tuple[int, int] | None = None,
+    dots: bool = False,
+) -> Plan:
+    """Roles and tile of a reduction that `classify` calls tiled.
+
+    fixed: rows and columns that a tile must have. dots: whether it is done by dot products.
+
+    parameters: `<reduction>.tile`, rows of the register tile by dimension and its vectors;
+    `<reduction>.order`, the loops over the reduction.
+    """
+    r, v = pattern.reduction, pattern.vector
+    assert r is not None and v is not None
+    roles = _roles(r, v)
+    lanes = _lanes(r, at)
+    if fixed is None:
+        shape = [d.extent for d in roles.rows], v.extent, lanes, at.costs
+        data = replace(_data(r, roles, at), dots=dots)
+        tile = choose_tile(choose, f"{r.name}.tile", *shape, data)
+    else:
+        tile = Tile((*[1] * (len(roles.rows) - 1), fixed[0]), fixed[1] // lanes, lanes)
+    reduction, window = reduction_dims(r), _sliding(r, roles, at)
+    if not at.exact:
+        reduction = _ordered(r, reduction, roles.across[0], window, at.costs.orders, choose)
+    shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
+    return Plan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared)
+
+
+def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:
+    """The dimension of the columns.
+
+    parameter: `<reduction>.vector`, where there is a choice: the pattern's own, which is contiguous
+    in the result, or one along which results leave their tiles transposed.
+    """
+    r, own = pattern.reduction, pattern.vector
+    assert r is not None and own is not None
+    others = [d for d in free_dims(r) if d is not own and _crosses(pattern, d, at)]
+    if not others:
+        return own
+    gains = {d: _gain(r, d, at, crossed=d is not own) for d in (own, *others)}
+    top = max(others, key=lambda d: gains[d])
+    good = top if gains[top] > at.costs.better * gains[own] else own
+    by_name = {d.var.name: d for d in gains}
+    return by_name[choose(f"{r.name}.vector", tuple(by_name), good.var.name)]
+
+
+def default_tile(pattern: KernelPattern, at: Context) -> tuple[Roles, Tile, float]:
+    """Roles and tile of a reduction untuned, and the part of the multiply-adds that are useful."""
+    r, own = pattern.reduction, pattern.vector
+    assert r is not None and own is not None
+    v = vector(pattern, at, Choices())
+    roles, data = _roles(r, v), _data(r, _roles(r, v), at)
+    rows = [d.extent for d in roles.rows]
+    tile = best(rows, v.extent, _lanes(r, at), at.costs, data)
+    return roles, tile, _gain(r, v, at, crossed=v is not own)
+
+
+def result_of(pattern: KernelPattern) -> tuple[Load, dict[Dim, Dim]]:
+    """Where the pattern's result goes, and its dimension by those of the reduction."""
+    r = pattern.reduction
+    assert r is not None
+    o = (pattern.epilogue or r).outputs[0]
+    dims = {d: d for d in free_dims(r)} if pattern.epilogue is None else dict(pattern.dims)
+    return Load(o.tensor, o.index), dims
+
+
+def _crosses(pattern: KernelPattern, d: Dim, at: Context) -> bool:
+    """Whether columns may run along `d` instead: what is read along it is packed, or contiguous in
+    what follows, and the result is transposed by an intrinsic."""
+    r, e = pattern.reduction, pattern.epilogue
+    assert r is not None
+    out, dims = result_of(pattern)
+    loads = _data_loads(r)
+    along = [a for a in loads if _depends(a, d)]
+    packed = bool(along) and all(a.buffer in at.constants for a in along)
+    if not packed or len(along) == len(loads) or at.machine.transpose(out.dtype) is None:
+        return False
+    accumulated = r.outputs[0].tensor
+    after = [a for a in e.accesses if a.buffer is not accumulated] if e is not None else []
+    near = all(stride(address(a), dims[d].var) in (0, 1) for a in after)
+    return near and axis_of(out, dims[d]) is not None and stride(address(out), dims[d].var) != 1
+
+
+def _gain(r: Computation, v: Dim, at: Context, crossed: bool) -> float:
+    roles, lanes = _roles(r, v), _lanes(r, at)
+    depth = math.prod(d.extent for d in reduction_dims(r))
+    data = _data(r, roles, at, at.costs.crossed / depth if crossed else 0.0)
+    part = min(lanes, v.extent) / lanes
+    if any(a.buffer not in at.constants and _bytes(a) > at.machine.l2 for a in roles.columns):
+        part *= at.costs.far_speed
+    return part * gain([d.extent for d in roles.rows], v.extent, lanes, at.costs, data)
+
+
+def _bytes(a: Load) -> int:
+    return a.buffer.size * a.dtype.itemsize
+
+
+def _lanes(r: Computation, at: Context) -> int:
+    return at.machine.lanes(r.reducer.dtypes[0]) if r.reducer else 1
+
+
+def _roles(r: Computation, v: Dim) -> Roles:
+    free = [d for d in free_dims(r) if d is not v]
+    loads = _data_loads(r)
+    along = [a for a in loads if any(uses(i, v.var) for i in a.index)]
+    rows = [d for d in free if any(not _depends(a, d) for a in along)]
+    columns = tuple(a for a in along if any(not _depends(a, d) for d in rows))
+    if not rows and len(loads) == 1:
+        rows = free[-1:]
+    elif not rows:
+        rows = [d for d in free if any(not _depends(a, d) for a in loads)]
+        columns = () if rows else tuple(along)
+    across = [a for a in loads if a not in columns] or loads
+    batch = tuple(d for d in free if d not in rows)
+    streams = len(columns) < len(along)
+    return Roles(batch, tuple(rows), v, columns, tuple(across), streams)
+
+
+def _sliding(r: Computation, roles: Roles, at: Context) -> Dim | None:
+    """The dimension of the reduction that moves a streamed read as the tile's last row does."""
+    if not roles.streams or not roles.rows:
+        return None
+    row = roles.rows[-1]
+    for index in roles.across[0].index:
+        found = [d for d in reduction_dims(r) if uses(index, d.var)]
+        if uses(index, row.var) and len(found) == 1 and found[0].extent <= at.costs.taps:
+            return found[0]
+    return None
+
+
+def _data(r: Computation, roles: Roles, at: Context, crossing: float = 0.0) -> RowData:
+    first = roles.across[0]
+    pitch = stride(address(first), roles.rows[-1].var) if roles.rows else 0
+    resident = at.costs.resident_rows((pitch or 0) * first.dtype.itemsize)
+    size = first.dtype.itemsize if not roles.columns else roles.columns[0].dtype.itemsize
+    depth = math.prod(d.extent for d in reduction_dims(r)) if roles.columns else 0
+    found = RowData(
+        roles.streams, resident, crossing, column=depth * size, itemsize=size,
+        panel=at.costs.full * at.machine.l2,
+    )  # fmt: skip
+    window = _sliding(r, roles, at)
+    if window is None:
+        return found
+    steps = (abs(stride(address(first), d.var) or 0) for d in (roles.rows[-1], window))
+    return replace(found, window=Window(window.extent, *steps))
+
+
+def _ordered(
+    r: Computation, dims: list[Dim], across: Load, window: Dim | None, most: int, choose: Choices
+) -> list[Dim]:
+    """The loops over the reduction, longest strides of the row operand outermost by default.
+
+    window: the innermost one by default, if there is one. most: loops whose orders are offered.
+    """
+    good = sorted(dims, key=lambda d: (d is window, -abs(stride(address(across), d.var) or 0)))
+    orders = [tuple(d.var.name for d in p) for p in permutations(dims[:most])]
+    if len(dims) > most or len(orders) < 2:
+        return good
+    taken = choose(f"{r.name}.order", orders, tuple(d.var.name for d in good))
+    return sorted(dims, key=lambda d: taken.index(d.var.name))
+
+
+def _data_loads(r: Computation) -> list[Load]:
+    return [a for a in r.accesses if a.dtype.is_float or len(r.accesses) < 3 or a.buffer.size > 1]
+
+
+def _depends(a: Load, d: Dim) -> bool:
+    return any(uses(i, d.var) for i in a.index)

@@ -1,0 +1,120 @@
+"""Passes over a row: which Computations share one, and in whose memory it leaves its results.
+
+A map and the reduction of what it computes run in one loop, where the primitives prove that they
+may. An intermediate row lies in the memory of the result that takes its place, where that is large:
+its cache lines then arrive while there is something to compute, and the row takes none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import extents
+from tilewright.schedule.space.patterns import arguments, free_dims, reduction_dims
+from tilewright.schedule.tree import find_buffer
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """loops: outermost first. computations: what runs in them, in this order."""
+
+    loops: tuple[str, ...]
+    computations: tuple[Computation, ...]
+
+    @property
+    def reductions(self) -> list[Computation]:
+        """Those that reduce along the row."""
+        return [c for c in self.computations if not c.is_map]
+
+
+def passes(
+    s: Schedule,
+    computations: Sequence[Computation],
+    rows: Sequence[Dim],
+    machine: Machine,
+    choose: Choices,
+) -> list[Pass]:
+    """The passes over one row; the last Computation has the loops `rows` around it.
+
+    parameters: `<computation>.joins`, whether it runs in the loop of the pass before it.
+    """
+    found: list[Pass] = []
+    wide: int | None = None  # the last pass with a loop
+    for c in computations:
+        around = rows if c is computations[-1] else ()
+        dims = [d for d in (*free_dims(c), *reduction_dims(c)) if d not in around]
+        new = Pass(tuple(f"{c.name}.{d.var.name}" for d in dims), (c,))
+        joined = None if wide is None else _joined(s, found[wide], new, machine, choose)
+        if wide is not None and joined is not None:
+            found[wide] = joined
+            continue
+        found.append(new)
+        if any(n > 1 for n in _extents(s, new)):
+            wide = len(found) - 1
+    return found
+
+
+def _joined(
+    s: Schedule, first: Pass, second: Pass, machine: Machine, choose: Choices
+) -> Pass | None:
+    """Both in one loop, if that is legal, wanted, and gives vectors of one size."""
+    both = Pass(first.loops, (*first.computations, *second.computations))
+    sizes = _extents(s, first)
+    lanes = {machine.lanes(c.outputs[0].tensor.dtype) for c in both.computations}
+    if sizes != _extents(s, second) or len(lanes) > 1 or sizes[-1] < 2 * max(lanes):
+        return None
+    made = 0
+    try:
+        for one, other in zip(first.loops, second.loops, strict=True):
+            s.merge(one, other)
+            made += 1
+        if choose(f"{second.computations[0].name}.joins", (True, False), True):
+            return both
+    except ScheduleError:
+        pass
+    for _ in range(made):
+        s.undo()
+    return None
+
+
+def _extents(s: Schedule, p: Pass) -> list[int]:
+    known = extents(s.kernel)
+    return [known.get(name, 1) for name in p.loops]
+
+
+def in_results(
+    s: Schedule, computations: Sequence[Computation], costs: CostModel, choose: Choices
+) -> set[Buffer]:
+    """Intermediate rows into the memory of what is computed at their last use; the buffers there.
+
+    parameters: `<buffer>.in_place`.
+    """
+    homes: dict[Buffer, str] = {}
+    for c in reversed(computations[:-1]):
+        row, *others = [o.tensor for o in c.outputs]
+        readers = [r for r in computations if row in r.inputs]
+        if others or not c.is_map or not readers or row in s.kernel.params:
+            continue
+        result = readers[-1].outputs[0].tensor
+        home = homes.get(result, result.name)
+        try:
+            s.store_with(row.name, home)
+        except ScheduleError:
+            continue
+        buffer, _ = find_buffer(s.kernel, home, "store_with")
+        size = buffer.size * buffer.dtype.itemsize
+        far = size >= costs.in_place * costs.machine.l2 and not costs.streams(size)
+        good = far and bool(arguments(c))
+        if choose(f"{row.name}.in_place", (True, False), good):
+            homes |= {row: home, result: home}
+        else:
+            s.undo()
+    return set(homes)

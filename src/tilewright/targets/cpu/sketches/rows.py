@@ -1,0 +1,234 @@
+"""Reductions along contiguous rows: softmax, layer normalisation, row sums.
+
+All Computations of one row run together, intermediate rows in the cache; each reduction keeps
+vectors of partial results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.loops.nodes import PREFETCH
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    VECTORS,
+    divisors,
+    existing,
+    extents,
+    last_tile,
+    place,
+    spread,
+    tile_vectors,
+    vectorize_inner,
+)
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    arguments,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.row_loops import Pass, in_results, passes
+
+ROWS = (1, 2, 4)  # that may be interleaved
+
+
+def rows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: those of `in_rows`; `<last>.parallel`. Of a total, which has no rows,
+    `<reduction>.parts`: results of parts of it, which are made at once and then combined.
+    """
+    computations = pattern.computations
+    points = sum(math.prod(d.extent for d in c.dims) for c in computations)
+    if len(computations) == 1 and not free_dims(computations[0]):
+        return _total(s, computations[0], points, at, choose)
+    size = sum(b.size * b.dtype.itemsize for b in s.kernel.params)
+    outer = in_rows(s, computations, at, choose, near=size <= at.machine.l2)
+    taken = points * at.costs.row_point_ns
+    if at.threads(choose, computations[-1].name, at.costs.worth_sharing(taken)):
+        spread(s, outer)
+    return s
+
+
+def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choices) -> Schedule:
+    """One result of everything: parts on threads of their own, each in vectors."""
+    loops = [f"{c.name}.{d.var.name}" for d in reduction_dims(c)]
+    lanes = at.machine.lanes(c.outputs[0].tensor.dtype)
+    count = reduction_dims(c)[0].extent
+    possible = [n for n in divisors(at.machine.cores) if n <= count and not at.around]
+    good = possible[-1] if at.costs.worth_sharing(points * at.costs.sum_point_ns) else 1
+    parts = choose(f"{c.name}.parts", possible, good) if len(possible) > 1 else 1
+    if parts > 1:
+        tail = "exact" if count % parts == 0 else "cut"
+        part, loops[0], *_ = s.split(loops[0], count // parts, tail)  # type: ignore[arg-type]
+        s.rfactor(part, "global")
+        s.parallel(part)
+    _partial_vectors(s, Pass(tuple(loops), (c,)), lanes, at.costs, choose)
+    return s
+
+
+def in_rows(
+    s: Schedule, computations: Sequence[Computation], at: Context, choose: Choices, near: bool
+) -> list[str]:
+    """Everything of one row together, in vectors; the loops over rows, outermost first.
+
+    near: whether the rows are in a cache of the core. parameters: `<computation>.vectors`, in
+    flight at a time; `<last>.rows`, interleaved: one row's work fills the latency of another's.
+    """
+    last = computations[-1]
+    row_dims = _row_dims(last, computations)
+    outer = existing(s, [f"{last.name}.{d.var.name}" for d in row_dims])
+    if outer:
+        for c in reversed(computations[:-1]):
+            for o in c.outputs:
+                if o.tensor not in s.kernel.params:
+                    s.compute_at(o.tensor.name, outer[-1])
+                    place(s, o.tensor.name, at.costs.stack)
+    together = _together(s, computations, row_dims, outer, at, near, choose)
+    made = passes(s, computations, row_dims, at.machine, choose)
+    whole = not outer or extents(s.kernel)[outer[-1]] % together == 0
+    overwritten = in_results(s, computations, at.costs, choose) if whole else set()
+    fetch = _fetches(computations, len(row_dims), at.costs)
+    for p in made:
+        vector = _vectors(s, p, overwritten, at, choose)
+        bytes_ahead = next((fetch[c] for c in p.computations if c in fetch), None)
+        if vector is not None and bytes_ahead is not None:
+            s.annotate(vector, PREFETCH, bytes_ahead)
+    if together == 1:
+        return outer
+    block, inner = s.split(outer[-1], together, "overlap")
+    s.vthread(inner)
+    return [*outer[:-1], block]
+
+
+def _together(
+    s: Schedule,
+    computations: Sequence[Computation],
+    row_dims: Sequence[Dim],
+    outer: Sequence[str],
+    at: Context,
+    near: bool,
+    choose: Choices,
+) -> int:
+    """Rows that are interleaved, statement by statement."""
+    widest = max(math.prod(d.extent for d in c.dims) for c in computations)
+    width = max(1, widest // max(1, math.prod(d.extent for d in row_dims)))
+    costs = at.costs
+    in_registers = at.machine.registers // (2 * costs.in_flight)
+    most = min(costs.interleaved_elements // width, in_registers)
+    if not outer or most < 2:
+        return 1
+    count = extents(s.kernel)[outer[-1]]
+    worth = near and width <= costs.short_row and count >= costs.many_rows
+    good = most if worth else 1
+    possible = [n for n in ROWS if n <= min(most, count)]
+    name = f"{computations[-1].name}.rows"
+    return choose(name, possible, max(n for n in possible if n <= good))
+
+
+def _vectors(
+    s: Schedule, p: Pass, overwritten: set[Buffer], at: Context, choose: Choices
+) -> str | None:
+    """One pass over a row in vectors; the name of the vector loop."""
+    first = p.computations[0]
+    lanes = at.machine.lanes(first.outputs[0].tensor.dtype)
+    if p.reductions:
+        return _partial_vectors(s, p, lanes, at.costs, choose)
+    loop = p.loops[-1] if p.loops else ""
+    extent = extents(s.kernel).get(loop, 1)
+    if extent == 1:
+        return None
+    vectors = choose(f"{first.name}.vectors", VECTORS, _in_flight(first, extent, lanes, at))
+    once = any(o.tensor in overwritten for c in p.computations for o in c.outputs)
+    return vectorize_inner(s, loop, lanes, vectors, "guard" if once else "overlap")
+
+
+def _in_flight(c: Computation, extent: int, lanes: int, at: Context) -> int:
+    """Vectors of a map at a time: several where it is cheap, for then it waits for memory, and its
+    row is in the first cache."""
+    costs = at.costs
+    block = costs.in_flight * lanes
+    itemsize = c.outputs[0].tensor.dtype.itemsize
+    fits = costs.row_blocks * block <= extent < at.machine.l1 // itemsize // costs.long_row
+    return costs.in_flight if fits and extent % block == 0 and not arguments(c) else 1
+
+
+def _fetches(
+    computations: Sequence[Computation], rows: int, costs: CostModel
+) -> dict[Computation, int]:
+    """Who computes functions of long rows of large data, read before: bytes to the next row.
+
+    Memory can bring it meanwhile, which no prefetcher asks for while a row comes from the cache.
+    """
+    seen: set[Buffer] = set()
+    found: dict[Computation, int] = {}
+    for c in computations:
+        dims = free_dims(c)[:rows]
+        for a in arguments(c):
+            itemsize = a.dtype.itemsize
+            pitch = (stride(address(a), dims[-1].var) or 0) * itemsize if dims else 0
+            large = a.buffer.size * itemsize >= costs.large * costs.machine.l2
+            if a.buffer in seen and large and pitch * costs.long_row >= costs.machine.l1:
+                found[c] = pitch
+        seen |= set(c.inputs)
+    return found
+
+
+def _row_dims(last: Computation, computations: Sequence[Computation]) -> list[Dim]:
+    """The leading free dimensions of the last Computation over which everything can be computed."""
+    if not last.is_map:
+        return free_dims(last)
+    small = _row_values(computations)
+    reads = [a for a in last.accesses if a.buffer in small]
+    found: list[Dim] = []
+    for d in free_dims(last):
+        if reads and not all(_depends(a, d) for a in reads):
+            break
+        found.append(d)
+    return found
+
+
+def _row_values(computations: Sequence[Computation]) -> set[Buffer]:
+    """Results of reductions, and of maps over nothing but them (a variance's inverse root)."""
+    found: set[Buffer] = set()
+    for c in computations[:-1]:
+        if not c.is_map or all(b in found for b in c.inputs):
+            found |= {o.tensor for o in c.outputs}
+    return found
+
+
+def _depends(a: Load, d: Dim) -> bool:
+    return any(uses(i, d.var) for i in a.index)
+
+
+def _partial_vectors(
+    s: Schedule, p: Pass, lanes: int, costs: CostModel, choose: Choices
+) -> str | None:
+    """A pass as vectors, each reduction in partial results; the vector loop."""
+    name = p.loops[-1]
+    extent = extents(s.kernel).get(name, 1)
+    if extent < 2 * lanes:
+        return None
+    busy = len(p.computations) > 1 and any(arguments(c) for c in p.computations)
+    few = busy or extent < 2 * costs.in_flight * lanes
+    possible = [v for v in VECTORS if extent >= v * lanes]
+    count = choose(f"{p.reductions[0].name}.vectors", possible, 1 if few else costs.in_flight)
+    outer, inner = s.split(name, count * lanes, "guard")
+    for c in p.reductions:
+        before = set(s.loops)
+        s.rfactor(inner, buffer=c.outputs[0].tensor.name if len(p.reductions) > 1 else None)
+        clear, combine = (loop for loop in s.loops if loop not in before)
+        tile_vectors(s, clear, lanes)
+        s.vectorize(combine)
+    if extent % (count * lanes):
+        tile_vectors(s, last_tile(s, outer, inner), lanes)
+    return tile_vectors(s, inner, lanes)

@@ -1,0 +1,210 @@
+"""The sketches of a sequence of Computations, best first, and the default schedule from them.
+
+A group of one of the patterns that `classify` knows has the sketch of that pattern. Any other
+sequence is cut into such `parts`, each scheduled by its own rule in the one kernel. `plain` always
+applies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.loops.nodes import Kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.space.blocks import local
+from tilewright.schedule.space.choices import IMPOSSIBLE, Choices, Sketch
+from tilewright.schedule.space.fusion import FusionLimits, fused
+from tilewright.schedule.space.inlining import inlined
+from tilewright.schedule.space.nest import spread
+from tilewright.schedule.space.patterns import KernelPattern, classify, parts, streams_rows
+from tilewright.schedule.space.selection import default_point
+from tilewright.targets.cpu.sketches.attention import attention, block_rows
+from tilewright.targets.cpu.sketches.columns import columns, memory_order
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.maps import maps
+from tilewright.targets.cpu.sketches.plain import plain
+from tilewright.targets.cpu.sketches.rows import rows
+from tilewright.targets.cpu.sketches.scans import scans
+from tilewright.targets.cpu.sketches.streaming import streamed
+from tilewright.targets.cpu.sketches.tiled_reduction import tiled
+from tilewright.targets.cpu.sketches.traffic import products
+from tilewright.targets.cpu.sketches.windows import combined, windows, windows_are_profitable
+from tilewright.targets.cpu.sketches.winograd import (
+    winograd,
+    winograd_cycles,
+    winograd_is_profitable,
+)
+
+Profitable = Callable[[KernelPattern, Context], bool]
+Cycles = Callable[[KernelPattern, Context], float]
+
+
+def _always(pattern: KernelPattern, at: Context) -> bool:
+    return True
+
+
+def _points(pattern: KernelPattern, at: Context) -> float:
+    """Cycles of each point once."""
+    return _issued(
+        sum(math.prod(d.extent for d in c.dims) for c in pattern.computations), pattern, at
+    )
+
+
+def _combined(pattern: KernelPattern, at: Context) -> float:
+    return _issued(combined(pattern), pattern, at)
+
+
+def _issued(operations: float, pattern: KernelPattern, at: Context) -> float:
+    """Cycles of operations on elements that are done in vectors, two per cycle as products are."""
+    last = pattern.reduction or pattern.computations[-1]
+    return operations / (at.costs.multiply_adds * at.machine.lanes(last.outputs[0].value.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How Computations of one pattern are scheduled.
+
+    regroups: it changes the order of reductions, which exact arithmetic forbids. is_profitable:
+    whether one kernel of them is expected to be faster than kernels of parts. cycles: what that
+    kernel takes, of all cores together.
+    """
+
+    schedule: Callable[[Schedule, KernelPattern, Context, Choices], Schedule]
+    regroups: bool = False
+    is_profitable: Profitable = _always
+    cycles: Cycles = _points
+
+
+RULES: Mapping[str, Rule] = {
+    "map": Rule(maps),
+    "tiled": Rule(tiled, cycles=lambda pattern, at: products(pattern, at) or _points(pattern, at)),
+    "rows": Rule(rows, regroups=True),
+    "columns": Rule(columns),
+    "attention": Rule(
+        attention,
+        regroups=True,
+        is_profitable=lambda pattern, at: not at.exact and block_rows(pattern, at.costs) > 0,
+    ),
+    "scan": Rule(scans),
+    "windows": Rule(
+        windows,
+        is_profitable=lambda pattern, at: windows_are_profitable(pattern, at.costs),
+        cycles=_combined,
+    ),
+    "winograd": Rule(
+        winograd,
+        regroups=True,
+        is_profitable=lambda pattern, at: (
+            not at.exact and winograd_is_profitable(pattern, at.costs)
+        ),
+        cycles=lambda pattern, at: winograd_cycles(pattern, at.costs),
+    ),
+    "plain": Rule(
+        plain, is_profitable=lambda pattern, at: all(c.is_map for c in pattern.computations)
+    ),
+}
+
+
+def is_profitable(computations: Sequence[Computation], at: Context) -> bool:
+    """Whether a rule is good at these as one kernel."""
+    pattern = classify(computations)
+    return RULES[pattern.name].is_profitable(pattern, at)
+
+
+def estimated_cost(computations: Sequence[Computation], at: Context) -> float | None:
+    """Expected nanoseconds of these as one kernel, of all cores together.
+
+    None where its rule is not good at them. Each rule has a model of its own that leaves out what
+    is the same in the forms it chooses from: compare forms of one thing.
+    """
+    pattern = classify(computations)
+    rule = RULES[pattern.name]
+    return rule.cycles(pattern, at) / at.machine.clock if rule.is_profitable(pattern, at) else None
+
+
+def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:
+    """The sketches of a kernel that is the plain nest of `computations`, best first.
+
+    Without Computations the kernel is one that an operator gives: it has the sketch `given`.
+    A sketch may still meet a ScheduleError when it runs: then the next one is taken.
+    """
+    if not computations:
+        return [Sketch("given", partial(_given, kernel, at))]
+    pattern = classify(computations)
+    found = [] if pattern.name == "plain" else [[pattern]]
+    if pattern.name == "tiled" and streams_rows(pattern, at.constants):
+        found.insert(0, [KernelPattern("rows", pattern.computations)])
+    if pattern.name == "tiled" and memory_order(pattern, at.costs) is not None:
+        found.insert(0, [replace(pattern, name="columns")])
+    possible = [k for (k,) in found if not at.exact or not RULES[k.name].regroups]
+    whole = [Sketch(k.name, partial(_run, kernel, k, at)) for k in possible]
+    plainly = Sketch(
+        "plain", partial(_run, kernel, KernelPattern("plain", tuple(computations)), at)
+    )
+    if len(computations) == 1:
+        return [*whole, plainly]
+    cut = Sketch("parts", partial(_run_parts, kernel, tuple(computations), at))
+    return [*whole, cut, plainly]
+
+
+def default(kernel: Kernel, computations: Sequence[Computation], at: Context) -> Schedule:
+    """The schedule of a kernel without tuning: the first sketch that no primitive refuses."""
+    return default_point(kernel.name, sketches(kernel, computations, at)).schedule
+
+
+def _run(kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    s = RULES[pattern.name].schedule(Schedule(kernel), pattern, at, choose)
+    return streamed(s, at, choose)
+
+
+def _given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
+    """A kernel that an operator gives as it is."""
+    return streamed(Schedule(kernel), at, choose)
+
+
+def _run_parts(
+    kernel: Kernel, computations: Sequence[Computation], at: Context, choose: Choices
+) -> Schedule:
+    """Maps into their readers where that is worth it, parts into blocks of what reads them, then
+    each part by its own rule."""
+    s, rest = inlined(Schedule(kernel), computations, choose)
+    groups = [pattern.computations for pattern in parts(rest)]
+    s, found = fused(s, groups, _fusion_limits(at), at.constants, choose)
+    for part in found:
+        here = replace(at, around=part.around)
+        for pattern in parts(local(s, part)):
+            s = _by_rule(s, pattern, here, choose)
+    for part in found:
+        if part.blocks:
+            inside = [p for p in found if set(p.around) & set(part.blocks)]
+            work = sum(math.prod(d.extent for d in c.dims) for p in inside for c in p.computations)
+            good = at.costs.worth_sharing(work * at.costs.product_ns)
+            if at.threads(choose, part.last.name, good):
+                spread(s, part.nested)
+    return streamed(s, at, choose)
+
+
+def _fusion_limits(at: Context) -> FusionLimits:
+    m, costs = at.machine, at.costs
+    block = m.l2 // costs.quarter
+    return FusionLimits(m.l2, block, m.cores, costs.blocks, costs.recomputed, costs.stack, m.lanes)
+
+
+def _by_rule(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """The rule of a pattern; `plain` where a primitive refuses: the event `kept-plain` says why."""
+    if not (at.exact and RULES[pattern.name].regroups):
+        trial = s.fork()
+        try:
+            return RULES[pattern.name].schedule(trial, pattern, at, choose)
+        except ScheduleError as error:
+            if error.code == IMPOSSIBLE:
+                raise
+            name = pattern.computations[-1].name
+            events.emit("kept-plain", kernel=s.kernel.name, part=name, reason=str(error))
+    return RULES["plain"].schedule(s, pattern, at, choose)

@@ -1,0 +1,51 @@
+"""Results that pass the caches by: a note at the nests that store them, where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import STREAM, Kernel, Store, Update
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.tree import walk
+from tilewright.targets.cpu.sketches.context import Context
+
+
+def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
+    """The schedule with the note `stream` at the outermost loops of nests that store such results.
+
+    parameters: `stream.<buffer>`, of each result that is large and that the kernel never reads: its
+    stores need not read the lines that they write to, and leave the caches to other data.
+    """
+    read = _read(s.kernel)
+    for buffer in s.kernel.outputs:
+        size = buffer.size * buffer.dtype.itemsize
+        if not at.costs.streams(size) or buffer in read:
+            continue
+        loops = list(dict.fromkeys(_nests(s.kernel, buffer)))
+        if not loops or not choose(f"stream.{buffer.name}", (True, False), True):
+            continue
+        for loop in loops:
+            noted = s.kernel.notes.get(loop, {}).get(STREAM)
+            s.annotate(loop, STREAM, f"{noted},{buffer.name}" if noted else buffer.name)
+    return s
+
+
+def _read(kernel: Kernel) -> set[Buffer]:
+    """Buffers that the kernel reads, updates included."""
+    found: set[Buffer] = set()
+    for node in postorder(kernel.body):
+        if isinstance(node, Load):
+            found.add(node.buffer)
+        elif isinstance(node, Update):
+            found |= set(node.buffers)
+    return found
+
+
+def _nests(kernel: Kernel, buffer: Buffer) -> Iterator[str]:
+    """The outermost loops around stores to a buffer."""
+    for place in walk(kernel.body):
+        if isinstance(place.stmt, Store) and place.stmt.buffer is buffer and place.loops:
+            yield place.loops[0].var.name

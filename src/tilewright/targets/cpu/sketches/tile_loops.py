@@ -1,0 +1,149 @@
+"""The loops of a register tile, and the loops outside of it in order.
+
+The order is that of the traffic between caches, and what threads share: fused and divided, the
+outermost loops give each thread a part of the result. Where data of other threads would have to be
+fetched, a part is one piece of memory: then kernels that follow one another find in a core's cache
+what it has made itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compute.nodes import Dim
+from tilewright.expr.nodes import Load
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import divisors, extents
+from tilewright.schedule.space.patterns import KernelPattern, address, stride
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import Traffic, columns_outermost
+from tilewright.targets.cpu.sketches.roles import Plan, result_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Of the two kinds of dimension of a tile, outermost first."""
+
+    outer: list[str]
+    inner: list[str]
+
+
+def split_tiles(
+    s: Schedule,
+    p: Plan,
+    names: dict[Dim, str],
+    pattern: KernelPattern,
+    at: Context,
+    choose: Choices,
+) -> tuple[list[str], list[str]]:
+    """Split the nest that uses the results; its outer loops in order, and its tile loops.
+
+    parameter: `<reduction>.block`, how many tiles of rows go by per panel of columns.
+    """
+    rows, columns = _rows(s, p, names), _columns(s, p, names)
+    r = pattern.reduction
+    assert r is not None
+    within = _within_rows(p, pattern, at.machine) if p.rows else []
+    first, rest = rows.outer[:1], rows.outer[1:]
+    if first and columns.outer:
+        steps = extents(s.kernel)[first[0]]
+        block = choose(
+            f"{r.name}.block", divisors(steps), _block(p, pattern, steps, within, at.costs)
+        )
+        if block == steps:
+            first, rest = [], rows.outer
+        elif block > 1:
+            whole, part = s.split(first[0], block)
+            first, rest = [whole], [part, *rest]
+    far = [names[d] for d in p.batch if d not in within]
+    outer = [*far, *first, *(names[d] for d in within), *columns.outer, *rest]
+    outer += [names[d] for d in p.close]
+    inner = [*rows.inner, *columns.inner]
+    if len(outer) + len(inner) > 1:
+        s.reorder(*outer, *inner)
+    return outer, inner
+
+
+def _rows(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
+    found = _Loops([], [])
+    for d, factor in zip(p.rows, p.tile.rows, strict=True):
+        if factor == 1:
+            found.outer.append(names[d])
+        elif factor == d.extent:
+            found.inner.append(names[d])
+        else:
+            o, i = s.split(names[d], factor, "overlap")
+            found.outer.append(o)
+            found.inner.append(i)
+    return found
+
+
+def _columns(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
+    column = names[p.vector]
+    if p.tile.width >= p.vector.extent:
+        return _Loops([], [column])
+    o, i = s.split(column, p.tile.width, "overlap")
+    return _Loops([o], [i])
+
+
+def _block(
+    p: Plan, pattern: KernelPattern, steps: int, within: Sequence[Dim], costs: CostModel
+) -> int:
+    """Steps of rows per panel of columns: all of them where that is less traffic.
+
+    But as many as leave each core an equal share where rows and results together are larger than
+    what is read along the columns, which cores may share; not where a batch is divided.
+    """
+    t, machine = _traffic(p, pattern), costs.machine
+    if not columns_outermost(t, costs):
+        return 1
+    out, of = result_of(pattern)
+    made = math.prod(d.extent for d in of) * out.dtype.itemsize
+    groups = math.prod(d.extent for d in within)
+    if machine.cores == 1 or len(p.batch) > len(within) or groups * (t.columns - t.rows) >= made:
+        return steps
+    even = [n for n in divisors(steps) if steps // n % machine.cores == 0]
+    if even:
+        return even[-1]
+    enough = steps >= costs.shares * machine.cores
+    return 1 if enough and groups * t.columns <= machine.l2 else steps
+
+
+def _traffic(p: Plan, pattern: KernelPattern) -> Traffic:
+    """Of one step of the batch."""
+    r = pattern.reduction
+    assert r is not None
+    itemsize = p.columns[0].dtype.itemsize if p.columns else r.outputs[0].tensor.dtype.itemsize
+    depth = math.prod(d.extent for d in p.reduction)
+    columns = depth * p.vector.extent * itemsize
+    batch = math.prod(d.extent for d in (*p.batch, *p.close))
+    rows = sum(b.size // batch for b in {a.buffer for a in _row_reads(p, pattern)}) * itemsize
+    row_steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
+    steps = -(-p.vector.extent // p.tile.width)
+    return Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
+
+
+def _row_reads(p: Plan, pattern: KernelPattern) -> list[Load]:
+    assert pattern.reduction is not None
+    return [a for a in pattern.reduction.accesses if a not in p.columns]
+
+
+def _within_rows(p: Plan, pattern: KernelPattern, machine: Machine) -> list[Dim]:
+    """Those of the batch that lie within a row wherever rows do, as groups of channels: they go by
+    per step of the rows. None where what is read along the columns does not stay in the cache."""
+    out, of = result_of(pattern)
+    reads = _row_reads(p, pattern)
+    places = [(address(a), {d: d for d in of}) for a in reads] + [(address(out), of)]
+
+    def inside(d: Dim) -> bool:
+        pairs = [(stride(form, to[d].var), stride(form, to[p.rows[0]].var)) for form, to in places]
+        return all(a is not None and b is not None and abs(a) < abs(b) for a, b in pairs)
+
+    found = [d for d in p.batch if inside(d)]
+    columns = _traffic(p, pattern).columns * math.prod(d.extent for d in found)
+    return found if columns <= machine.l2 else []

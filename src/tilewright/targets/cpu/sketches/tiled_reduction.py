@@ -1,0 +1,246 @@
+"""Reductions with contiguous results: matrix products, convolutions, pooling, column sums.
+
+The results of a tile (rows x vectors) stay in registers while the reduction runs; what follows the
+reduction point by point runs on the registers. Weights are packed in the order they are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.expr.nodes import Buffer, Load, Select
+from tilewright.graph.stages import is_contraction
+from tilewright.ir.node import postorder
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    existing,
+    indexing,
+    place,
+    register_vectors,
+    spread,
+    start_apart,
+    vectorize_inner,
+)
+from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride, uses
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.dot_products import accumulate, dot, multiply, stage_operands
+from tilewright.targets.cpu.sketches.interleaved import interleaved
+from tilewright.targets.cpu.sketches.register_transpose import (
+    across,
+    axis_of,
+    lanes_last,
+    shares,
+    transpose,
+    write_across,
+)
+from tilewright.targets.cpu.sketches.roles import Plan, plan, result_of, vector
+from tilewright.targets.cpu.sketches.tile_loops import split_tiles
+
+
+def tiled(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: those of `vector`, `plan`, `interleaved`, `split_tiles` and `dot`; `pad.<buffer>`,
+    copy an input with its padding first; `pack.<buffer>`, copy an operand in the order it is read,
+    `pack.<buffer>.tiles`, in tiles with the parameters of `transpose`; `<reduction>.parallel`.
+    """
+    r = pattern.reduction
+    assert r is not None
+    d = dot(pattern, at, choose)
+    pattern = replace(pattern, vector=vector(pattern, at, choose) if d is None else d.vector)
+    in_tiles = d is not None and d.rows is not None
+    fixed = None if d is None or d.rows is None else (d.rows, d.lanes)
+    p = plan(pattern, at, choose, fixed, dots=d is not None)
+    column = "" if d is None else stage_operands(s, r, d, at, choose)
+    p = interleaved(p, pattern, at, choose)
+    apart = _staged_apart(r, p, at) if d is None else ()
+    if d is None and not apart:
+        s = _stage_padding(s, r, p, None, at, choose)
+    target, names = results(s, pattern)
+    lanes_last(s, r, p.vector, target)
+    outer, inner = split_tiles(s, p, names, pattern, at, choose)
+    dims = (*p.batch, *p.close, *p.rows, p.vector, *p.reduction)
+    loops = {d: f"{r.name}.{d.var.name}" for d in dims}
+    scope = "stack" if in_tiles else "register"
+    if apart:
+        s.compute_at(target, names[apart[-1]])
+        s = _stage_padding(s, r, p, names[apart[-1]], at, choose)
+    if outer[len(apart) :]:
+        s.compute_at(target, outer[-1], scope=scope)
+    else:
+        s.set_scope(target, scope)
+    if d is None:
+        reduce_in_registers(s, p, target, loops)
+        pack_columns(s, p, outer, loops, at, choose)
+    else:
+        rows = existing(s, [loops[x] for x in p.rows])
+        inside = [loops[x] for x in p.reduction]
+        between = [loops[x] for x in (*p.batch, *p.close)]
+        lanes = p.tile.lanes
+        order, around = accumulate(s, d, target, rows, loops[p.vector], inside, between, lanes)
+        multiply(s, d, column, [*outer, *order], around, at)
+    outer = outer[: len(outer) - len(p.close)] or outer
+    if outer:
+        out, of = result_of(pattern)
+        s = write_across(s, out, of[p.vector], outer[-1], at.machine)
+    for name in () if in_tiles else inner[:-1]:
+        s.unroll(name)
+    register_vectors(s, inner[-1], p.tile.lanes)
+    taken = _work(r, at.costs) + at.costs.moving(s.kernel.params, at.constants)
+    if at.threads(choose, r.name, at.costs.worth_sharing(taken)):
+        spread(s, [names[d] for d in apart] or outer)
+    return s
+
+
+def _work(r: Computation, costs: CostModel) -> float:
+    """Nanoseconds of the arithmetic on one core."""
+    steps = math.prod(max(d.extent, 1) for d in r.dims)
+    return steps * (costs.product_ns if is_contraction(r) else costs.point_ns)
+
+
+def _staged_apart(r: Computation, p: Plan, at: Context) -> tuple[Dim, ...]:
+    """The outermost of the batch each of which has its padded input to itself; none if they are too
+    few to share."""
+    reads = _guarded(r, p)
+    alone = takewhile(lambda d: all(axis_of(a, d) is not None for a in reads), p.batch)
+    found = tuple(alone) if reads else ()
+    enough = math.prod(d.extent for d in found) >= at.costs.shares * at.machine.cores
+    return found if enough else ()
+
+
+def _guarded(r: Computation, p: Plan) -> list[Load]:
+    """The guarded reads that are worth a copy with the values outside: those of a contraction, and
+    those whose lanes lie apart, which would be tested and read one by one."""
+    values = (n for o in r.outputs for n in postorder(o.value))
+    reads = [n.then for n in values if isinstance(n, Select) and isinstance(n.then, Load)]
+    found = [a for a in reads if a.buffer.size > 1]
+    if is_contraction(r):
+        return found
+    return [a for a in found if stride(address(a), p.vector.var) not in (0, 1)]
+
+
+def _stage_padding(
+    s: Schedule, r: Computation, p: Plan, anchor: str | None, at: Context, choose: Choices
+) -> Schedule:
+    """Copy guarded inputs with their padding, where they are read often enough to pay for it.
+
+    anchor: the loop around each part's copy; None for one of the whole.
+    """
+    guarded = {a.buffer for a in _guarded(r, p)}
+    for buffer in sorted(guarded, key=lambda b: b.name):
+        if not choose(f"pad.{buffer.name}", (True, False), True):
+            continue
+        trial = s.fork()
+        try:
+            new = trial.cache_read(buffer.name, anchor, "global", pad=True)
+        except ScheduleError:
+            continue  # a guard on something else than the border: the reads keep it
+        s = trial
+        loops = existing(s, [f"{new}.r{d}" for d in range(len(buffer.shape))])
+        if loops:
+            vectorize_inner(s, loops[-1], at.machine.lanes(buffer.dtype))
+            if anchor is not None:
+                place(s, new, at.costs.stack)
+            elif at.costs.worth_sharing(at.costs.moving([buffer], ())):
+                spread(s, loops[:-1])
+    return s
+
+
+def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
+    """The accumulator's name, and the loops of the nest that uses it, by the reduction's dims."""
+    r, e = pattern.reduction, pattern.epilogue
+    assert r is not None
+    if e is not None:
+        names = {d: f"{e.name}.{pattern.dims[d].var.name}" for d in free_dims(r)}
+        return r.outputs[0].tensor.name, names
+    out = r.outputs[0]
+    name = s.cache_write(out.tensor.name, None, scope="global")
+    loops: dict[Dim, str] = {}
+    for n, index in enumerate(out.index):
+        for d in free_dims(r):
+            if uses(index, d.var):
+                loops[d] = f"{name}.w{n}"
+    return name, loops
+
+
+def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:
+    """The accumulators' nests: initialised apart, the reduction outside the tile."""
+    rows = existing(s, [loops[d] for d in p.rows])
+    column = loops[p.vector]
+    between = [loops[d] for d in (*p.batch, *p.close, *p.rows) if d in loops]
+    starts = start_apart(s, target, (*rows, column), between)
+    order = [*existing(s, [loops[d] for d in p.reduction]), *rows, column]
+    if len(order) > 1:
+        s.reorder(*order)
+    if p.window is not None:
+        s.unroll(loops[p.window])
+    for name in rows:
+        s.unroll(starts[name])
+        s.unroll(name)
+    register_vectors(s, starts[column], p.tile.lanes)
+    register_vectors(s, column, p.tile.lanes)
+
+
+def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
+    """Whether panels of a contiguous operand are used so often that they are copied.
+
+    Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
+    power of two, that they displace one another in the cache that should keep the panel.
+    """
+    steps = math.prod(-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
+    size = a.dtype.itemsize
+    if steps < at.costs.panel_uses:
+        return False
+    if a.buffer.size * size > at.costs.large * at.machine.l2:
+        return True
+    pitches = {d: abs(stride(address(a), d.var) or 0) * size for d in p.reduction}
+    pitch = max(pitches.values(), default=0)
+    rows = math.prod(d.extent for d in p.reduction if pitches[d] >= at.machine.line)
+    return not at.costs.stays(rows, pitch)
+
+
+def pack_columns(
+    s: Schedule,
+    p: Plan,
+    outer: Sequence[str],
+    loops: dict[Dim, str],
+    at: Context,
+    choose: Choices,
+) -> None:
+    """Column operands in reading order: weights always, others where vectors are strided."""
+    done: set[Buffer] = set()
+    for a in p.columns:
+        contiguous = stride(address(a), p.vector.var) == 1
+        gathered = any(isinstance(n, Load) for i in a.index for n in postorder(i))
+        if a.buffer in done or gathered:
+            continue
+        done.add(a.buffer)
+        good = a.buffer in at.constants or not contiguous or _worth_copying(a, p, at)
+        if not choose(f"pack.{a.buffer.name}", (True, False), good):
+            continue
+        column = loops[p.vector]
+        order = [*at.around, *outer, *(loops[d] for d in p.reduction)]
+        order += [f"{column}.o", f"{column}.i", column, *(loops[d] for d in p.rows)]
+        names = indexing(s, a.buffer.name, existing(s, order))
+        if names:
+            new = s.pack(a.buffer.name, *names)
+            if a.buffer not in at.constants:
+                _copy_fast(s, [f"{new}.r{n}" for n in range(len(names))], a.buffer, at, choose)
+
+
+def _copy_fast(s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices) -> None:
+    """The nest that packs an operand of every run: its tiles in registers, on all threads."""
+    name = f"pack.{buffer.name}"
+    crossed = across(s, nest, at.machine)
+    outer = existing(s, nest[:2])
+    if crossed is not None and choose(f"{name}.tiles", (True, False), True):
+        outer = transpose(s, crossed, at.costs, choose, name)
+    if at.costs.worth_sharing(buffer.size * at.costs.transposed_ns):
+        spread(s, shares(s, outer, at.costs))

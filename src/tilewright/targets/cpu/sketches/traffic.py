@@ -1,0 +1,71 @@
+"""What a contraction costs with what it fetches from behind the second cache.
+
+The register tile's own model (`tiles.py`) counts the instructions of one step of the reduction. It
+leaves out that rows of a deep reduction may lie in more memory than the second cache holds: then
+each tile fetches them anew, in as many pieces as its steps go through memory with gaps.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.compute.laws import environment
+from tilewright.compute.nodes import Computation
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Load, Var
+from tilewright.graph.stages import is_contraction
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+)
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.roles import default_tile
+
+
+def products(pattern: KernelPattern, at: Context) -> float | None:
+    """Cycles of a contraction, two vectors of multiply-adds issued in each, of all cores together;
+    None for what is not one."""
+    r = pattern.reduction
+    if r is None or not is_contraction(r):
+        return None
+    roles, tile, gain = default_tile(pattern, at)
+    work = math.prod(d.extent for d in r.dims) / max(gain, 1e-6)
+    tiles = math.prod(d.extent for d in roles.batch) * -(-roles.vector.extent // tile.width)
+    tiles *= math.prod(-(-d.extent // f) for d, f in zip(roles.rows, tile.rows, strict=True))
+    costs, line = at.costs, at.machine.line
+    far = [a for a in roles.across if _reach(r, a) > costs.full * at.machine.l2]
+    pieces = sum(_pieces(r, a, line) for a in far)
+    out = r.outputs[0].tensor
+    made = math.prod(d.extent for d in free_dims(r)) * out.dtype.itemsize
+    written = costs.far_uses * made * costs.far_byte
+    return work / (costs.multiply_adds * tile.lanes) + tiles * pieces * costs.far_piece + written
+
+
+def _reach(r: Computation, a: Load) -> int:
+    """Bytes between the first and the last element that one step of the batch reads, as a box."""
+    batch = {d.var: (0, 0) for d in r.dims if _alone(r, a, d.var)}
+    env = environment(r.dims) | batch
+    size = a.dtype.itemsize
+    for index in a.index:
+        low, high = bounds(index, env)
+        size *= 1 if low is None or high is None else high - low + 1
+    return size
+
+
+def _alone(r: Computation, a: Load, v: Var) -> bool:
+    """Whether a dimension of the batch, outermost by default, indexes the read: it goes by last."""
+    free = free_dims(r)
+    others = [x for x in r.accesses if x is not a]
+    return any(d.var is v for d in free) and all(stride(address(x), v) for x in (a, *others))
+
+
+def _pieces(r: Computation, a: Load, line: int) -> int:
+    """Pieces of memory, a line or more apart, that one row of a tile reads."""
+    size = a.dtype.itemsize
+    steps = {d: abs(stride(address(a), d.var) or 0) * size for d in reduction_dims(r)}
+    near = sum(s * (d.extent - 1) for d, s in steps.items() if s < line)
+    apart = [d.extent for d, s in steps.items() if s > max(near, line)]
+    return math.prod(apart) if len(apart) else 0

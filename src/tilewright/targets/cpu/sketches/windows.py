@@ -1,0 +1,240 @@
+"""Windows reduced along one axis after another (`compute/separate.py`): pooling.
+
+Vectors along another dimension (channels): a tile of neighbouring results needs what its windows
+cover, once each, and keeps that in registers. Vectors along the windows themselves: a row of what
+the first reduction gives stays in the first cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import CC, Computation, Dim
+from tilewright.compute.separate import applications
+from tilewright.expr.nodes import Select
+from tilewright.ir.node import postorder
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import existing, extents, register_vectors, spread
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+    uses,
+)
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import Tile
+from tilewright.targets.cpu.sketches.roles import Plan
+from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers, results
+
+
+def combined(pattern: KernelPattern) -> float:
+    """How often the operator is applied in all."""
+    first, last = pattern.computations[0], pattern.reduction
+    assert last is not None
+    return float(applications(first) + applications(last))
+
+
+def windows_are_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
+    """Whether that is faster than all windows at once.
+
+    Not for little work saved along rows whose neighbouring elements start neighbouring windows:
+    vectors as long as a cache line would be stored and read again off its boundaries.
+    """
+    first, last = pattern.computations[0], pattern.reduction
+    assert last is not None
+    load, place = last.accesses[0], _place(last)
+    if pattern.vector is not place:
+        return True
+    if _over(first) is None:
+        return False
+    if stride(address(load), place.var) != 1:
+        return True
+    dtype = load.dtype
+    taps = math.prod(reduction_dims(c)[0].extent for c in (first, last))
+    saved = taps - 1 - combined(pattern) / _points(last)
+    m = costs.machine
+    return m.lanes(dtype) * dtype.itemsize < m.line or saved >= costs.reread
+
+
+def windows(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<reduction>.tile`, results of a tile along the windows and its vectors;
+    `<reduction>.parallel`.
+    """
+    first, last = pattern.computations[0], pattern.reduction
+    assert last is not None
+    along = pattern.vector is _place(last)
+    outer = _by_rows(s, pattern, at) if along else _by_tiles(s, pattern, at, choose)
+    work = _points(first) * reduction_dims(first)[0].extent
+    taken = work * at.costs.point_ns + at.costs.moving(s.kernel.params, at.constants)
+    if at.threads(choose, last.name, at.costs.worth_sharing(taken)):
+        spread(s, outer)
+    return s
+
+
+def _by_tiles(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> list[str]:
+    """Tiles of results in registers; the loops around them."""
+    first, last, v = pattern.computations[0], pattern.reduction, pattern.vector
+    assert last is not None and v is not None
+    place, (step,), (lead,) = _place(last), reduction_dims(last), reduction_dims(first)
+    lanes = min(at.machine.lanes(first.outputs[0].tensor.dtype), v.extent)
+    tile = Tile(*_tile(choose, pattern, lanes, at.costs), lanes)
+    target, names = results(s, pattern)
+    rest = [d for d in free_dims(last) if d not in (place, v)]
+    outer = [names[d] for d in rest]
+    inner = []
+    for d, size in ((place, tile.rows[0]), (v, tile.width)):
+        if size < d.extent:
+            block, part = s.split(names[d], size, "overlap")
+            outer.append(block)
+            inner.append(part)
+        else:
+            inner.append(names[d])
+    s.reorder(*outer, *inner)
+    made = first.outputs[0].tensor
+    for buffer in (target, made.name):
+        if outer:
+            s.compute_at(buffer, outer[-1], scope="register")
+        else:
+            s.set_scope(buffer, "register")
+    for c, rows, by in ((first, _covered(first, last), lead), (last, place, step)):
+        dims = (*rest, rows, v, by)
+        loops = {d: f"{c.name}.{d.var.name}" for d in dims}
+        window = by if by.extent <= at.costs.taps else None
+        p = Plan(tuple(rest), (rows,), v, (by,), (), tile, window)
+        reduce_in_registers(s, p, made.name if c is first else target, loops)
+    for name in existing(s, inner[:-1]):
+        s.unroll(name)
+    register_vectors(s, inner[-1], lanes)
+    return outer
+
+
+def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
+    """Rows of what the first reduction gives in the cache; the loops around them."""
+    first, last = pattern.computations[0], pattern.reduction
+    assert last is not None
+    place, (step,) = _place(last), reduction_dims(last)
+    lanes = min(at.machine.lanes(first.outputs[0].tensor.dtype), place.extent)
+    target, names = results(s, pattern)
+    rest = [d for d in free_dims(last) if d is not place]
+    over = _over(first)
+    if over is None:
+        raise ScheduleError("windows: one row of results", where=f"kernel {s.kernel.name}")
+    outer = [names[d] for d in rest]
+    s.reorder(*outer, names[place])
+    block, column = s.split(names[place], lanes, "overlap")
+    s.compute_at(target, block, scope="register")
+    rows = first.outputs[0].tensor
+    size = rows.dtype.itemsize * _covered(first, last).extent
+    parts = -(-rest[-1].extent * size * at.costs.half // at.machine.l1)
+    if parts > 1:
+        outer[-1], _ = s.split(outer[-1], -(-rest[-1].extent // parts), "overlap")
+    else:
+        outer.pop()
+    if outer:
+        s.compute_at(rows.name, outer[-1], scope="stack")
+    else:
+        s.set_scope(rows.name, "stack")
+    loops = {d: f"{last.name}.{d.var.name}" for d in (*rest, place, step)}
+    window = step if step.extent <= at.costs.taps else None
+    p = Plan(tuple(rest), (), place, (step,), (), Tile((), 1, lanes), window)
+    reduce_in_registers(s, p, target, loops)
+    s.vectorize(column)
+    _first_rows(s, first, over, _covered(first, last), at.costs)
+    return outer
+
+
+def _first_rows(s: Schedule, first: Computation, down: Dim, along: Dim, costs: CostModel) -> None:
+    """The first reduction in vectors along its rows, some rows at a time, which share what they
+    read; those that reach into the padding apart."""
+    made, (lead,) = first.outputs[0], reduction_dims(first)
+    row, over = (f"{first.name}.{d.var.name}" for d in (along, down))
+    now = extents(s.kernel)
+    lanes = min(costs.machine.lanes(made.tensor.dtype), now[row])
+    block, lane = s.split(row, lanes, "overlap")
+    tiles, rows = s.split(over, min(costs.window_rows, now[over]), "overlap")
+    s.reorder(tiles, block, rows, lane)
+    parts: tuple[str, ...] = (block,)
+    if _is_guarded(first, along):
+        ends = sorted({1, extents(s.kernel)[block] - 1} - {0, extents(s.kernel)[block]})
+        parts = s.partition_loop(block, *ends) if ends else parts
+    for part in parts:
+        of = part.removeprefix(block)
+        acc = s.cache_write(made.tensor.name, part)
+        tile = f"{rows}{of}", f"{lane}{of}"
+        starts = s.decompose_reduction(acc, tile[0])
+        step = f"{first.name}.{lead.var.name}{of}"
+        s.reorder(step, *tile)
+        if lead.extent <= costs.taps:
+            s.unroll(step)
+        stores = [f"{acc}.w{made.index.index(d.var)}" for d in (down, along)]
+        for outer, inner in (starts[-2:], tile, stores):
+            s.unroll(outer)
+            s.vectorize(inner)
+
+
+def _over(first: Computation) -> Dim | None:
+    """The dimension of the results along which the windows lie that are reduced first."""
+    (step,) = reduction_dims(first)
+    index = next(i for i in first.accesses[0].index if uses(i, step.var))
+    return next((d for d in free_dims(first) if uses(index, d.var)), None)
+
+
+def _is_guarded(c: Computation, d: Dim) -> bool:
+    nodes = (n for n in postorder(c.outputs[0].value) if isinstance(n, Select))
+    return any(uses(n.condition, d.var) for n in nodes)
+
+
+def _points(c: Computation) -> int:
+    return math.prod(d.extent for d in c.dims if d.combine == CC)
+
+
+def _place(last: Computation) -> Dim:
+    """The dimension of the results along which the windows lie that are reduced last."""
+    (load,), (step,) = last.accesses, reduction_dims(last)
+    index = next(i for i in load.index if uses(i, step.var))
+    return next(d for d in free_dims(last) if uses(index, d.var))
+
+
+def _covered(first: Computation, last: Computation) -> Dim:
+    """The dimension of the first reduction's results that the windows reduced last cover."""
+    return next(d for d in free_dims(first) if d not in last.dims)
+
+
+def _tile(
+    choose: Choices, pattern: KernelPattern, lanes: int, costs: CostModel
+) -> tuple[tuple[int], int]:
+    """Results along the windows and vectors of a tile: the fewest operations and loads for each."""
+    first, last = pattern.computations[0], pattern.reduction
+    assert last is not None and pattern.vector is not None
+    place, (step,), (lead,) = _place(last), reduction_dims(last), reduction_dims(first)
+    moved = stride(address(last.accesses[0]), place.var)
+    by = stride(address(last.accesses[0]), step.var)
+    assert moved is not None and by
+    room = costs.machine.registers - costs.window_registers
+
+    def covered(size: int) -> int:
+        return (size - 1) * (moved // by) + step.extent
+
+    columns = pattern.vector.extent
+    sizes = [
+        (n, v)
+        for v in range(1, min(costs.window_vectors, columns // lanes) + 1)
+        for n in range(1, min(costs.window_results, place.extent) + 1)
+        if n == v == 1 or (n + covered(n)) * v <= room
+    ]
+
+    def cost(size: tuple[int, int]) -> float:
+        n, v = size
+        work = covered(n) * (2 * lead.extent - 1) + n * (step.extent - 1)
+        tiles = math.ceil(place.extent / n) * math.ceil(columns / (v * lanes))
+        return tiles * (v * work + costs.window_load * covered(n) + costs.window_around)
+
+    size, vectors = choose(f"{last.name}.tile", sizes, min(sizes, key=cost))
+    return (size,), vectors

@@ -1,0 +1,341 @@
+"""Winograd's convolution as one kernel: blocks of tiles stay in the cache from inputs to results.
+
+For each block of rows of tiles: its inputs are transformed, and for each panel of channels the
+products of all points (in register tiles) and the transform of their results, with the map behind
+it. One block alone is shared by the threads panel by panel. The filters are transformed where they
+are constants: by the compiler. The tile, 2 x 2 or 4 x 4 results, is read off the Computations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation, Dim
+from tilewright.compute.toom_cook import filtering
+from tilewright.compute.winograd import WINDOW
+from tilewright.expr.nodes import Buffer, Const, Expr, FloorDiv, Load, Select, Var
+from tilewright.ir.node import postorder
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import (
+    divisors,
+    existing,
+    extents,
+    register_vectors,
+    spread,
+    vectorize_inner,
+)
+from tilewright.schedule.space.patterns import (
+    KernelPattern,
+    address,
+    free_dims,
+    reduction_dims,
+    stride,
+)
+from tilewright.targets.cpu.cost import CostModel
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
+from tilewright.targets.cpu.sketches.roles import Plan
+from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A layer in tiles of `tile` x `tile`, rows of `columns` each, over channels `depth` to
+    `width`; `results` are all its results per channel."""
+
+    tile: int
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    width: int
+    results: int
+
+    @property
+    def points(self) -> int:
+        """Products per tile and channel."""
+        return filtering(self.tile).size ** 2
+
+    @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return self.batch * self.rows * self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The dimensions of the result: batch, the two in space, the channels; results of a tile."""
+
+    tile: int
+    batch: tuple[Dim, ...]
+    space: tuple[Dim, Dim]
+    channels: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """Loops over the results: blocks (none for one alone), panels, tiles, vectors of channels, then
+    a tile's, and the channels of a vector."""
+
+    blocks: Sequence[str]
+    panels: Sequence[str]
+    tiles: tuple[str, str]
+    tile: tuple[str, str]
+    channels: str
+
+
+def winograd(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: `<product>.panel`, vectors of a panel of channels; `<product>.rows`, rows of tiles
+    of a block; `<product>.tile`, rows of the register tile and its vectors; `<result>.parallel`.
+    """
+    assert pattern.reduction is not None and pattern.epilogue is not None
+    inputs, product, result = pattern.computations[1], pattern.reduction, pattern.epilogue
+    costs = at.costs
+    shape, lanes = shape_of(pattern), at.machine.lanes(product.outputs[0].tensor.dtype)
+    panels = _panels(shape, lanes, costs)
+    if not panels:
+        raise ScheduleError(
+            f"{shape.width} channels are no whole vectors", where=f"kernel {s.kernel.name}"
+        )
+    panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
+    blocks = divisors(shape.rows)
+    block = choose(f"{product.name}.rows", blocks, _best(shape, panel, lanes, costs))
+    nest = _nest(s, result, _roles(product, result), block, panel, lanes)
+    for c, anchors in ((product, [*nest.blocks, *nest.panels]), (inputs, nest.blocks)):
+        if anchors:
+            s.compute_at(c.outputs[0].tensor.name, anchors[-1])
+    s, staged = _stage_padding(s, inputs, nest.blocks, lanes)
+    vectorize_inner(s, _loop(inputs, inputs.dims[-1]), lanes)
+    tile = choose_tile(
+        choose,
+        f"{product.name}.tile",
+        [block, shape.columns],
+        panel,
+        lanes,
+        costs,
+    )
+    _products(s, pattern, tile, nest.panels)
+    for name in nest.tile:
+        s.unroll(name)
+    s.vectorize(nest.channels)
+    _whole_tiles(s, nest)
+    for c in (inputs, product):
+        _points_together(s, c.outputs[0].tensor, at.machine.line)
+    work = shape.points * shape.depth * shape.width * shape.tiles
+    if at.threads(choose, result.name, costs.worth_sharing(work * costs.product_ns)):
+        if not nest.blocks:
+            spread(s, staged[:1])
+            spread(s, [_loop(inputs, d) for d in inputs.dims[:1]])
+        spread(s, nest.blocks or nest.panels)
+    return s
+
+
+def winograd_is_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
+    """Whether this is expected to be faster than the direct convolution, by a model of both.
+
+    It counts vector multiply-adds (one per cycle), the transforms' instructions, and the traffic
+    behind the L2 cache. Never where channels do not lie side by side in memory.
+    """
+    assert pattern.reduction is not None and pattern.epilogue is not None
+    inputs, result = pattern.computations[1], pattern.epilogue
+    shape, lanes = shape_of(pattern), costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype)
+    panels = _panels(shape, lanes, costs)
+    if not panels or min(shape.rows, shape.columns) < 2 or shape.depth < lanes:
+        return False
+    channels = _roles(pattern.reduction, result).channels
+    out = result.outputs[0]
+    read = all(stride(address(a), inputs.dims[-1].var) == 1 for a in inputs.accesses)
+    if not read or stride(address(Load(out.tensor, out.index)), channels.var) != 1:
+        return False
+    direct = WINDOW * WINDOW * shape.depth * shape.width * shape.results / lanes
+    return winograd_cycles(pattern, costs) < costs.winograd_gain * direct
+
+
+def winograd_cycles(pattern: KernelPattern, costs: CostModel) -> float:
+    """Those of all threads together, by the model, where the channels are whole vectors."""
+    assert pattern.reduction is not None
+    shape, lanes = shape_of(pattern), costs.machine.lanes(pattern.reduction.outputs[0].tensor.dtype)
+    panel = lanes * _panels(shape, lanes, costs)[-1]
+    return _cycles(shape, _best(shape, panel, lanes, costs), panel, lanes, costs)
+
+
+def shape_of(pattern: KernelPattern) -> Shape:
+    """The layer's extents."""
+    assert pattern.reduction is not None and pattern.epilogue is not None
+    roles = _roles(pattern.reduction, pattern.epilogue)
+    rows, columns = (-(-d.extent // roles.tile) for d in roles.space)
+    batch = math.prod(d.extent for d in roles.batch)
+    depth = math.prod(d.extent for d in reduction_dims(pattern.reduction))
+    results = batch * math.prod(d.extent for d in roles.space)
+    return Shape(roles.tile, batch, rows, columns, depth, roles.channels.extent, results)
+
+
+def _roles(product: Computation, result: Computation) -> _Roles:
+    """Read off how the result reads the products: [point, batch.., h // m, v // m, channels]."""
+    made = product.outputs[0].tensor
+    read = next(a for a in result.accesses if a.buffer is made)
+    by_var: dict[Expr, Dim] = {d.var: d for d in result.dims}
+    places = [i for i in read.index if isinstance(i, FloorDiv)]
+    h, v = (by_var[i.lhs] for i in places)
+    (tile,) = {m for i in places if isinstance(i.rhs, Const) and isinstance(m := i.rhs.value, int)}
+    plain = [by_var[i] for i in read.index if isinstance(i, Var)]
+    return _Roles(tile, tuple(plain[:-1]), (h, v), plain[-1])
+
+
+def _panels(shape: Shape, lanes: int, costs: CostModel) -> list[int]:
+    """Numbers of vectors that are whole panels, least first."""
+    return [n for n in range(1, costs.panel_vectors + 1) if shape.width % (n * lanes) == 0]
+
+
+def _best(shape: Shape, panel: int, lanes: int, costs: CostModel) -> int:
+    """Rows of tiles of a block."""
+    return min(divisors(shape.rows), key=lambda n: _cycles(shape, n, panel, lanes, costs))
+
+
+def _cycles(shape: Shape, block: int, panel: int, lanes: int, costs: CostModel) -> float:
+    """Cycles of all threads together, with blocks of so many rows of tiles."""
+    machine = costs.machine
+    blocks, panels = shape.batch * shape.rows // block, shape.width // panel
+    units = blocks if blocks > 1 else panels
+    itemsize = float32.itemsize
+    uneven = math.ceil(units / machine.cores) * machine.cores / units
+    products = shape.points * (shape.depth + costs.cleared) * shape.width
+    transforms = _input_cost(shape, costs) * shape.depth + _result_cost(shape, costs) * shape.width
+    arithmetic = (products + transforms) * shape.tiles / lanes
+    held = shape.points * block * shape.columns * (shape.depth + panel) * itemsize
+    cache = costs.full * machine.l2
+    weights = shape.points * shape.depth * shape.width * itemsize
+    near = held + weights < cache
+    again = weights * (blocks - 1) / (costs.second_bytes if near else costs.far_bytes)
+    passes = (1 + panels) * max(0.0, 1 - cache / held)
+    inputs = shape.points * shape.depth * shape.tiles * itemsize * passes
+    waiting = (weights + inputs) / costs.far_bytes + again
+    return uneven * (arithmetic + costs.exposed_traffic * waiting)
+
+
+def _input_cost(shape: Shape, costs: CostModel) -> float:
+    """Cycles of B^T d B, per tile and vector of channels."""
+    f = filtering(shape.tile)
+    return 2 * f.size * f.inputs.operations + costs.moved * 2 * f.size**2
+
+
+def _result_cost(shape: Shape, costs: CostModel) -> float:
+    """Cycles of A^T p A, per tile and vector of channels."""
+    f = filtering(shape.tile)
+    return (f.size + f.tile) * f.results.operations + costs.moved * (f.size**2 + f.tile**2)
+
+
+def _loop(c: Computation, d: Dim) -> str:
+    return f"{c.name}.{d.var.name}"
+
+
+def _nest(
+    s: Schedule, result: Computation, roles: _Roles, block: int, panel: int, lanes: int
+) -> _Nest:
+    """The loops over the results: blocks, panels, tiles, and the results of a tile."""
+    batch = existing(s, [_loop(result, d) for d in roles.batch])
+    (h, a), (v, b) = (s.split(_loop(result, d), roles.tile, "guard") for d in roles.space)
+    channels, panels = _loop(result, roles.channels), []
+    if panel < roles.channels.extent:
+        outer, channels = s.split(channels, panel)
+        panels = [outer]
+    blocks = list(batch)
+    if block < extents(s.kernel)[h]:
+        outer, h = s.split(h, block)
+        blocks.append(outer)
+    vectors = []
+    if lanes < panel:
+        outer, channels = s.split(channels, lanes)
+        vectors = [outer]
+    s.reorder(*blocks, *panels, h, v, *vectors, a, b, channels)
+    return _Nest(blocks, panels, (h, v), (a, b), channels)
+
+
+def _whole_tiles(s: Schedule, nest: _Nest) -> None:
+    """Tiles that stick out over an edge apart: results of the others need no guards, and share what
+    they have in common."""
+    for name in reversed(nest.tiles):
+        try:
+            s.partition_loop(name)
+        except ScheduleError:
+            continue
+
+
+def _points_together(s: Schedule, made: Buffer, line: int) -> None:
+    """Store a tile's points side by side, an odd number of cache lines apart.
+
+    Else powers of two of tiles and channels would let them displace one another in the first cache.
+    """
+    point, *tiles, channel = (f"i{n}" for n in range(len(made.shape)))
+    old, new = ", ".join([point, *tiles, channel]), ", ".join([*tiles, point, channel])
+    s.transform_layout(made.name, f"lambda {old}: ({new})")
+    elements = line // made.dtype.itemsize
+    s.storage_align(made.name, len(tiles), 2 * elements, elements)
+
+
+def _stage_padding(
+    s: Schedule, inputs: Computation, blocks: Sequence[str], lanes: int
+) -> tuple[Schedule, list[str]]:
+    """Copy what a block reads with its padding, where reads are guarded; the loops of the copy."""
+    guarded = {
+        n.then.buffer.name
+        for o in inputs.outputs
+        for n in postorder(o.value)
+        if isinstance(n, Select) and isinstance(n.then, Load)
+    }
+    for name in guarded:
+        trial = s.fork()
+        try:
+            new = trial.cache_read(name, blocks[-1] if blocks else None, "global", pad=True)
+        except ScheduleError:
+            break  # it is read in another way as well: the reads keep their guards
+        loops = existing(trial, [f"{new}.r{d}" for d in range(4)])
+        vectorize_inner(trial, loops[-1], lanes)
+        return trial, loops[:-1]
+    return s, []
+
+
+def _products(s: Schedule, pattern: KernelPattern, tile: Tile, panels: Sequence[str]) -> None:
+    """A block's products in register tiles: per point and panel, all tiles go by."""
+    product = pattern.reduction
+    assert product is not None
+    point, *_, p, q, k = free_dims(product)
+    depth = reduction_dims(product)
+    outer, loops = [_loop(product, point)], {d: _loop(product, d) for d in depth}
+    loops[k] = _loop(product, k)
+    if tile.width < extents(s.kernel)[loops[k]]:
+        across, loops[k] = s.split(loops[k], tile.width, "overlap")
+        outer.append(across)
+    weights = [*panels, *outer, *(loops[d] for d in depth)]
+    rows = [d for d in (p, q) if existing(s, [_loop(product, d)])]
+    inner = []
+    for d, factor in zip((p, q), tile.rows, strict=True):
+        name = _loop(product, d)
+        if d not in rows:
+            continue
+        if factor == 1:
+            outer.append(name)
+            continue
+        if factor < extents(s.kernel)[name]:
+            whole, name = s.split(name, factor, "overlap")
+            outer.append(whole)
+        loops[d] = name
+        inner.append(d)
+    s.reorder(*outer, *(loops[d] for d in inner), loops[k])
+    acc = s.cache_write(product.outputs[0].tensor.name, outer[-1], "register")
+    plan = Plan((), tuple(inner), k, tuple(depth), (), tile)
+    reduce_in_registers(s, plan, acc, loops)
+    *rest, last = existing(s, [f"{acc}.w{n}" for n in range(len(product.dims))])
+    for name in rest:
+        s.unroll(name)
+    register_vectors(s, last, tile.lanes)
+    weights += [f"{loops[k]}.o", f"{loops[k]}.i", loops[k]]
+    filters = pattern.computations[0].outputs[0].tensor.name
+    s.pack(filters, *existing(s, weights))

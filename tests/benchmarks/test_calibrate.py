@@ -1,0 +1,58 @@
+"""What calibration writes is a description that the compiler takes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks import calibrate
+from tilewright.targets.cpu.cost import CALIBRATE, constants, cost_model
+from tilewright.targets.cpu.description import FACTS, described
+from tilewright.targets.cpu.machine import host
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "ROUNDS", 2)
+    monkeypatch.setattr(calibrate, "SECONDS", 0.002)
+    monkeypatch.setattr(calibrate, "SIZES", (16, 96))
+
+
+def test_the_description_has_all_that_calibration_is_for() -> None:
+    given = tomllib.loads(calibrate.description(2))
+    assert set(FACTS) <= set(given)
+    measured = {c.name for c in constants() if c.source == CALIBRATE}
+    assert measured - {"share_ns"} <= set(given["costs"]) <= measured
+    machine = described(host(), given)
+    assert 0.3 < machine.clock < 8
+    assert cost_model(machine).far_byte == given["costs"]["far_byte"]
+
+
+def test_memory_further_away_is_slower() -> None:
+    p = calibrate.probes()
+    assert calibrate.bandwidth(p, host().l1 // 2) > calibrate.bandwidth(p, 4 * host().l2)
+    assert calibrate.piece(p, host().l1 // 2) < calibrate.piece(p, 8 * host().l2)
+
+
+def test_threads_pay_from_the_least_work_on_from_which_they_always_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Alone: 1 ms per unit of side; two threads: always 2 ms, and once a slow round."""
+    monkeypatch.setattr(calibrate, "SIZES", (1, 3, 4, 5, 6))
+    slow = {4}
+
+    def timed(run: Callable[[], float]) -> float:
+        return run()
+
+    def product(side: int, threads: int, machine: object = None) -> Callable[[], float]:
+        alone = 0.001 * side if side != 2 else 0.0
+        together = 0.1 if side in slow else 0.002
+        return lambda: alone if threads == 1 else together
+
+    monkeypatch.setattr(calibrate, "best", timed)
+    monkeypatch.setattr(calibrate, "product", product)
+    assert calibrate.break_even(2) == pytest.approx(5e6)
+    slow.add(6)
+    assert calibrate.break_even(2) is None

@@ -1,0 +1,152 @@
+"""What is decided on other machines: tiles fit, caches are not overrun, no thread is idle.
+
+The figures are what a schedule asks of the machine it was made for, by counting; so they hold for
+processors that no test runs on. A core gets some 10 bytes per cycle from behind its second cache
+(Cascade Lake), and two vector multiply-adds per cycle want to be fed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.targets.cpu.sketches.test_sketches import product
+from tilewright.base.dtypes import float32
+from tilewright.base.events import record
+from tilewright.compute.build import reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.driver.options import Options
+from tilewright.driver.stage_passes import stages
+from tilewright.driver.steps import optimise
+from tilewright.expr.nodes import Buffer, Select, const
+from tilewright.graph.passes.depth import DEPTH, split_deep_sums
+from tilewright.graph.stages import Stage
+from tilewright.schedule.space import Point
+from tilewright.schedule.tree import loops_of
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import machine as named
+from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.testing.machines import MACHINES
+from tilewright.testing.networks import NETWORKS
+from tilewright.testing.random_kernels import plain
+
+FAR = 10.0  # bytes per cycle of a core from behind its second cache
+SIZES = [256, 512, 768, 1024, 2048]
+
+
+def decided(name: str, m: int, n: int, k: int) -> tuple[Point, Any]:
+    """The default schedule of a product of two inputs, and the machine."""
+    machine = MACHINES[name].target().machine  # type: ignore[attr-defined]
+    computations = product(m, n, k)
+    sketch = sketches(plain(computations), computations, Context(machine))[0]
+    return sketch.default(), machine
+
+
+def far_bytes(point: Point, machine: Any, m: int, n: int, k: int) -> float:
+    """Bytes per cycle from behind the second cache, at two vector multiply-adds per cycle."""
+    rows, vectors = point.values["mm.tile"]
+    lanes = machine.lanes(float32)
+    width, panel = vectors * lanes, k * vectors * lanes * 4
+    packed = point.values["pack.B"]
+    costs = cost_model(machine)
+    full = costs.full * machine.l2
+    kept = panel <= full and (packed or costs.stays(k, 4 * n))
+    columns = 0 if kept else 4 / rows
+    return 2 * lanes * (columns + (0 if m * k * 4 <= full else 4 / width))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", MACHINES)
+def test_products_stay_within_what_the_machine_gives(name: str, size: int) -> None:
+    point, machine = decided(name, size, size, size)
+    rows, vectors = point.values["mm.tile"]
+    assert rows * vectors + vectors + 1 <= machine.registers
+    assert rows * vectors >= 6, "too few accumulators to hide what an instruction takes"
+    few = (
+        size / rows < cost_model(machine).panel_uses
+    )  # a copy of the panels would cost as much as it gains
+    assert far_bytes(point, machine, size, size, size) <= FAR * (1.5 if few else 1.0)
+    parallel = [f for f in loops_of(point.schedule.kernel.body) if f.kind == "parallel"]
+    assert parallel
+    for f in parallel:
+        assert f.trips is not None
+        turns = math.ceil(f.trips / machine.cores)
+        assert f.trips / (turns * machine.cores) >= 0.7, f"{f.var.name}: idle threads"
+
+
+def test_the_count_sees_panels_that_displace_themselves() -> None:
+    """What was decided before: 1024 rows 4 kB apart, never copied."""
+    point, machine = decided("cascadelake", 1024, 1024, 1024)
+    sketch = sketches(plain(product(1024, 1024, 1024)), product(1024, 1024, 1024), Context(machine))
+    before = sketch[0].at({**point.values, "pack.B": False})
+    assert far_bytes(before, machine, 1024, 1024, 1024) > FAR
+
+
+@pytest.mark.parametrize(
+    ("rows", "pitch", "l2", "kept"),
+    [(1024, 4096, 1 << 20, False), (512, 2048, 1 << 20, False), (768, 3072, 1 << 20, True),
+     (256, 1024, 1 << 20, True), (1024, 4160, 1 << 20, True), (200, 4096, 1 << 20, True),
+     (512, 2048, 1 << 18, False), (5000, 0, 1 << 18, True)],
+)  # fmt: skip
+def test_rows_a_power_of_two_apart_share_few_places(
+    rows: int, pitch: int, l2: int, kept: bool
+) -> None:
+    assert cost_model(replace(named("x86-64-v4"), l2=l2)).stays(rows, pitch) is kept
+
+
+# -- deep sums
+
+
+def dilated(channels: int, out: int, size: int, dilation: int) -> Computation:
+    """A 3x3 convolution with padding of one image."""
+    x, w = Buffer("x", (channels, size, size), float32), Buffer("w", (out, channels, 3, 3), float32)
+    y = Buffer("y", (out, size, size), float32)
+
+    def value(o, i, j, c, m, n):  # type: ignore[no-untyped-def]
+        a, b = i + m * dilation - dilation, j + n * dilation - dilation
+        inside = (const(0) <= a) & (a < const(size)) & (const(0) <= b) & (b < const(size))
+        return Select(inside, x[c, a, b], const(0.0, float32)) * w[o, c, m, n]
+
+    return reduce_("conv", y, (channels, 3, 3), "add", value)
+
+
+def in_parts(name: str, c: Computation, exact: bool = False) -> list[Any]:
+    target = MACHINES[name].target()
+    weights = [b for b in c.inputs if b.name == "w"]
+    stage = Stage("conv", (c,), ("conv",))
+    with record() as events:
+        steps = split_deep_sums([stage], weights, target.estimated_cost, exact)
+    told = [e.fields["parts"] for e in events if e.kind == "split-sum"]
+    assert len(steps) == 1 + len(told) and (told or steps == [stage])
+    return told
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_deep_convolutions_are_summed_in_parts_that_a_cache_keeps(name: str) -> None:
+    machine = MACHINES[name].target().machine  # type: ignore[attr-defined]
+    c = dilated(2048, 256, 28, 12)
+    told = in_parts(name, c)
+    if machine.l2 >= 16 << 20:  # that keeps most of it as it is
+        return
+    (parts,) = told
+    lanes = machine.lanes(float32)
+    assert 2048 // parts * 9 * lanes * 4 <= cost_model(machine).full * machine.l2
+    assert 2048 * 9 // parts >= DEPTH
+    assert not in_parts(name, c, exact=True)
+
+
+@pytest.mark.parametrize("name", ["haswell", "cascadelake", "znver4", "large-caches"])
+def test_what_a_cache_keeps_is_summed_at_once(name: str) -> None:
+    assert not in_parts(name, dilated(16, 32, 14, 1))
+
+
+def test_the_driver_does_so_by_default() -> None:
+    graph = NETWORKS["dilated_head"]().graph
+    target = MACHINES["cascadelake"].target()
+    with record() as events:
+        stages(optimise(graph, Options(), target), target)
+        stages(optimise(graph, Options(math="exact"), target), target, "exact")
+    assert len([e for e in events if e.kind == "split-sum"]) == 1

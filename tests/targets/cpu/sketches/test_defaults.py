@@ -1,0 +1,230 @@
+"""The default schedules: every sketch applies to its kind of kernel and keeps the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.base import events
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.laws import follow, order_dims
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer, Max, call, const
+from tilewright.loops import interp
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.schedule import replay
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, default
+from tilewright.targets.cpu.sketches.register_tile_model import RowData
+from tilewright.targets.cpu.sketches.register_tile_model import best as choose
+
+V4 = machine("x86-64-v4")
+WIDE = cost_model(V4)
+
+
+def buffer(name: str, *shape: int) -> Buffer:
+    return Buffer(name, shape, float32)
+
+
+Case = tuple[list[Computation], list[Buffer], Buffer, list[Buffer]]
+
+
+def matmul(m: int, n: int, k: int, epilogue: bool = True) -> Case:
+    a, b, c = buffer("a", m, k), buffer("b", k, n), buffer("c", n)
+    t, out = buffer("t", m, n), buffer("out", m, n)
+    product = reduce_("mm", t, (k,), "add", lambda i, j, r: a[i, r] * b[r, j])
+    if not epilogue:
+        return [product], [a, b], t, [b]
+    relu = follow(product, map_("relu", out, lambda i, j: Max(t[i, j] + c[j], const(0, float32))))
+    assert relu is not None
+    return [product, relu], [a, b, c], out, [b, c]
+
+
+def conv(size: int, cin: int, cout: int, kernel: int, stride: int) -> Case:
+    pad = kernel // 2
+    o = (size + 2 * pad - kernel) // stride + 1
+    x, w, y = (
+        buffer("x", 1, size, size, cin),
+        buffer("w", cout, cin, kernel, kernel),
+        buffer("y", 1, o, o, cout),
+    )
+    c = reduce_(
+        "conv",
+        y,
+        (cin, kernel, kernel),
+        "add",
+        lambda n, h, v, q, c, i, j: (
+            padded(x, (n, h * stride + i - pad, v * stride + j - pad, c), 0.0) * w[q, c, i, j]
+        ),
+    )
+    return [c], [x, w], y, [w]
+
+
+def depthwise() -> Case:
+    x, w, y = buffer("x", 1, 6, 6, 40), buffer("w", 40, 1, 3, 3), buffer("y", 1, 6, 6, 40)
+    c = reduce_(
+        "dw",
+        y,
+        (3, 3),
+        "add",
+        lambda n, h, v, q, i, j: padded(x, (n, h + i - 1, v + j - 1, q), 0.0) * w[q, 0, i, j],
+    )
+    return [c], [x, w], y, [w]
+
+
+def max_pool() -> Case:
+    x, y = buffer("x", 1, 7, 7, 40), buffer("y", 1, 4, 4, 40)
+    c = reduce_(
+        "pool",
+        y,
+        (3, 3),
+        "max",
+        lambda n, h, v, q, i, j: padded(x, (n, 2 * h + i - 1, 2 * v + j - 1, q), float("-inf")),
+    )
+    return [c], [x], y, []
+
+
+def softmax(rows: int, columns: int) -> Case:
+    x, m, s, y = (
+        buffer("x", rows, columns),
+        buffer("m", rows),
+        buffer("s", rows),
+        buffer("y", rows, columns),
+    )
+    return (
+        [
+            reduce_("max", m, (columns,), "max", lambda i, k: x[i, k]),
+            reduce_("sum", s, (columns,), "add", lambda i, k: call("exp", x[i, k] - m[i])),
+            map_("div", y, lambda i, j: call("exp", x[i, j] - m[i]) / s[i]),
+        ],
+        [x],
+        y,
+        [],
+    )
+
+
+def attention(rows: int, keys: int, size: int, scaled: bool) -> Case:
+    q, k = buffer("q", 2, rows, size), buffer("k", 2, keys, size)
+    v, y = buffer("v", 2, keys, size), buffer("y", 2, rows, size)
+    s, x, e, p = (buffer(name, 2, rows, keys) for name in "sxep")
+    top, total = buffer("top", 2, rows), buffer("total", 2, rows)
+    rated = x if scaled else s
+    steps = [
+        reduce_("scores", s, (size,), "add", lambda b, i, j, r: q[b, i, r] * k[b, j, r]),
+        map_("scaled", x, lambda b, i, j: s[b, i, j] * 0.25),
+        reduce_("max", top, (keys,), "max", lambda b, i, j: rated[b, i, j]),
+        map_("exp", e, lambda b, i, j: call("exp", rated[b, i, j] - top[b, i])),
+        reduce_("sum", total, (keys,), "add", lambda b, i, j: e[b, i, j]),
+        map_("div", p, lambda b, i, j: e[b, i, j] / total[b, i]),
+        reduce_("out", y, (keys,), "add", lambda b, i, d, j: p[b, i, j] * v[b, j, d]),
+    ]
+    aligned = follow(steps[0], steps[1])
+    assert aligned is not None
+    return [steps[0], *([aligned] if scaled else []), *steps[2:]], [q, k, v], y, []
+
+
+def transposed() -> Case:
+    x, y = buffer("x", 5, 33), buffer("y", 33, 5)
+    return [map_("t", y, lambda i, j: x[j, i])], [x], y, []
+
+
+CASES: dict[str, tuple[str, Callable[[], Case]]] = {
+    "matmul": ("tiled", lambda: matmul(20, 100, 9)),
+    "matmul smaller than a tile": ("tiled", lambda: matmul(3, 10, 7)),
+    "matmul of one row": ("tiled", lambda: matmul(1, 70, 11)),
+    "matmul without epilogue": ("tiled", lambda: matmul(15, 50, 6, epilogue=False)),
+    "conv 3x3": ("tiled", lambda: conv(9, 6, 40, 3, 1)),
+    "conv stride 2": ("tiled", lambda: conv(9, 5, 20, 3, 2)),
+    "conv 1x1": ("tiled", lambda: conv(6, 8, 33, 1, 1)),
+    "depthwise": ("tiled", depthwise),
+    "max pool": ("tiled", max_pool),
+    "softmax": ("rows", lambda: softmax(5, 150)),
+    "softmax of a short row": ("rows", lambda: softmax(4, 10)),
+    "attention": ("attention", lambda: attention(9, 20, 5, scaled=True)),
+    "attention without a scale": ("attention", lambda: attention(5, 33, 17, scaled=False)),
+    "transpose": ("map", transposed),
+}
+
+
+def results(kernel: Kernel, out: Buffer) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    data = {
+        b: np.zeros(b.shape, np.float32)
+        if b is out
+        else rng.standard_normal(b.shape).astype(np.float32)
+        for b in kernel.params
+    }
+    interp.run(kernel, data)
+    return data[out]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_sketch_applies_and_keeps_the_result(name: str, level: str) -> None:
+    kind, build = CASES[name]
+    computations, inputs, out, weights = build()
+    group, views = merge_dims([order_dims(c) for c in computations])
+    assert classify(group).name == kind
+    seen: Sequence[Buffer] = [views.get(b, b) for b in (*inputs, out)]
+    plain = lower("k", group, seen, seen[-1:])
+    with events.record() as log:
+        s = default(plain, group, Context(machine(level), {views.get(b, b) for b in weights}))
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    verify(s.kernel)
+    expected = results(plain, seen[-1])
+    np.testing.assert_allclose(results(s.kernel, seen[-1]), expected, rtol=1e-4, atol=1e-5)
+    assert str(replay(plain, s.trace)) == str(s.kernel)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"),
+    [
+        ((56, 56), 64, ((1, 14), 2)),
+        ((7, 7), 512, ((1, 7), 3)),
+        ((), 1000, ((), 8)),
+    ],
+)
+def test_tiles_divide_the_usual_shapes(
+    rows: tuple[int, ...], columns: int, expected: tuple[tuple[int, ...], int]
+) -> None:
+    tile = choose(rows, columns, 16, WIDE)
+    assert (tile.rows, tile.vectors) == expected
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_a_tile_fits_the_registers(registers: int) -> None:
+    for rows in [(), (1,), (3, 5), (197,), (56, 56)]:
+        for columns in (1, 7, 16, 33, 1000):
+            costs = cost_model(replace(V4, registers=registers))
+            tile = choose(rows, columns, 8, costs)
+            accumulators = tile.vectors
+            for n in tile.rows:
+                accumulators *= n
+            assert accumulators + tile.vectors + 1 < registers
+
+
+def test_rows_that_displace_one_another_make_smaller_tiles() -> None:
+    """Rows a multiple of 4 KiB apart share the sets of a first cache: 8 of 32 KiB's stay in it."""
+    small, large = (cost_model(replace(V4, l1=size)) for size in (32 << 10, 48 << 10))
+    assert small.resident_rows(4096) == 8
+    assert large.resident_rows(3 * 4096) == 12
+    assert small.resident_rows(2048) == 16
+    assert small.resident_rows(3072) == 32
+    apart = choose([1024], 1024, 16, WIDE, RowData(resident=8))
+    assert apart.rows[0] <= 8 < choose([1024], 1024, 16, WIDE).rows[0]
+
+
+def test_tiles_of_dot_products_waste_no_columns() -> None:
+    """512 columns are pairs of vectors, but no multiple of three: loads hide behind the dots."""
+    assert choose([7, 7], 512, 16, WIDE).value == (1, 7, 3)
+    assert choose([7, 7], 512, 16, WIDE, RowData(dots=True)).value == (1, 7, 2)
+    assert choose([56, 56], 64, 16, WIDE, RowData(dots=True)).value == (1, 14, 2)

@@ -1,0 +1,54 @@
+"""Expected times are nanoseconds, near what the arithmetic takes at the peak of the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.targets.cpu.sketches.test_sketches import product
+from tests.targets.cpu.sketches.test_windows import parts
+from tests.targets.cpu.sketches.test_winograd import layer
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, reduce_
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, estimated_cost
+
+AVX2 = machine("x86-64-v3")
+PEAK = 2 * AVX2.lanes(float32) * AVX2.clock  # multiply-adds per nanosecond
+
+
+def pooled() -> list[Computation]:
+    x, y = Buffer("x", (64, 34, 34), float32), Buffer("y", (64, 32, 32), float32)
+    return [reduce_("pool", y, (3, 3), "max", lambda c, p, q, m, n: x[c, p + m, q + n])]
+
+
+def doubled() -> list[Computation]:
+    x, y = Buffer("x", (64, 1024), float32), Buffer("y", (64, 1024), float32)
+    return [map_("double", y, lambda i, j: x[i, j] + x[i, j])]
+
+
+# Computations, the kind they are, and the operations on elements that they need.
+FORMS: dict[str, tuple[str, Sequence[Computation], int]] = {
+    "product": ("tiled", product(256, 256, 256), 256**3),
+    "windows": ("windows", parts(True, "max", 1, 40), 2 * 2 * 40 * 40 * 10),
+    "whole windows": ("tiled", pooled(), 9 * 64 * 32 * 32),
+    "winograd": ("winograd", layer(1, 28, 28, 64, 64)[0], 16 * 14 * 14 * 64 * 64),
+    "map": ("map", doubled(), 64 * 1024),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_times_are_nanoseconds(name: str) -> None:
+    kind, computations, operations = FORMS[name]
+    assert classify(computations).name == kind
+    expected = estimated_cost(computations, Context(AVX2))
+    assert expected is not None
+    assert 0.7 < expected / (operations / PEAK) < 5
+    slow = estimated_cost(computations, Context(replace(AVX2, clock=AVX2.clock / 2)))
+    assert slow is not None and math.isclose(slow, 2 * expected)

@@ -1,0 +1,170 @@
+"""Vectors along other dimensions than the result's rows: offered where they can be, and right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.targets.cpu.sketches.machines import Small
+from tests.targets.cpu.sketches.test_sketches import native
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.laws import follow
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.verify import verify
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.cpu.sketches.register_tile_model import RowData, Window, best
+from tilewright.testing.random_kernels import plain
+
+COSTS = cost_model(machine("x86-64-v4"))
+
+
+def convolution(
+    depth: int, size: tuple[int, int], width: int, residual: bool = False
+) -> tuple[list[Computation], Buffer]:
+    """3x3 with channels first, a map behind it; the weights."""
+    x, w = Buffer("X", (depth, *size), float32), Buffer("W", (width, depth, 3, 3), float32)
+    t, y = (Buffer(n, (width, *size), float32) for n in "TY")
+    b = Buffer("B", (width, *size) if residual else (width,), float32)
+
+    def value(m, h, v, c, i, j):
+        return padded(x, (c, h + i - 1, v + j - 1), 0.0) * w[m, c, i, j]
+
+    total = reduce_("conv", t, (depth, 3, 3), "add", value)
+    behind = map_("y", y, lambda m, h, v: t[m, h, v] + (b[m, h, v] if residual else b[m]))
+    aligned = follow(total, behind)
+    assert aligned is not None
+    return [total, aligned], w
+
+
+@pytest.mark.parametrize("size", [(5, 6), (3, 13), (7, 4)], ids=str)
+@pytest.mark.parametrize("width", [8, 11])
+def test_both_choices_agree(size, width, results):
+    computations, w = convolution(3, size, width)
+    kernel = plain(computations)
+    want = results(kernel)
+    sketch = sketches(kernel, computations, Context(Small(), {w}))[0]
+    (parameter,) = (p for p in sketch.default().parameters if p.name == "conv.vector")
+    for name in parameter.candidates:
+        after = sketch.at({"conv.vector": name}).schedule.kernel
+        verify(after)
+        assert ("transpose(" in repr(after)) == (name != parameter.candidates[0])
+        for a, *both in zip(want, results(after), native(after), strict=True):
+            for b in both:
+                np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def test_whole_vectors_of_channels_are_better_than_rows_that_are_not():
+    for size, width, across in (((7, 5), 16, True), ((6, 16), 9, False)):
+        computations, w = convolution(6, size, width)
+        sketch = sketches(plain(computations), computations, Context(Small(), {w}))[0]
+        assert ("transpose(" in repr(sketch.default().schedule.kernel)) == across
+
+
+def test_no_choice_where_other_operands_lie_along_the_rows():
+    for residual, constant in ((True, True), (False, False)):
+        computations, w = convolution(6, (7, 5), 16, residual)
+        at = Context(Small(), {w} if constant else ())
+        sketch = sketches(plain(computations), computations, at)[0]
+        assert "conv.vector" not in sketch.default().values
+        with pytest.raises(ScheduleError, match=r"no parameter conv\.vector"):
+            sketch.at({"conv.vector": "m"})
+
+
+@dataclass(frozen=True, slots=True)
+class Large(Small):
+    """Holds in its second cache what `Small` does not."""
+
+    l2: int = 1 << 20
+
+
+def test_columns_from_behind_the_cache_are_read_by_fewer_tiles():
+    computations, w = convolution(48, (6, 8), 16)
+    kernel = plain(computations)
+    for small, chosen in ((Small(), "m"), (Large(), "v")):
+        sketch = sketches(kernel, computations, Context(small, {w}))[0]
+        assert sketch.default().values["conv.vector"] == chosen
+
+
+def depthwise(channels: int, size: tuple[int, int], taps: int, stride: int) -> list[Computation]:
+    """Channels first, with padding that keeps the size."""
+    pad = taps // 2
+    places = tuple((n + 2 * pad - taps) // stride + 1 for n in size)
+    x, w = Buffer("X", (channels, *size), float32), Buffer("W", (channels, taps, taps), float32)
+    y = Buffer("Y", (channels, *places), float32)
+
+    def value(c, h, v, i, j):
+        return padded(x, (c, h * stride + i - pad, v * stride + j - pad), 0.0) * w[c, i, j]
+
+    return [reduce_("dw", y, (taps, taps), "add", value)]
+
+
+@pytest.mark.parametrize("channels", [3, 9])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("taps", [3, 5])
+def test_rows_of_a_depthwise_convolution_share_what_they_read(channels, stride, taps, results):
+    computations = depthwise(channels, (11, 13), taps, stride)
+    kernel = plain(computations)
+    point = sketches(kernel, computations, Context(Small()))[0].default()
+    after = point.schedule.kernel
+    verify(after)
+    assert point.values["dw.order"] == ("j", "i") and point.values["dw.tile"][0] > 1
+    assert "s.unroll('dw.i')" in str(point.schedule.trace)
+    alone = repr(after).index("for Y.acc.w0") < repr(after).index("alloc X.pad")
+    assert alone == (channels == 9)  # each core has several channels: each pads its own
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)
+
+
+def test_tiles_of_windows_divide_the_rows_where_they_can():
+    for taps, rows in ((7, 8), (3, 14)):
+        data = RowData(streams=True, window=Window(taps, 1, 1))
+        assert best([56], 56, 16, COSTS, data).rows == (rows,)
+
+
+def test_vectors_that_rows_of_a_window_read():
+    assert Window(3, 1, 1).distinct(4) == 6
+    assert Window(3, 2, 1).distinct(4) == 9
+    assert Window(3, 1, 2).distinct(4) == 8
+    assert Window(2, 3, 1).distinct(2) == 4
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4, 5])
+@pytest.mark.parametrize("taps", [2, 3])
+def test_pooling_with_channels_first_is_tiled_along_rows(taps, stride, results):
+    pad = taps // 2
+    size = tuple((n + 2 * pad - taps) // stride + 1 for n in (12, 31))
+    x, y = Buffer("X", (9, 12, 31), float32), Buffer("Y", (9, *size), float32)
+
+    def value(c, h, v, i, j):
+        return padded(x, (c, h * stride + i - pad, v * stride + j - pad), float("-inf"))
+
+    computations = [reduce_("pool", y, (taps, taps), "max", value)]
+    kernel = plain(computations)
+    found = sketches(kernel, computations, Context(Small()))[0]
+    assert (found.name == "tiled") == (stride < 5)  # further apart, rows of the window are read
+    after = found.default().schedule.kernel
+    verify(after)
+    assert ("alloc X.pad" in repr(after)) == (stride in (2, 4))  # lanes that lie apart
+    for a, *both in zip(results(kernel), results(after), native(after), strict=True):
+        for b in both:
+            np.testing.assert_array_equal(b, a)
+
+
+def test_windows_that_do_not_overlap_are_tiled_too(results):
+    x, y = Buffer("X", (4, 12, 3, 13, 3), float32), Buffer("Y", (4, 12, 13), float32)
+    computations = [
+        reduce_("sum", y, (3, 3), "add", lambda c, h, v, i, j: x[c, h, i, v, j]),
+    ]
+    kernel = plain(computations)
+    found = sketches(kernel, computations, Context(Small()))[0]
+    assert found.name == "tiled"
+    for a, b in zip(results(kernel), native(found.default().schedule.kernel), strict=True):
+        np.testing.assert_allclose(b, a, rtol=2e-5, atol=2e-5)

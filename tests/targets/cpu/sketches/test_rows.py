@@ -1,0 +1,128 @@
+"""Rows worked on at once: short ones in a cache are interleaved, whatever their number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import float32
+from tilewright.base.errors import ScheduleError
+from tilewright.compute.nodes import Computation
+from tilewright.driver.single import build_kernel
+from tilewright.graph.ops.norm import exponentials
+from tilewright.loops.lower import lower
+from tilewright.loops.verify import verify
+from tilewright.operators import Buffer, call, map_, reduce_
+from tilewright.runtime.executable import Executable
+from tilewright.schedule.space import Sketch
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import host, machine
+from tilewright.targets.cpu.sketches import Context, sketches
+from tilewright.targets.registry import target
+
+
+def softmax(rows: int, width: int) -> list[Computation]:
+    x, y = (Buffer(name, (rows, width), float32) for name in "xy")
+    e = exponentials("e", x, [1], float32)
+    return [*e.steps, map_("div", y, lambda i, j: e.terms[i, j] / e.total[i, 0])]
+
+
+def best(steps: list[Computation], at: Context) -> Sketch:
+    x, y = steps[0].inputs[0], steps[-1].outputs[0].tensor
+    return sketches(lower("k", steps, params=[x, y], outputs=[y]), steps, at)[0]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("joins", [True, False])
+@pytest.mark.parametrize("vectors", [1, 4])
+@pytest.mark.parametrize("shape", [(5, 300), (4, 256), (3, 1, 97)], ids=str)
+def test_a_sum_runs_with_its_terms_in_the_memory_of_the_result(
+    shape: tuple[int, ...], vectors: int, joins: bool, in_place: bool
+) -> None:
+    x, y = (Buffer(name, shape, float32) for name in "xy")
+    e = exponentials("e", x, [len(shape) - 1], float32)
+    total = lambda i: e.total[(*i[:-1], 0)]  # noqa: E731
+    steps = [*e.steps, map_("div", y, lambda *i: e.terms[i] / total(i))]
+    values = {"e_sum.joins": joins, "e_exp.in_place": in_place, "e_sum.vectors": vectors}
+    kernel = best(steps, Context(host())).at(values).schedule.kernel
+    verify(kernel)
+    assert ("alloc e_exp" in str(kernel)) == (not in_place)
+    assert ("for e_sum." in str(kernel)) == (not joins)
+    given = np.random.default_rng(0).standard_normal(shape, np.float32)
+    given[0, ..., 3], given[1, ..., -1], given[2, ..., 0] = -np.inf, np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        terms = np.exp(given.astype(np.float64) - given.max(-1, keepdims=True))
+        expected = terms / terms.sum(-1, keepdims=True)
+    found = Executable(build_kernel(kernel, target("cpu")), threads=2)(given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "in_place"), [(8, False), (256, True), (4096, False)])
+def test_a_large_result_holds_the_terms_if_it_does_not_pass_the_caches_by(
+    rows: int, in_place: bool
+) -> None:
+    values = best(softmax(rows, 4096), Context(machine("x86-64-v4"))).default().values
+    assert values["e_exp.in_place"] == in_place
+
+
+def test_what_is_added_before_a_norm_runs_with_its_sum() -> None:
+    x, r, y, t = (Buffer(name, (6, 100), float32) for name in "xryt")
+    total, square = Buffer("s", (6,), float32), Buffer("q", (6,), float32)
+    steps = [
+        map_("t", t, lambda i, j: x[i, j] + r[i, j]),
+        reduce_("s", total, (100,), "add", lambda i, k: t[i, k]),
+        reduce_("q", square, (100,), "add", lambda i, k: t[i, k] * t[i, k]),
+        map_("y", y, lambda i, j: (t[i, j] - total[i] / 100.0) / call("sqrt", square[i])),
+    ]
+    plain = lower("k", steps, params=[x, r, y], outputs=[y])
+    schedule = sketches(plain, steps, Context(host()))[0].at({"t.in_place": True}).schedule
+    loops = [name.split(".")[0] for name in schedule.loops]
+    assert "s" not in loops and "q" not in loops and "alloc t" not in str(schedule)
+    schedule.verify()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("shape", [(23, 70), (16, 33), (5, 300)], ids=str)
+def test_any_number_of_rows_at_a_time(shape: tuple[int, int], rows: int) -> None:
+    if rows > (most := host().registers // (2 * cost_model(host()).in_flight)):
+        pytest.skip(f"this processor's registers hold {most} rows")
+    kernel = best(softmax(*shape), Context(host())).at({"div.rows": rows}).schedule.kernel
+    verify(kernel)
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    terms = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    found = Executable(build_kernel(kernel, target("cpu")), threads=2)(x)
+    np.testing.assert_allclose(found, terms / terms.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "level", "rows"),
+    [
+        ((128, 128), "x86-64-v4", 4),
+        ((128, 128), "x86-64-v3", 2),  # half the registers
+        ((128, 1024), "x86-64-v4", 1),  # long
+        ((65536, 128), "x86-64-v4", 1),  # from memory
+        ((8, 128), "x86-64-v4", 1),  # few
+    ],
+    ids=str,
+)
+def test_short_rows_in_a_cache_are_interleaved(
+    shape: tuple[int, int], level: str, rows: int
+) -> None:
+    sketch = best(softmax(*shape), Context(machine(level)))
+    assert sketch.default().values["div.rows"] == rows
+
+
+def test_long_rows_are_not_offered_together() -> None:
+    with pytest.raises(ScheduleError, match=r"div\.rows|no parameter|not possible"):
+        best(softmax(64, 4096), Context(host())).at({"div.rows": 4})
+
+
+@pytest.mark.parametrize(
+    ("width", "vectors"), [(768, 4), (1024, 4), (128, 1), (770, 1), (4096, 1)], ids=str
+)
+def test_cheap_maps_of_rows_in_the_first_cache_have_more_on_the_way(
+    width: int, vectors: int
+) -> None:
+    values = best(softmax(64, width), Context(machine("x86-64-v4"))).default().values
+    assert values["div.vectors"] == vectors
+    assert values["e_sum.vectors"] == 1  # its loop computes the exponentials too

@@ -1,0 +1,138 @@
+"""The sketch of Winograd's convolution: every point of it keeps the result; where it pays."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base import events
+from tilewright.base.dtypes import float32
+from tilewright.compute.build import map_, padded, reduce_
+from tilewright.compute.laws import follow, inline
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.compute.winograd import winograd
+from tilewright.expr.nodes import Buffer, Max, const
+from tilewright.loops import interp
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.verify import verify
+from tilewright.schedule import replay
+from tilewright.schedule.space.patterns import classify
+from tilewright.targets.cpu.cost import cost_model
+from tilewright.targets.cpu.machine import machine
+from tilewright.targets.cpu.sketches import Context, default, sketches
+from tilewright.targets.cpu.sketches.winograd import winograd_cycles, winograd_is_profitable
+
+Program = tuple[list[Computation], list[Buffer], Buffer, Buffer]
+
+COSTS = cost_model(machine("x86-64-v4"))
+
+
+def layer(n: int, h: int, w: int, depth: int, width: int, m: int = 2) -> Program:
+    """relu(conv(x) + x's own channel 0), channel-last, padded by 1."""
+    shapes = {"x": (n, h, w, depth), "g": (width, depth, 3, 3)}
+    x, g = (Buffer(name, shape, float32) for name, shape in shapes.items())
+    t, y = (Buffer(name, (n, h, w, width), float32) for name in "ty")
+    conv = reduce_(
+        "conv",
+        t,
+        (depth, 3, 3),
+        "add",
+        lambda b, p, q, m, c, i, j: padded(x, (b, p + i - 1, q + j - 1, c), 0.0) * g[m, c, i, j],
+    )
+    relu = map_("relu", y, lambda b, p, q, m: Max(t[b, p, q, m] + x[b, p, q, 0], const(0, float32)))
+    behind, parts = follow(conv, relu), winograd(conv, m)
+    assert behind is not None and parts is not None
+    result = inline(parts[-1], behind)
+    assert result is not None
+    group, views = merge_dims([*parts[:-1], result])
+    return list(group), [views.get(b, b) for b in (x, g)], views.get(y, y), views.get(g, g)
+
+
+def run(kernel: Kernel, out: Buffer) -> Any:
+    rng = np.random.default_rng(3)
+    data = {b: rng.standard_normal(b.shape).astype(np.float32) for b in kernel.params}
+    data[out][...] = np.nan
+    interp.run(kernel, data)
+    return data[out]
+
+
+SHAPES = [
+    (1, 6, 6, 16, 32, 2),
+    (1, 5, 7, 20, 16, 2),
+    (2, 4, 5, 16, 48, 2),
+    (1, 3, 8, 7, 8, 2),
+    (1, 8, 6, 5, 16, 4),
+    (2, 5, 7, 3, 16, 4),
+]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_keeps_the_result(shape: tuple[int, ...], level: str) -> None:
+    group, inputs, out, weights = layer(*shape)
+    assert classify(group).name == "winograd"
+    plain = lower("k", group, [*inputs, out], [out])
+    at = Context(machine(level), {weights})
+    if shape[-2] % machine(level).lanes(float32):
+        assert next(iter(sketches(plain, group, at))).name == "winograd"
+        return
+    with events.record() as log:
+        s = default(plain, group, at)
+    assert not [e for e in log if e.kind == "sketch-refused"]
+    verify(s.kernel)
+    np.testing.assert_allclose(run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4)
+    assert str(replay(plain, s.trace)) == str(s.kernel)
+
+
+@pytest.mark.parametrize("seed", (0, 1, 2, 4))
+def test_every_point_keeps_the_result(seed: int) -> None:
+    r = random.Random(seed)
+    group, inputs, out, weights = layer(*SHAPES[seed])
+    plain = lower("k", group, [*inputs, out], [out])
+    sketch = sketches(plain, group, Context(machine("x86-64-v3"), {weights}))[0]
+    s = sketch.random(r).schedule
+    verify(s.kernel)
+    np.testing.assert_allclose(run(s.kernel, out), run(plain, out), rtol=1e-4, atol=1e-4)
+
+
+def test_exact_arithmetic_forbids_it() -> None:
+    group, inputs, out, weights = layer(*SHAPES[0])
+    plain = lower("k", group, [*inputs, out], [out])
+    names = [s.name for s in sketches(plain, group, Context(machine("x86-64-v4"), {weights}, True))]
+    assert not any("winograd" in n for n in names)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1, 56, 56, 64, 64), True),
+        ((1, 28, 28, 128, 128), True),
+        ((1, 14, 14, 256, 256), True),
+        ((1, 7, 7, 512, 512), True),
+        ((1, 56, 56, 3, 64), False),
+        ((1, 56, 56, 64, 3), False),
+        ((1, 7, 7, 16, 16), False),
+        ((1, 3, 3, 16, 64), False),
+        ((1, 56, 56, 64, 64, 4), True),
+        ((1, 5, 5, 512, 512, 4), False),
+    ],
+    ids=str,
+)
+def test_where_it_pays(shape: tuple[int, ...], expected: bool) -> None:
+    assert winograd_is_profitable(classify(layer(*shape)[0]), COSTS) is expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((1, 56, 56, 64, 64), 4), ((1, 14, 14, 256, 256), 4), ((1, 5, 5, 512, 512), 2)],
+    ids=str,
+)
+def test_the_model_chooses_the_tile(shape: Any, expected: int) -> None:
+    """Few tiles read their weights too often: 36 numbers per filter instead of 16."""
+    both = {m: winograd_cycles(classify(layer(*shape, m)[0]), COSTS) for m in (2, 4)}
+    assert min(both, key=lambda m: both[m]) == expected

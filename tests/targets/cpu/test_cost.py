@@ -1,0 +1,115 @@
+"""The cost model: its constants are documented and stand in one place; what it answers."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tilewright
+from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import Buffer
+from tilewright.targets.cpu.cost import ASSUMED, BY_HAND, constants, cost_model
+from tilewright.targets.cpu.machine import machine
+
+ROOT = Path(tilewright.__file__).parent
+ROOMS = ("schedule/space", "targets/cpu/sketches")
+HARMLESS = {0, 1, 2, 1e-9, 1e-6}  # counting, halves and pairs; ties, and what divides
+V4 = machine("x86-64-v4")
+COSTS = cost_model(V4)
+
+# Numbers that say what something is, not what it costs: file, and the function around or the name.
+STRUCTURE = {
+    ("schedule/space/choices.py", "_given"),  # of the candidates that a message lists
+    ("schedule/space/fusion.py", "_sizes"),  # candidates: powers of two, and three times these
+    ("schedule/space/patterns.py", "CLOSE"),  # neighbours, to the shuffles of any vector unit
+    ("schedule/space/patterns.py", "_windows"),  # of Computations
+    ("targets/cpu/sketches/roles.py", "_data_loads"),  # of operands
+    ("targets/cpu/sketches/winograd.py", "_stage_padding"),  # of axes
+}
+
+
+def numbers(tree: ast.Module) -> Iterator[tuple[str, float]]:
+    """Every number that is neither an index nor a candidate, with the place that it stands in."""
+    for top in tree.body:
+        target = top.targets[0] if isinstance(top, ast.Assign) else top
+        name = getattr(target, "id", getattr(target, "name", ""))
+        several = isinstance(top, ast.Assign) and isinstance(top.value, ast.Tuple)
+        indices = [x.slice for x in ast.walk(top) if isinstance(x, ast.Subscript)]
+        skipped = {n for index in indices for n in ast.walk(index)}
+        for node in () if several else set(ast.walk(top)) - skipped:
+            value = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield name, value
+
+
+def misplaced(path: str, text: str) -> list[str]:
+    found = numbers(ast.parse(text))
+    return [
+        f"{path}: {name} has {value}"
+        for name, value in found
+        if value not in HARMLESS and (path, name) not in STRUCTURE
+    ]
+
+
+def test_no_constant_of_cost_stands_elsewhere() -> None:
+    files = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
+    assert len(files) > 20
+    found = [x for f in files for x in misplaced(str(f.relative_to(ROOT)), f.read_text())]
+    assert not found, f"say it in targets/cpu/cost.py: {'; '.join(found)}"
+
+
+@pytest.mark.parametrize(
+    "text", ["LARGE = 4\n", "X = 1 << 18\n", "def f(n: int) -> bool:\n    return n > 0.5 * n\n"]
+)
+def test_a_constant_of_cost_is_found(text: str) -> None:
+    assert misplaced("targets/cpu/sketches/maps.py", text)
+    assert not misplaced("targets/cpu/sketches/maps.py", "ROWS = (1, 2, 4)\nx = y[3] + 1\n")
+
+
+def test_every_constant_says_what_it_is_and_where_it_is_from() -> None:
+    found = constants()
+    assert len({c.name for c in found}) == len(found) > 50
+    for c in found:
+        assert c.value > 0 and c.unit and c.meaning, c
+        if c.source not in (ASSUMED, BY_HAND):
+            command = c.source.split()
+            assert command[:2] == ["python", "-m"] and importlib.util.find_spec(command[2]), c
+
+
+def test_a_measured_constant_takes_the_place_of_the_default() -> None:
+    assert cost_model(V4).share_ns == 10_000
+    changed = cost_model(replace(V4, measured=(("share_ns", 500.0),)))
+    assert changed.share_ns == 500 and changed.product_ns == cost_model(V4).product_ns
+
+
+def test_work_is_shared_from_the_same_time_on_whatever_it_consists_of() -> None:
+    assert COSTS.worth_sharing(1_000_000 * COSTS.product_ns)
+    assert not COSTS.worth_sharing(999_999 * COSTS.product_ns)
+    assert COSTS.worth_sharing(65_536 * COSTS.point_ns)
+    assert not COSTS.worth_sharing(65_535 * COSTS.point_ns)
+    data = Buffer("x", (1 << 16,), float32)
+    assert COSTS.worth_sharing(COSTS.moving([data], ()))
+    assert not COSTS.worth_sharing(COSTS.moving([data], {data}))
+    assert COSTS.worth_sharing(COSTS.moving([data, data], {data}))
+
+
+def test_traffic_weighs_what_it_comes_from() -> None:
+    sizes = [COSTS.machine.l1 // 2, COSTS.machine.l2 // 2, COSTS.machine.l3]
+    assert sorted(map(COSTS.traffic, sizes)) == [COSTS.traffic(n) for n in sizes]
+    assert len(set(map(COSTS.traffic, sizes))) == 3
+
+
+def test_large_results_pass_the_caches_by() -> None:
+    assert not COSTS.streams(COSTS.streamed - 1)
+    assert COSTS.streams(COSTS.streamed)
+    assert not cost_model(machine("aarch64")).streams(1 << 40)
+
+
+def test_rows_without_a_distance_displace_nothing() -> None:
+    assert COSTS.resident_rows(0) == math.inf
