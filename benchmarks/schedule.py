@@ -22,8 +22,8 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Max, call, const
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule, replay
-from tilewright.schedule.tree import loops_of
 from tilewright.targets.registry import target
 from tilewright.testing.random_schedules import random_step
 

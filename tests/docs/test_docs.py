@@ -122,7 +122,7 @@ def test_the_table_of_primitives(request: pytest.FixtureRequest) -> None:
     import inspect
 
     from tilewright.schedule import Schedule
-    from tilewright.schedule.table import PRIMITIVES
+    from tilewright.schedule.registry import PRIMITIVES
 
     rows = ["| primitive | what it does | requires |", "|---|---|---|"]
     for name, function in sorted(PRIMITIVES.items()):

@@ -10,7 +10,7 @@ import pytest
 from tilewright.base import dtypes
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer, Lt, Min, Mod, Var, const
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import (
     Alloc,

@@ -12,8 +12,8 @@ from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, VerifyError
 from tilewright.expr.nodes import INDEX, Var
 from tilewright.ir.node import substitute
-from tilewright.loops.access import reads, writes
-from tilewright.loops.dependence import can_parallelize
+from tilewright.loops.analysis.dependence import can_parallelize
+from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.interp import run
 from tilewright.loops.intrinsic import (
     INTRINSICS,
@@ -24,9 +24,9 @@ from tilewright.loops.intrinsic import (
 from tilewright.loops.lower import lower
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Block, For, Kernel, Unit, block, loop
-from tilewright.loops.places import places
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import walk
 from tilewright.operators import Buffer, map_, reduce_
 
 
@@ -89,7 +89,7 @@ def test_analyses_look_into_a_unit() -> None:
     a, b, c = kernel.params
     assert (reads(unit), writes(unit)) == ({a, b, c}, {c})
     assert can_parallelize(kernel, "mm.i")
-    assert [type(p.stmt).__name__ for p in places(unit)] == ["Unit", "For", "For", "Update"]
+    assert [type(p.stmt).__name__ for p in walk(unit)] == ["Unit", "For", "For", "Update"]
 
 
 def test_a_unit_with_other_operands_is_refused_by_verify() -> None:

@@ -27,6 +27,7 @@ from tilewright.expr.nodes import (
     Var,
     const,
 )
+from tilewright.loops.analysis.access import accesses
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Unit, Update, While, block, loop
 
 i32, i64 = dtypes.int32, dtypes.int64
@@ -46,7 +47,6 @@ def kernel(body: Stmt, inputs: str = "X", outputs: str = "Y") -> Kernel:
 
 
 def _buffers(body: Stmt) -> list[Buffer]:
-    from tilewright.schedule.tree import accesses
 
     return [a.buffer for a in accesses(body)]
 

@@ -14,11 +14,12 @@ from tests.schedule.awkward import ADD, ARGMAX, buffer, over
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Cast, Expr, Min, Var, const
+from tilewright.loops.analysis.access import accesses
+from tilewright.loops.analysis.effects import allocated
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block, loop
 from tilewright.loops.verify import verify
 from tilewright.schedule import Schedule, Step
-from tilewright.schedule.tree import accesses, allocated
 
 i32, i64 = dtypes.int32, dtypes.int64
 X, Y, Z, W = buffer("X", 8), buffer("Y", 8), buffer("Z", 8), buffer("W", 8, 8)

@@ -19,10 +19,10 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import AXES, Alloc, Kernel
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
-from tilewright.schedule.table import PRIMITIVES
-from tilewright.schedule.tree import loops_of, walk
+from tilewright.schedule.registry import PRIMITIVES
 
 _ONE_LOOP = ("vectorize", "parallel", "unroll", "serial", "vthread", "partition_loop", "rfactor")
 _LOOP_PAIRS = ("reorder", "fuse", "merge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.test_matmul import matmul
-from tests.schedule.test_reverse import transposed
+from tests.schedule.test_reverse_compute_at import transposed
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import Schedule

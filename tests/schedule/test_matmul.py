@@ -160,6 +160,6 @@ def test_three_fused_loops_in_parallel(check_same, monkeypatch):
     def no_isl(*_):
         raise AssertionError("the lemma decides this")
 
-    monkeypatch.setattr("tilewright.schedule.legality.can_parallelize", no_isl)
+    monkeypatch.setattr("tilewright.loops.analysis.question.ask", no_isl)
     s.parallel(top)
     check_same(kernel, s, exact=True)

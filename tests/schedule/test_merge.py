@@ -7,7 +7,7 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var, const
-from tilewright.loops.dependence import can_fission
+from tilewright.loops.analysis.dependence import can_fission
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
 from tilewright.operators import map_

@@ -14,12 +14,11 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Min, Select, const, var
-from tilewright.loops.access import commute
+from tilewright.loops.analysis.access import Access, accesses, commute, shared
+from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, Update, block, loop
 from tilewright.schedule import Schedule
 from tilewright.schedule.legality import show_pair
-from tilewright.schedule.meeting import meeting, shared
-from tilewright.schedule.tree import Access, accesses
 
 i32 = dtypes.int32
 ROW, COL, DEEP = var("i"), var("j"), var("k")
@@ -147,19 +146,19 @@ def test_two_steps_commute_if_they_are_of_one_commutative_reduction():
 def test_parts_that_are_apart_never_meet():
     y = Buffer("y", (20,), i32)
     body = Store(y, (ROW,), y[ROW + 10] + y[ROW + 4])
-    far, near, write = accesses(body)
-    env = {ROW: (0, 9)}
-    assert meeting(far, write, (ROW,), env) is meeting(write, far, (ROW,), env) is None
-    assert meeting(near, write, (ROW,), env) == meeting(write, near, (ROW,), env) == set()
-    assert meeting(write, write, (ROW,), env) == {ROW}
+    far, near, write = accesses(body, {ROW: (0, 9)})
+    assert agreeing(far, write, (ROW,)) is agreeing(write, far, (ROW,)) is None
+    assert agreeing(near, write, (ROW,)) == agreeing(write, near, (ROW,)) == set()
+    assert agreeing(write, write, (ROW,)) == {ROW}
 
 
 def met(first: Expr, second: Expr) -> list[bool]:
     """Whether Y[first] and, in a loop j of its own, Y[second] may meet, either way; i is fixed."""
     inner = loop(COL, 4, Store(Y, (second,), X[COL]))
-    a, b = (next(x for x in accesses(s) if x.writes) for s in (put(Y, first, X[0]), inner))
     env = {ROW: (2, 5), COL: (0, 3)}
-    return [meeting(*both, (var("v"),), env) is not None for both in ((a, b), (b, a))]
+    parts = put(Y, first, X[0]), inner
+    a, b = (next(x for x in accesses(s, env) if x.writes) for s in parts)
+    return [agreeing(*both, (var("v"),)) is not None for both in ((a, b), (b, a))]
 
 
 @pytest.mark.parametrize("at", range(-2, 10))

@@ -8,7 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Min, Overlap, const, var
 from tilewright.ir.node import postorder
-from tilewright.loops.dependence import can_parallelize
+from tilewright.loops.analysis.dependence import can_parallelize
 from tilewright.loops.nodes import Alloc, If, Kernel, Stmt, Store, block, loop
 from tilewright.schedule import Schedule
 

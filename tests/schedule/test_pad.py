@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.test_matmul import matmul
-from tests.schedule.test_partition import window
-from tests.schedule.test_reverse import argmax
+from tests.schedule.test_partition_loop import window
+from tests.schedule.test_reverse_compute_at import argmax
 from tests.schedule.test_rows import softmax
 from tilewright.base import dtypes
 from tilewright.base.errors import ScheduleError

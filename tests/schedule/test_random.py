@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Load, Min
 from tilewright.ir.node import postorder
+from tilewright.loops.analysis import question
 from tilewright.loops.interp import run as interpret
 from tilewright.loops.nodes import Store, Update
-from tilewright.schedule import meeting
-from tilewright.schedule.table import PRIMITIVES
+from tilewright.schedule.registry import PRIMITIVES
 from tilewright.testing import schedule_runs
 from tilewright.testing.random_programs import LAST, random_arrays
 from tilewright.testing.random_schedules import Crash, random_schedule
@@ -91,7 +91,7 @@ def _buffers(s):
 
 def test_a_failure_is_found_and_made_small(monkeypatch):
     """With a seeded fault, by which any two steps of a reduction commute."""
-    monkeypatch.setattr(meeting, "commute", lambda a, b: a.kind == b.kind == "update")
+    monkeypatch.setattr(question, "commute", lambda a, b: a.kind == b.kind == "update")
     found = next(f for f in (run(seed, levels=()) for seed in range(60, 2000)) if f is not None)
     assert isinstance(found, ScheduleFailure)
     for n in range(len(found.steps)):

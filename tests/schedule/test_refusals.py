@@ -138,7 +138,7 @@ def test_trace_text_and_json():
 
 
 def test_every_method_is_a_primitive_with_a_documented_contract():
-    from tilewright.schedule.table import PRIMITIVES
+    from tilewright.schedule.registry import PRIMITIVES
 
     for name, rewrite in PRIMITIVES.items():
         assert hasattr(Schedule, name)

@@ -6,16 +6,16 @@ import pytest
 
 from tests.schedule.awkward import ADD, X, Y, kernel, over
 from tests.schedule.test_matmul import matmul
-from tests.schedule.test_partition import guards, window
+from tests.schedule.test_partition_loop import guards, window
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer, Lt, Select, Var, const
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import If, Kernel, Store, Update
+from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.conditions import parse_condition
-from tilewright.schedule.tree import walk
 
 i32 = dtypes.int32
 

@@ -146,9 +146,9 @@ def test_strides_that_are_passed_may_be_any(check_same) -> None:  # type: ignore
 
 def _units(s: Schedule) -> list[Any]:
     from tilewright.loops.nodes import Unit
-    from tilewright.loops.places import places
+    from tilewright.loops.walk import walk
 
-    return [p.stmt for p in places(s.kernel.body) if isinstance(p.stmt, Unit)]
+    return [p.stmt for p in walk(s.kernel.body) if isinstance(p.stmt, Unit)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ Meaning, the same in the interpreter, the rules and every code generator:
   `Rem` takes the dividend's sign (C's `%` and `fmod`). An integer division by zero gives 0.
 * `Min`/`Max` give NaN if an operand is NaN. `And Or Xor Not` are logical on bool, bitwise on ints.
 * `Overlap` has the value of `Min`. It is where a tile starts that may overlap the one before, and
-  says of a kernel what `loops/overlap.py` states.
+  says of a kernel what `loops/analysis/overlap.py` states.
 * `Shl`/`Shr` by a negative amount or by at least the width give 0 (`Shr` of a negative number: -1).
   Shr is arithmetic on signed, logical on unsigned integers.
 * A `Load` under `Select` is evaluated only where its arm is chosen: that is how padding is said.
@@ -220,7 +220,7 @@ class Min(Binary): ...
 class Overlap(Min):
     """The start `min(lhs, rhs)` of an overlapping tile; made by `split(..., tail="overlap")` alone.
 
-    What it promises of the kernel that it stands in is said in `loops/overlap.py`.
+    What it promises of the kernel that it stands in is said in `loops/analysis/overlap.py`.
     """
 
 

@@ -17,7 +17,7 @@ vector lanes, written out; on an axis of a GPU's grid or block; as virtual threa
 Invariants (checked by `loops/verify.py`): every loop variable's name is unique in its kernel, so a
 name is a stable reference to a loop through every rewrite; every variable used is bound; indices
 are int64 and, where they are affine, inside the buffer; an `Overlap` is a start of a tile
-(`loops/overlap.py`); a buffer is a parameter or allocated around
+(`loops/analysis/overlap.py`); a buffer is a parameter or allocated around
 its uses; loops of a kind but serial carry no dependence except through `Update`; no axis of a GPU
 is bound again inside a loop bound to it; notes name loops.
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 from tilewright.base import dtypes
 from tilewright.base.errors import VerifyError
-from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.compute.isl import Domain, TooHard, sample
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Const, Expr, Load, Overlap, Var
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
+from tilewright.loops.analysis.access import Access, expressions, guarded_accesses
+from tilewright.loops.analysis.dependence import can_parallelize
+from tilewright.loops.analysis.isl import iteration
 from tilewright.loops.match import match
 from tilewright.loops.nodes import (
     GPU_AXES,
@@ -26,9 +29,8 @@ from tilewright.loops.nodes import (
     While,
 )
 from tilewright.loops.operands import Mismatch
-from tilewright.loops.places import Access, Place, accesses, expressions, places
 from tilewright.loops.printer import show, show_place
-from tilewright.loops.walk import loops_of
+from tilewright.loops.walk import Place, loops_of, walk
 
 
 @dataclass(slots=True)
@@ -52,10 +54,12 @@ def verify(kernel: Kernel, dependences: bool = True) -> None:
     scope = _Scope(kernel)
     for code, check in _OF_KERNEL.items():
         _raise_first(code, kernel, check(scope))
-    for place in places(kernel.body):
+    for place in walk(kernel.body):
         for code, of_place in _OF_PLACE.items():
-            if code != "TW-LOOP-DEPENDENCE" or dependences:
-                _raise_first(code, kernel, of_place(scope, place))
+            _raise_first(code, kernel, of_place(scope, place))
+    _raise_first("TW-BOUNDS", kernel, access_errors(kernel))
+    for place in walk(kernel.body) if dependences else ():
+        _raise_first("TW-LOOP-DEPENDENCE", kernel, _together(scope, place))
 
 
 def _raise_first(code: str, kernel: Kernel, messages: Iterator[str]) -> None:
@@ -201,7 +205,7 @@ def _indexed(at: Place) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
 
 
 def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
-    """The form in which a promise about overlapping tiles is made (loops/overlap.py)."""
+    """The form in which a promise about overlapping tiles is made (loops/analysis/overlap.py)."""
     for e in expressions(at.stmt):
         for n in postorder(e):
             if not isinstance(n, Overlap):
@@ -216,23 +220,21 @@ def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
 
 def access_errors(kernel: Kernel) -> Iterator[str]:
     """The accesses of `kernel` that are not proven inside their buffers, as `verify` says it."""
-    scope = _Scope(kernel)
-    for at in places(kernel.body):
-        yield from _inside(scope, at)
+    for access in guarded_accesses(kernel.body):
+        yield from _outside(access)
 
 
-def _inside(scope: _Scope, at: Place) -> Iterator[str]:
-    for access in accesses(at):
-        for axis, (i, extent) in enumerate(zip(access.index, access.buffer.shape, strict=True)):
-            lo, hi = bounds(i, access.ranges)
-            if lo is not None and hi is not None and lo >= 0 and hi < extent:
-                continue
-            if reads_memory(i):
-                continue
-            problem = outside(access, axis)
-            if problem is not None:
-                place = show_place(access.buffer, access.index)
-                yield f"dimension {axis} of {place} {problem}, in {_brief(at)}"
+def _outside(access: Access) -> Iterator[str]:
+    for axis, (i, extent) in enumerate(zip(access.index, access.buffer.shape, strict=True)):
+        lo, hi = bounds(i, access.ranges)
+        if lo is not None and hi is not None and lo >= 0 and hi < extent:
+            continue
+        if reads_memory(i):
+            continue
+        problem = outside(access, axis)
+        if problem is not None:
+            place = show_place(access.buffer, access.index)
+            yield f"dimension {axis} of {place} {problem}, in {_brief(access.place)}"
 
 
 def outside(access: Access, axis: int) -> str | None:
@@ -254,24 +256,10 @@ def outside(access: Access, axis: int) -> str | None:
     return f"leaves 0..{extent - 1}" + (f" at {at}" if at else "")
 
 
-def iteration(domain: Domain, access: Access) -> Translator:
-    """One iteration of the loops around an access, under its guards, added to `domain`."""
-    translate = Translator(domain, {}, access.ranges)
-    for p in access.loops:
-        extent = translate.expr(p.extent)
-        name = translate.names[p.var] = domain.variable(lo=0)
-        domain.require(f"{name} < {extent}")
-    for condition, holds in access.guards:
-        domain.require(translate.condition(condition, holds))
-    return translate
-
-
 def _together(scope: _Scope, at: Place) -> Iterator[str]:
-    from tilewright.loops.dependence import can_parallelize
-
     if isinstance(at.stmt, For) and at.stmt.kind != "serial":
         verdict = can_parallelize(scope.kernel, at.stmt)
-        if verdict.kind != "legal":
+        if not verdict:
             name = f"{at.stmt.kind} loop {at.stmt.var.name}"
             yield f"the iterations of {name} depend on one another: {verdict.reason}"
 
@@ -313,7 +301,5 @@ _OF_PLACE: Mapping[str, Check] = {
     "TW-TYPE": _types,
     "TW-INDEX-TYPE": _index_types,
     "TW-OVERLAP": _overlaps,
-    "TW-BOUNDS": _inside,
     "TW-UNIT": _units,
-    "TW-LOOP-DEPENDENCE": _together,
 }

@@ -10,8 +10,10 @@ from tilewright.expr.affine import affine, to_expr
 from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Load, Mod, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder, substitute
+from tilewright.loops.analysis.access import Env, Index
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, block
-from tilewright.schedule.tree import Env, Index, Place, variables, walk
+from tilewright.loops.walk import Place, walk
 
 
 def put(kernel: Kernel, place: Place, new: Stmt) -> Kernel:

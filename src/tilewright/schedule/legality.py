@@ -8,20 +8,15 @@ from contextlib import contextmanager
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Overlap
 from tilewright.ir.node import postorder
-from tilewright.loops.access import commute, together, writes
-from tilewright.loops.dependence import Verdict, can_parallelize, meeting_point
-from tilewright.loops.nodes import AXES, GPU_AXES, Alloc, For, If, Kernel, Stmt, Update
-from tilewright.schedule.meeting import carried, covered_in, meeting, pairs, shared
-from tilewright.schedule.region import uncovered
-from tilewright.schedule.tree import (
-    Access,
-    environment,
-    find_loop,
-    loads,
-    loops_of,
-    variables,
-    walk,
-)
+from tilewright.loops.analysis.access import Access, environment, shared
+from tilewright.loops.analysis.dependence import can_parallelize, covered_in
+from tilewright.loops.analysis.effects import together, writes
+from tilewright.loops.analysis.region import uncovered
+from tilewright.loops.analysis.terms import loads, variables
+from tilewright.loops.analysis.verdict import Illegal, Unknown
+from tilewright.loops.nodes import GPU_AXES, Alloc, For, If, Kernel, Stmt, Update
+from tilewright.loops.walk import loops_of, walk
+from tilewright.schedule.tree import find_loop
 
 
 def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
@@ -47,39 +42,22 @@ def show_pair(a: Access, b: Access) -> str:
     return f"{verb[a.kind]} {a} and {verb[b.kind]} {b}"
 
 
-# What may meet in a loop of each kind: steps of one commutative reduction, stores of overlapping
-# tiles (see `carried`).
-MAY_MEET = dict.fromkeys(("parallel", *AXES), (False, True)) | {
-    "vector": (True, False),
-    "unroll": (True, True),
-}
+# The kinds of loops whose iterations may meet in steps of one commutative reduction.
+MAY_REDUCE = ("vector", "unroll")
 
 
 def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str) -> None:
-    """Raise ScheduleError if a loop's kind promises what its iterations do not keep.
-
-    What the digit lemma leaves open is asked of isl, which also names the two iterations.
-    """
+    """Raise ScheduleError if a loop's kind promises what its iterations do not keep."""
     env = environment(kernel.body)
     for name in loops:
         f, _ = find_loop(kernel, name, primitive)
         if f.kind == "serial":
             continue
-        verdict: Verdict | None = None
-        for a, b in carried(f.body, f.var, env, *MAY_MEET[f.kind]):
-            if not commute(a, b):
-                verdict = verdict or can_parallelize(
-                    kernel, name, covered_in(f.body, env, once=True)
-                )
-                if verdict:
-                    continue
-            raise refuse(
-                primitive,
-                name,
-                f"different iterations of this {f.kind} loop may meet: one {show_pair(a, b)}"
-                f"{because(verdict) or evidence(kernel, name, a)}",
-                hint,
-            )
+        covered = covered_in(f.body, env, once=True)
+        verdict = can_parallelize(kernel, f, covered, updates=f.kind in MAY_REDUCE)
+        if not verdict:
+            what = f"different iterations of this {f.kind} loop may meet: {because(verdict)}"
+            raise refuse(primitive, name, what, hint)
 
 
 def check_steps(kernel: Kernel, primitive: str) -> None:
@@ -98,9 +76,9 @@ def check_steps(kernel: Kernel, primitive: str) -> None:
 def check_tiles(before: Kernel, after: Kernel, primitive: str) -> None:
     """Raise ScheduleError if overlapping tiles no longer promise what a loop's kind relies on.
 
-    The promise (`loops/overlap.py`) is about one Store, and about the start of a tile as split
-    wrote it: a rewrite may make two of the one, or take the other apart. The loops that are not
-    serial and have changed are checked again.
+    The promise (`loops/analysis/overlap.py`) is about one Store, and about the start of a tile as
+    split wrote it: a rewrite may make two of the one, or take the other apart. The loops that are
+    not serial and have changed are checked again.
     """
     old = {f.var.name: f for f in loops_of(before.body)}
     found = []
@@ -164,25 +142,18 @@ def check_repeatable(kernel: Kernel, f: For, primitive: str, why: str, hint: str
     by x before x reads or updates it. Raises ScheduleError; why: what repeats iterations.
     """
     env, name = environment(kernel.body), f.var.name
-    for buffer, found in shared(f.body).items():
+    for buffer in shared(f.body):
         late = uncovered(f.body, buffer, env)
         if late is not None:
             does = "updates" if late.kind == "update" else "reads"
             left = f"a repeated one {does} {late} as its first run left it"
             raise refuse(primitive, name, f"{why}, and {left}", hint)
-        for a, b in pairs(found):
-            agree = meeting(a, b, (f.var,), env)
-            if agree is not None and f.var not in agree:
-                met = f"one {show_pair(a, b)}{evidence(kernel, name, a)}"
-                order = "out of order, and different ones may meet"
-                raise refuse(primitive, name, f"{why} {order}: {met}", hint)
+    verdict = can_parallelize(kernel, f, None, updates=False)
+    if not verdict:
+        what = f"{why} out of order, and different ones may meet: {because(verdict)}"
+        raise refuse(primitive, name, what, hint)
 
 
-def evidence(kernel: Kernel, loop: str, access: Access) -> str:
-    """Two iterations of `loop` that meet where `access` does, to end a sentence with."""
-    return because(meeting_point(kernel, loop, access.buffer))
-
-
-def because(verdict: Verdict | None) -> str:
-    """The witness of a verdict, to end a sentence with."""
-    return f" ({verdict.reason})" if verdict is not None else ""
+def because(verdict: Illegal | Unknown) -> str:
+    """Why a verdict is not legal, to end a sentence with: the accesses, and the witness."""
+    return f"one {show_pair(*verdict.pair)} ({verdict.reason})"

@@ -6,19 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.bounds import Env
+from tilewright.base.names import fresh
+from tilewright.expr import bounds as intervals
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.region import inside
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block, loop
+from tilewright.loops.walk import Place, below
 from tilewright.schedule import edit, tree
-from tilewright.schedule.region import inside
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
     """Consecutive statements `start .. stop-1` of a sequence (or one statement that is none)."""
 
-    place: tree.Place
+    place: Place
     start: int = 0
     stop: int | None = None
 
@@ -39,7 +43,7 @@ class Part:
         return edit.put(kernel, self.place, whole)
 
 
-def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     """The buffer called `name`, allocated in the kernel, and the place of its Alloc."""
     buffer, place = tree.find_buffer(kernel, name, verb)
     if place is None:
@@ -51,29 +55,27 @@ def intermediate(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Pla
     return buffer, place
 
 
-def rebuffered(
-    kernel: Kernel, place: tree.Place, new: Buffer, move: Callable[[tree.Index], tree.Index]
-) -> Kernel:
+def rebuffered(kernel: Kernel, place: Place, new: Buffer, move: Callable[[Index], Index]) -> Kernel:
     """`kernel` with another buffer in the place of the Alloc's; move: an element's new index."""
     alloc = place.stmt
     assert isinstance(alloc, Alloc)
     moves: dict[Buffer, edit.Move] = {alloc.buffer: lambda index: (new, move(index))}
-    body = edit.rewrite(alloc, tree.environment(kernel.body), moves=moves)
+    body = edit.rewrite(alloc, environment(kernel.body), moves=moves)
     return edit.put(kernel, place, edit.with_allocs(body, {alloc.buffer: new}))
 
 
-def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb: str) -> Part:
+def after_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None, verb: str) -> Part:
     """The outermost part of the kernel where `buffer` has its final value and is still read."""
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
     exists = alloc is None
     while True:
         if exists and buffer not in writes(s):
-            return Part(tree.Place(s, above))
+            return Part(Place(s, above))
         if isinstance(s, Block):
             last = max((n for n, x in enumerate(s.stmts) if buffer in writes(x)), default=-1)
             if exists and last >= 0 and any(buffer in reads(x) for x in s.stmts[last + 1 :]):
-                return Part(tree.Place(s, above), last + 1)
+                return Part(Place(s, above), last + 1)
             holder = next((x for x in s.stmts if alloc is not None and _holds(x, alloc)), None)
             inner = s.stmts[last] if holder is None else holder
         elif isinstance(s, Alloc | For):
@@ -88,16 +90,16 @@ def after_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None, verb:
         s, above = inner, (*above, s)
 
 
-def _holds(s: Stmt, alloc: tree.Place) -> bool:
+def _holds(s: Stmt, alloc: Place) -> bool:
     return s is alloc.stmt or s in alloc.above
 
 
-def all_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None) -> Part:
+def all_writes(kernel: Kernel, buffer: Buffer, alloc: Place | None) -> Part:
     """The smallest run of statements in its scope, outside loops, with every write of `buffer`."""
     s: Stmt = kernel.body
     above: tuple[Stmt, ...] = ()
     if alloc is not None:
-        s, above = tree.below(alloc.stmt)[0], (*alloc.above, alloc.stmt)
+        s, above = below(alloc.stmt)[0], (*alloc.above, alloc.stmt)
     while True:
         if isinstance(s, Alloc):
             s, above = s.body, (*above, s)
@@ -107,28 +109,28 @@ def all_writes(kernel: Kernel, buffer: Buffer, alloc: tree.Place | None) -> Part
             if len(hits) == 1 and isinstance(s.stmts[hits[0]], Alloc):
                 s, above = s.stmts[hits[0]], (*above, s)
                 continue
-            return Part(tree.Place(s, above), hits[0], hits[-1] + 1)
-        return Part(tree.Place(s, above))
+            return Part(Place(s, above), hits[0], hits[-1] + 1)
+        return Part(Place(s, above))
 
 
 def used_as_index(root: Stmt, buffer: Buffer) -> bool:
     """Whether a value of `buffer` says where to read or write: then it must be the final one."""
-    found = (i for a in tree.accesses(root) for i in a.index)
-    return any(x.buffer is buffer for i in found for x in tree.loads(i))
+    found = (i for a in accesses(root) for i in a.index)
+    return any(x.buffer is buffer for i in found for x in loads(i))
 
 
 def sweep(
     prefix: str,
     shape: Sequence[int],
     taken: set[str],
-    env: tree.Env,
-    body: Callable[[tree.Index], Stmt],
+    env: Env,
+    body: Callable[[Index], Stmt],
 ) -> Stmt:
     """A nest over a box, loops `<prefix><dimension>`; a dimension of extent 1 needs no loop."""
     vars_: dict[int, Var] = {}
     for d, n in enumerate(shape):
         if n != 1:
-            vars_[d] = Var(tree.fresh(taken, f"{prefix}{d}"), INDEX)
+            vars_[d] = Var(fresh(taken, f"{prefix}{d}"), INDEX)
             env[vars_[d]] = (0, max(n - 1, 0))
     point = tuple(vars_[d] if d in vars_ else const(0) for d in range(len(shape)))
     nest = body(point)
@@ -137,13 +139,13 @@ def sweep(
     return nest
 
 
-def guarded(point: tree.Index, buffer: Buffer, env: tree.Env, body: Stmt) -> Stmt:
+def guarded(point: Index, buffer: Buffer, env: Env, body: Stmt) -> Stmt:
     """`body` where `point` lies inside `buffer`, as far as bounds do not prove that it does."""
     condition = within(point, buffer, env)
     return body if condition is None else If(condition, body, None)
 
 
-def within(point: tree.Index, buffer: Buffer, env: Env) -> Expr | None:
+def within(point: Index, buffer: Buffer, env: intervals.Env) -> Expr | None:
     """The condition that `point` lies inside `buffer`; None where bounds prove it."""
     total: Expr | None = None
     for i, n in zip(point, buffer.shape, strict=True):

@@ -12,7 +12,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.runtime import schema
 from tilewright.schedule.arguments import check_arguments
-from tilewright.schedule.table import PRIMITIVES
+from tilewright.schedule.registry import PRIMITIVES
 
 
 @dataclass(frozen=True, slots=True)

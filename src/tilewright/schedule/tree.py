@@ -16,7 +16,7 @@ from tilewright.base.names import fresh as fresh
 from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
 from tilewright.ir.node import postorder
-from tilewright.loops.access import together
+from tilewright.loops.analysis.effects import together
 from tilewright.loops.nodes import (
     Alloc,
     For,

@@ -13,8 +13,9 @@ from typing import Any
 
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.ir.node import substitute
+from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Unit, block, loop
-from tilewright.schedule import edit, tree
+from tilewright.schedule import edit
 
 
 def backwards(kernel: Kernel) -> Kernel:
@@ -58,13 +59,13 @@ def _each(s: Stmt, lanes: _Lanes) -> Stmt:
 
 
 def _for(s: For, lanes: _Lanes) -> Stmt | None:
-    if tree.variables(s.extent):
+    if variables(s.extent):
         return None
     return For(s.var, s.extent, s.kind, _together(s.body, lanes))
 
 
 def _if(s: If, lanes: _Lanes) -> Stmt | None:
-    if tree.loads(s.condition):
+    if loads(s.condition):
         return None
     arms = [(s.then, s.condition)] + ([] if s.otherwise is None else [(s.otherwise, ~s.condition)])
     guards = [c if lanes.guard is None else lanes.guard & c for _, c in arms]

@@ -14,11 +14,11 @@ from functools import partial
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.nodes import Alloc, For, Kernel
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import Schedule, Step
 from tilewright.schedule.primitives.pipeline import sequence
-from tilewright.schedule.tree import loops_of, walk
 
 
 @dataclass(frozen=True, slots=True)

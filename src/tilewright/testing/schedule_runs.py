@@ -19,9 +19,9 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.interp import run as interpret
 from tilewright.loops.nodes import AXES, Kernel
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
 from tilewright.runtime.executable import Executable
 from tilewright.schedule import Schedule, Step, Trace, replay
-from tilewright.schedule.tree import loops_of
 from tilewright.targets.registry import target
 from tilewright.testing.interleaved import backwards, interleaved
 from tilewright.testing.random_kernels import random_kernel

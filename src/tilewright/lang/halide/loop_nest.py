@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tilewright.lang.halide.placing import Replay
-from tilewright.loops.access import writes
+from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Store, Update
-from tilewright.schedule import tree
+from tilewright.loops.walk import below
 
 _KINDS = {"serial": "for", "vector": "vectorized", "unroll": "unrolled", "parallel": "parallel"}
 
@@ -70,7 +70,7 @@ class _Text:
 
 
 def _below(s: Stmt) -> list[Stmt]:
-    return [part for child in tree.below(s) for part in _parts(child)]
+    return [part for child in below(s) for part in _parts(child)]
 
 
 def _parts(s: Stmt) -> Sequence[Stmt]:

@@ -10,7 +10,10 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Expr, Var
 from tilewright.lang.halide.levels import Level, Scheduled
 from tilewright.lang.halide.plan import Kind, Plan
+from tilewright.loops.analysis.access import accesses
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.walk import below, walk
 from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import Lowered
 from tilewright.notation.halide.pipeline import Pipeline
@@ -131,12 +134,12 @@ def _innermost(f: Func, state: Replay) -> list[str]:
     """The innermost loop that each reader's places depend on; none where some depend on none."""
     own = {x for n in state.of(f) for x in n.loops.values()}
     needed: dict[tuple[For, ...], set[Expr]] = {}
-    for a in tree.accesses(state.schedule.kernel.body):
+    for a in accesses(state.schedule.kernel.body):
         if a.buffer.name in state.buffers[f][0] and not own & {x.var.name for x in a.loops}:
             used = needed.setdefault(a.loops, set())
-            for variables in map(tree.variables, a.index):
-                if all(isinstance(v, Var) for v in variables):
-                    used |= variables  # an element that data choose may be any
+            for used_here in map(variables, a.index):
+                if all(isinstance(v, Var) for v in used_here):
+                    used |= used_here  # an element that data choose may be any
     found: dict[For, tuple[For, ...]] = {}
     for loops, used in needed.items():
         depth = max((n for n, x in enumerate(loops, 1) if x.var in used), default=0)
@@ -247,7 +250,7 @@ def _loops_at(f: Scheduled, level: Level, verb: str, buffer: str, state: Replay)
 
 def _uses(kernel: Kernel, loop: str, buffer: str) -> bool:
     f, _ = tree.find_loop(kernel, loop, "compute_at")
-    return any(a.buffer.name == buffer for a in tree.accesses(f.body))
+    return any(a.buffer.name == buffer for a in accesses(f.body))
 
 
 @contextmanager
@@ -266,11 +269,11 @@ def legal_places(f: Scheduled, state: Replay) -> str:
     names = {x: (n.func, var) for n in state.nests for var, x in n.loops.items()}
     buffers = state.copies(f)
     common: list[tuple[Func, str]] | None = None
-    for place in tree.walk(state.schedule.kernel.body):
+    for place in walk(state.schedule.kernel.body):
         path = [x.var.name for x in place.loops]
-        if tree.below(place.stmt) or own & set(path):
+        if below(place.stmt) or own & set(path):
             continue
-        if any(a.buffer.name in buffers for a in tree.accesses(place.stmt)):
+        if any(a.buffer.name in buffers for a in accesses(place.stmt)):
             told = [names[x] for x in path if x in names]
             common = told if common is None else [x for x in common if x in told]
     places = [

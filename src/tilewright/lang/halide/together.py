@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.base.errors import ScheduleError
 from tilewright.lang.halide.placing import Nest, Replay, said
 from tilewright.lang.halide.plan import Kind, Plan, Together
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
 
 
@@ -40,7 +41,7 @@ def _share(nest: Nest, other: Nest, wanted: Together, state: Replay) -> None:
             f"those of {wanted.plan.title} are {', '.join(theirs)}",
             hint="give both the same loops in the same order",
         )
-    order = [f.var.name for f in tree.loops_of(s.kernel.body)]
+    order = [f.var.name for f in loops_of(s.kernel.body)]
     first, second = sorted((mine, theirs), key=lambda loops: order.index(loops[wanted.var]))
     late = nest if second is mine else other
     for var in mine:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import For, Kernel
+from tilewright.loops.walk import walk
 from tilewright.notation.te.nodes import Tensor
 from tilewright.notation.te.program import Program
 from tilewright.schedule import Schedule
-from tilewright.schedule.tree import walk
 
 
 @dataclass(frozen=True, eq=False, slots=True)

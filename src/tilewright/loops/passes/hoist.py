@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.node import postorder
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.effects import reads, writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Notes, Stmt, block
 
 

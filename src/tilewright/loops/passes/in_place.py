@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.ir.node import postorder
-from tilewright.loops.dependence import proven_equal
+from tilewright.loops.analysis.access import expressions, guarded_accesses
+from tilewright.loops.analysis.dependence import stored_once
 from tilewright.loops.nodes import Kernel, Stmt, Store, Unit, Update, While
-from tilewright.loops.places import Place, accesses, expressions, places
+from tilewright.loops.walk import walk
 
 
 def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
@@ -18,14 +19,16 @@ def overwritable(kernel: Kernel) -> tuple[Buffer, ...]:
     is stored. What the Store leaves alone then holds what the input held: memory is shared only
     where nothing has written the output before.
     """
-    found = [at for at in places(kernel.body) if _acts(at.stmt)]
+    found = [at.stmt for at in walk(kernel.body) if _acts(at.stmt)]
     if len(found) != 1 or len(kernel.outputs) != 1:
         return ()
-    store, out = found[0].stmt, kernel.outputs[0]
-    if not isinstance(store, Store) or store.buffer is not out or not _stores_once(found[0]):
+    store, out = found[0], kernel.outputs[0]
+    if not isinstance(store, Store) or store.buffer is not out:
+        return ()
+    if not all(stored_once(a) for a in guarded_accesses(kernel.body) if a.writes):
         return ()
     own = _loads(store.value)
-    others = {x.buffer for at in places(kernel.body) for e in _others(at) for x in _loads(e)}
+    others = {x.buffer for at in walk(kernel.body) for e in _others(at.stmt) for x in _loads(e)}
     return tuple(
         b
         for b in kernel.inputs
@@ -40,15 +43,9 @@ def _acts(s: Stmt) -> bool:
     return isinstance(s, Store | Update | While) or (isinstance(s, Unit) and bool(s.intrinsic))
 
 
-def _stores_once(at: Place) -> bool:
-    """Whether iterations that store one element are the same iteration."""
-    store = next(a for a in accesses(at) if a.writes)
-    return not at.loops or proven_equal(store, store, at.loops) == {f.var for f in at.loops}
-
-
-def _others(at: Place) -> tuple[Expr, ...]:
+def _others(s: Stmt) -> tuple[Expr, ...]:
     """What a statement computes besides the value that it stores."""
-    return at.stmt.index if isinstance(at.stmt, Store) else expressions(at.stmt)
+    return s.index if isinstance(s, Store) else expressions(s)
 
 
 def _loads(e: Expr) -> list[Load]:

@@ -6,32 +6,35 @@ from math import gcd
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh
 from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, const
 from tilewright.ir.node import postorder, substitute
-from tilewright.loops.access import writes
+from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.effects import writes
+from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
+from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
-from tilewright.schedule.region import Region, region, uncovered
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
-from tilewright.schedule.table import primitive
 
 
 def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
-def _body_of(verb: str, f: For, place: tree.Place, buffer: str, alloc: tree.Place | None) -> Part:
+def _body_of(verb: str, f: For, place: Place, buffer: str, alloc: Place | None) -> Part:
     """The body of a loop that `buffer` exists around."""
     if alloc is not None and alloc.stmt not in place.above:
         raise _error(
             verb, buffer, f"it does not exist around loop {f.var.name}", "name a loop in its scope"
         )
-    return Part(tree.Place(f.body, (*place.above, f)))
+    return Part(Place(f.body, (*place.above, f)))
 
 
 @primitive
@@ -40,6 +43,7 @@ def cache_write(
     buffer: str,
     loop: str | None = None,
     scope: Scope = "register",
+    *,
     name: str | None = None,
 ) -> tuple[Kernel, str]:
     """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
@@ -59,8 +63,8 @@ def cache_write(
     after:  for o: alloc c: { c[0] = 0; for k: c[0] += A[o, k]; C[o] = c[0] }
     """
     old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
-    env = tree.environment(kernel.body)
-    if not any(a.buffer is old and a.writes for a in tree.accesses(kernel.body)):
+    env = environment(kernel.body)
+    if not any(a.buffer is old and a.writes for a in accesses(kernel.body)):
         raise _error("cache_write", buffer, "nothing writes it", "cache_read stages reads")
     if loop is None:
         part = all_writes(kernel, old, alloc)
@@ -68,17 +72,17 @@ def cache_write(
         f, place = tree.find_loop(kernel, loop, "cache_write")
         part = _body_of("cache_write", f, place, buffer, alloc)
     body = part.body
-    touched = [a for a in tree.accesses(body) if a.buffer is old]
+    touched = [a for a in accesses(body) if a.buffer is old]
     if not any(a.writes for a in touched):
         raise _error(
             "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
         )
     box = region(old, touched, env, "cache_write")
     taken = tree.names(kernel)
-    new = Buffer(tree.fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
+    new = Buffer(fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
     inner = edit.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
-    uses = sum(a.buffer is old for a in tree.accesses(kernel.body))
-    private = alloc is not None and uses == sum(a.buffer is old for a in tree.accesses(body))
+    uses = sum(a.buffer is old for a in accesses(kernel.body))
+    private = alloc is not None and uses == sum(a.buffer is old for a in accesses(body))
     if private and uncovered(body, old, env) is None:
         result = part.put(kernel, Alloc(new, inner))
         result = result.with_body(edit.without_alloc(result.body, old))
@@ -98,10 +102,10 @@ def _copy(
     box: Region,
     prefix: str,
     taken: set[str],
-    env: tree.Env,
+    env: Env,
     back: bool,
 ) -> Stmt:
-    def body(local: tree.Index) -> Stmt:
+    def body(local: Index) -> Stmt:
         point = box.point(local)
         move = Store(old, point, Load(new, local)) if back else Store(new, local, Load(old, point))
         return guarded(point, old, env, move)
@@ -115,6 +119,7 @@ def cache_read(
     buffer: str,
     loop: str | None = None,
     scope: Scope = "stack",
+    *,
     pad: bool = False,
     name: str | None = None,
 ) -> tuple[Kernel, str]:
@@ -137,18 +142,18 @@ def cache_read(
     old, alloc = tree.find_buffer(kernel, buffer, "cache_read")
     part = _read_part(kernel, old, alloc, loop)
     body = part.body
-    found = [a for a in tree.accesses(body) if a.buffer is old]
-    env = tree.environment(kernel.body)
+    found = [a for a in accesses(body) if a.buffer is old]
+    env = environment(kernel.body)
     box = region(old, found, env, "cache_read", clip=not pad)
     taken = tree.names(kernel)
     suffix = ".pad" if pad else ".local"
-    new = Buffer(tree.fresh(taken, name or buffer + suffix), box.shape, old.dtype, scope)
+    new = Buffer(fresh(taken, name or buffer + suffix), box.shape, old.dtype, scope)
     padded, outside = _guarded_reads(body, old, env) if pad else ({}, None)
     values: dict[Any, Any] = {
         select: Load(new, box.local(load.index)) for select, load in padded.items()
     }
 
-    def stage(local: tree.Index) -> Stmt:
+    def stage(local: Index) -> Stmt:
         point = box.point(local)
         value: Expr = Load(old, point)
         if not pad:
@@ -165,14 +170,14 @@ def cache_read(
     return result, new.name
 
 
-def _read_part(kernel: Kernel, old: Buffer, alloc: tree.Place | None, loop: str | None) -> Part:
+def _read_part(kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | None) -> Part:
     """What is to read the copy: the body of a loop, or all that is left once `old` is final."""
     if loop is None:
         part = after_writes(kernel, old, alloc, "cache_read")
     else:
         f, place = tree.find_loop(kernel, loop, "cache_read")
         part = _body_of("cache_read", f, place, old.name, alloc)
-    found = [a for a in tree.accesses(part.body) if a.buffer is old]
+    found = [a for a in accesses(part.body) if a.buffer is old]
     if not found or any(a.writes for a in found):
         raise _error(
             "cache_read",
@@ -183,16 +188,14 @@ def _read_part(kernel: Kernel, old: Buffer, alloc: tree.Place | None, loop: str 
     return part
 
 
-def _check_around(kernel: Kernel, part: Part, old: Buffer, alloc: tree.Place | None) -> None:
+def _check_around(kernel: Kernel, part: Part, old: Buffer, alloc: Place | None) -> None:
     """No other iteration that may run at the same time writes what a copy reads."""
     shared = part.place.loops[0 if alloc is None else len(alloc.loops) :]
     around = [f.var.name for f in shared if old in writes(f)]
     check_kinds(kernel, around, "cache_read", "stage it before the loop gets its kind")
 
 
-def _guarded_reads(
-    body: Stmt, buffer: Buffer, env: tree.Env
-) -> tuple[dict[Select, Load], Const | None]:
+def _guarded_reads(body: Stmt, buffer: Buffer, env: Env) -> tuple[dict[Select, Load], Const | None]:
     """The reads `Select(inside, buffer[...], c)`, each checked, and their common c."""
     found: dict[Select, Load] = {}
     free: set[Load] = set()
@@ -231,7 +234,7 @@ def _is_guarded(node: Select, buffer: Buffer) -> bool:
     return isinstance(inner, Load) and inner.buffer is buffer and isinstance(node.otherwise, Const)
 
 
-def _check_guard(condition: Expr, load: Load, env: tree.Env) -> None:
+def _check_guard(condition: Expr, load: Load, env: Env) -> None:
     """The guard must say `inside` for the values that the index takes, no more and no less."""
     # The index may be without the loops of one turn, the guard is then too.
     still = {v: const(low) for v, (low, high) in env.items() if low is not None and low == high}

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.access import writes
+from tilewright.loops.analysis.access import Env, accesses, environment
+from tilewright.loops.analysis.effects import writes
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import edit, tree
-from tilewright.schedule.primitives.place import producers
+from tilewright.schedule.primitives.compute_at import producers
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import intermediate
-from tilewright.schedule.table import primitive
 
 
 @primitive
-def duplicate(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+def duplicate(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """Let a consumer's loop read a copy of an intermediate, computed by nests of its own.
 
     args: the buffer; the loop that shall read the copy.
@@ -31,17 +34,15 @@ def duplicate(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, 
     after:  alloc T: alloc T': { T = f(); T' = f(); for i: A[i] = T[i]; for j: B[j] = T'[j] }
     """
     f, place = tree.find_loop(kernel, loop, "duplicate")
-    buffer, alloc = intermediate(kernel, name, "duplicate")
+    target, alloc = intermediate(kernel, buffer, "duplicate")
     if alloc.stmt not in place.above:
-        raise _refused(name, f"it does not exist at loop {loop}")
-    home, group, made, _ = producers(buffer, alloc, place, "duplicate")
+        raise _refused(buffer, f"it does not exist at loop {loop}")
+    home, group, made, _ = producers(target, alloc, place, "duplicate")
     _check_uses(kernel, group, made, f)
     taken = tree.names(kernel)
-    copies = {
-        b: Buffer(tree.fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope) for b in group
-    }
+    copies = {b: Buffer(fresh(taken, f"{b.name}.copy"), b.shape, b.dtype, b.scope) for b in group}
     moves: dict[Buffer, edit.Move] = {b: _to(c) for b, c in copies.items()}
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     again, loops = _copied(made, moves, taken, env)
     fors: dict[Any, Any] = {f.var: lambda new: edit.rewrite(new, env, moves=moves)}
     assert isinstance(home.stmt, Block)
@@ -63,20 +64,20 @@ def _to(buffer: Buffer) -> edit.Move:
 
 
 def _copied(
-    made: Sequence[Stmt], moves: dict[Buffer, edit.Move], taken: set[str], env: tree.Env
+    made: Sequence[Stmt], moves: dict[Buffer, edit.Move], taken: set[str], env: Env
 ) -> tuple[list[Stmt], list[str]]:
     again, loops = [], []
     for s in made:
         copy, table = edit.renamed(s, taken, ".copy")
         again.append(edit.rewrite(copy, env, moves=moves))
-        loops += [table[f.var.name] for f in tree.loops_of(s)]
+        loops += [table[f.var.name] for f in loops_of(s)]
     return again, loops
 
 
 def _check_uses(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For) -> None:
-    used = [a for a in tree.accesses(f.body) if a.buffer in group]
-    inside = [a for s in made for a in tree.accesses(s) if a.buffer in group and a.writes]
-    every = [a for a in tree.accesses(kernel.body) if a.buffer in group and a.writes]
+    used = [a for a in accesses(f.body) if a.buffer in group]
+    inside = [a for s in made for a in accesses(s) if a.buffer in group and a.writes]
+    every = [a for a in accesses(kernel.body) if a.buffer in group and a.writes]
     problem = None
     if not used:
         problem = "does not use it"

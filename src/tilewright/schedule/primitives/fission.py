@@ -6,46 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Var
-from tilewright.loops.dependence import can_fission
+from tilewright.loops.analysis.access import environment
+from tilewright.loops.analysis.dependence import can_fission, can_separate
+from tilewright.loops.analysis.verdict import Illegal, Verdict
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, check_steady, evidence, refuse, show_pair
-from tilewright.schedule.meeting import meeting
-from tilewright.schedule.table import primitive
+from tilewright.schedule.legality import because, check_steady, refuse
+from tilewright.schedule.registry import primitive
 
 
-def crossing(
-    first: Stmt, second: Stmt, loops: Sequence[For], env: tree.Env
-) -> tuple[tree.Access, tree.Access, Var] | None:
-    """An access of each part that may meet in different iterations of one of `loops`."""
-    band = [f.var for f in loops]
-    earlier = tree.accesses(first)
-    for b in tree.accesses(second):
-        for a in earlier:
-            if a.buffer is not b.buffer or not (a.writes or b.writes):
-                continue
-            agree = meeting(a, b, band, env)
-            free = None if agree is None else next((v for v in band if v not in agree), None)
-            if free is not None:
-                return a, b, free
-    return None
-
-
-def _apart(
-    primitive_: str, found: tuple[tree.Access, tree.Access, Var], witness: str
-) -> ScheduleError:
-    a, b, v = found
-    return refuse(
-        primitive_,
-        v.name,
-        f"the parts meet in different iterations: {show_pair(a, b)}{witness}",
-        "part the body elsewhere, or take a loop further in",
-    )
+def _check_apart(verdict: Verdict, primitive_: str, loop: str) -> None:
+    if not verdict:
+        raise refuse(
+            primitive_,
+            loop,
+            f"the parts meet in different iterations: {because(verdict)}",
+            "part the body elsewhere, or take a loop further in",
+        )
 
 
 @primitive
-def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
+def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
     """Split a loop whose body is a sequence in two; returns the second loop, `<loop>.2`.
 
     args: the loop; how many statements of its body stay in the first loop.
@@ -56,32 +39,28 @@ def fission(kernel: Kernel, name: str, after: int) -> tuple[Kernel, str]:
     after:  for i: A(i)
             for i.2: B(i.2)
     """
-    f, place = tree.find_loop(kernel, name, "fission")
+    f, place = tree.find_loop(kernel, loop, "fission")
     parts = f.body.stmts if isinstance(f.body, Block) else (f.body,)
     if not 0 < after < len(parts):
         raise refuse(
             "fission",
-            name,
+            loop,
             f"its body is {len(parts)} statements, which cannot be parted after {after}",
             f"take 1 to {len(parts) - 1}" if len(parts) > 1 else "nothing is left to part",
         )
     first, second = block(*parts[:after]), block(*parts[after:])
-    check_steady((f,), first, "fission", name)
-    env = tree.environment(kernel.body)
-    found = crossing(first, second, (f,), env)
-    if found is not None:
-        verdict = can_fission(kernel, name, after)
-        if not verdict:
-            raise _apart("fission", found, because(verdict))
+    check_steady((f,), first, "fission", loop)
+    _check_apart(can_fission(kernel, f, after), "fission", loop)
+    env = environment(kernel.body)
     taken = tree.names(kernel)
-    again = Var(tree.fresh(taken, f"{name}.2"), INDEX)
+    again = Var(fresh(taken, f"{loop}.2"), INDEX)
     other = For(again, f.extent, f.kind, edit.rewrite(second, env, {f.var: again}))
     new = block(For(f.var, f.extent, f.kind, first), other)
     return edit.put(kernel, place, new), again.name
 
 
 @primitive
-def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel, tuple[str, ...]]:
+def decompose_reduction(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """Initialise a reduction in a nest of its own before `name`; returns that nest's loops.
 
     args: the accumulator; the outermost loop to hoist its initialisation out of.
@@ -93,7 +72,7 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     after:  for i.init: for j.init: C[i.init, j.init] = 0
             for i: for j: for k: C[i, j] += A
     """
-    f, place = tree.find_loop(kernel, name, "decompose_reduction")
+    f, place = tree.find_loop(kernel, loop, "decompose_reduction")
     tree.find_buffer(kernel, buffer, "decompose_reduction")
     spine: list[For | If] = []
     s: Stmt = f
@@ -102,17 +81,15 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
             spine.append(s)
             s = s.body if isinstance(s, For) else s.then
             continue
-        raise _no_start(name, buffer, s)
+        raise _no_start(loop, buffer, s)
     starts = _leading(s, buffer)
     if not starts:
-        raise _no_start(name, buffer, s)
-    check_steady(spine, s, "decompose_reduction", name)
+        raise _no_start(loop, buffer, s)
+    check_steady(spine, s, "decompose_reduction", loop)
     first, rest = block(*starts), block(*s.stmts[len(starts) :])
     loops = [x for x in spine if isinstance(x, For)]
-    env = tree.environment(kernel.body)
-    found = crossing(first, rest, loops, env)
-    if found is not None:
-        raise _apart("decompose_reduction", found, evidence(kernel, found[2].name, found[0]))
+    verdict = can_separate(kernel, loops, starts, s.stmts[len(starts) :])
+    _check_apart(verdict, "decompose_reduction", _parted(verdict, loops))
     hoisted, remaining = first, rest
     for x in reversed(spine):
         hoisted = _around(x, hoisted)
@@ -120,6 +97,15 @@ def decompose_reduction(kernel: Kernel, buffer: str, name: str) -> tuple[Kernel,
     copy, table = edit.renamed(hoisted, tree.names(kernel), ".init")
     new = edit.put(kernel, place, block(copy, remaining))
     return new, tuple(table[x.var.name] for x in loops)
+
+
+def _parted(verdict: Verdict, loops: Sequence[For]) -> str:
+    """The loop in different iterations of which the parts meet; the outermost if not known."""
+    names = [f.var.name for f in loops]
+    if isinstance(verdict, Illegal):
+        first, second = verdict.witness.first, verdict.witness.second
+        return next(n for n in names if first[n] != second[n])
+    return names[0]
 
 
 def _leading(s: Block, buffer: str) -> list[Stmt]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.base.errors import InputError, ScheduleError
-from tilewright.loops.intrinsic import TensorIntrinsic, intrinsic
+from tilewright.loops.intrinsic import TensorIntrinsic
+from tilewright.loops.intrinsic import intrinsic as declared
 from tilewright.loops.match import Match, match
 from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit
 from tilewright.loops.operands import Mismatch
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.fission import decompose_reduction
-from tilewright.schedule.table import primitive
+from tilewright.schedule.registry import primitive, primitive_with
 
 
 @primitive
-def blockize(kernel: Kernel, name: str, unit: str | None = None) -> tuple[Kernel, None]:
+def blockize(kernel: Kernel, loop: str, *, unit: str | None = None) -> tuple[Kernel, None]:
     """Keep the nest at a loop together as one piece, which no later primitive reaches into.
 
     args: the loop; a name for the piece (default: the loop's).
@@ -23,15 +25,19 @@ def blockize(kernel: Kernel, name: str, unit: str | None = None) -> tuple[Kernel
     before: for i: for j: B(i, j)
     after:  for i: block j: for j: B(i, j)
     """
-    f, place = tree.find_loop(kernel, name, "blockize")
-    return edit.put(kernel, place, Unit(unit or name, None, (), f)), None
+    f, place = tree.find_loop(kernel, loop, "blockize")
+    return edit.put(kernel, place, Unit(unit or loop, None, (), f)), None
 
 
-@primitive
-def tensorize(kernel: Kernel, name: str, with_: str) -> tuple[Kernel, str]:
+def _name(intrinsic: object) -> object:
+    return intrinsic.name if isinstance(intrinsic, TensorIntrinsic) else intrinsic
+
+
+@primitive_with(as_text={"intrinsic": _name})
+def tensorize(kernel: Kernel, loop: str, intrinsic: str | TensorIntrinsic) -> tuple[Kernel, str]:
     """Do the nest at a loop by a tensor intrinsic; returns the name of the hardware call.
 
-    args: the loop; the name of a declared intrinsic (`loops/intrinsic.py`).
+    args: the loop; a declared intrinsic (`loops/intrinsic.py`), or its name.
     requires: the nest is, up to names, the order of loops and the order of operands of commutative
         operators, one part of the intrinsic: all of it (compute), the start of its reduction
         (reset) or its step (update). Each tensor lies in one buffer with the strides, alignment
@@ -44,23 +50,23 @@ def tensorize(kernel: Kernel, name: str, with_: str) -> tuple[Kernel, str]:
     after:  { fill_zero(C[0, 0])
               for ko: fused_gemm8x8_add(C[0, 0], A[ko*8, 0], B[ko*8, 0]) }
     """
-    f, place = tree.find_loop(kernel, name, "tensorize")
+    f, place = tree.find_loop(kernel, loop, "tensorize")
     try:
-        what = intrinsic(with_)
+        what = intrinsic if isinstance(intrinsic, TensorIntrinsic) else declared(intrinsic)
     except InputError as error:
         raise ScheduleError(
-            f"tensorize: {error.message}", where=f"loop {name}", hint=error.hint
+            f"tensorize: {error.message}", where=f"loop {loop}", hint=error.hint
         ) from None
     start = None if what.compute is not None else _start(f)
     if start is not None:
-        kernel, _ = decompose_reduction(kernel, start.buffer.name, name)
-        f, place = tree.find_loop(kernel, name, "tensorize")
+        kernel, _ = decompose_reduction(kernel, start.buffer.name, loop)
+        f, place = tree.find_loop(kernel, loop, "tensorize")
     try:
         found = match(what, f)
     except Mismatch as error:
         raise ScheduleError(
             f"tensorize: the nest is not {what.name}: {error}",
-            where=f"loop {name}",
+            where=f"loop {loop}",
             hint="split and reorder the loops, or stage the buffers, to the intrinsic's form",
         ) from None
     made = _unit(found, f)
@@ -85,9 +91,9 @@ def _unit(found: Match, body: Stmt) -> Unit:
 
 def _with_reset(kernel: Kernel, what: TensorIntrinsic, step: Unit) -> Kernel:
     """The nest that starts the accumulators of `step`, if it is one, as the intrinsic's reset."""
-    place = next(p for p in tree.walk(kernel.body) if p.stmt is step)
+    place = next(p for p in walk(kernel.body) if p.stmt is step)
     for start in _before(place):
-        for inner in tree.walk(start.stmt, start.above):
+        for inner in walk(start.stmt, start.above):
             if any(isinstance(s, Unit) for s in inner.above):
                 continue
             try:
@@ -100,7 +106,7 @@ def _with_reset(kernel: Kernel, what: TensorIntrinsic, step: Unit) -> Kernel:
     return kernel
 
 
-def _before(place: tree.Place) -> Iterator[tree.Place]:
+def _before(place: Place) -> Iterator[Place]:
     """The statements before a place in the sequences around it, the nearest first."""
     path = (*place.above, place.stmt)
     for depth in range(len(path) - 2, -1, -1):
@@ -108,4 +114,4 @@ def _before(place: tree.Place) -> Iterator[tree.Place]:
         if isinstance(home, Block):
             at = home.stmts.index(path[depth + 1])
             for s in reversed(home.stmts[:at]):
-                yield tree.Place(s, path[: depth + 1])
+                yield Place(s, path[: depth + 1])

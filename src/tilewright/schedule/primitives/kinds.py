@@ -8,8 +8,8 @@ from tilewright.loops.nodes import AXES, For, Kernel
 from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, refuse
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import rebuffered
-from tilewright.schedule.table import primitive
 
 
 def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Kernel:
@@ -22,7 +22,7 @@ def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Ke
 
 
 @primitive
-def vectorize(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def vectorize(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop together, statement by statement.
 
     requires: a constant extent; no two iterations meet in memory (one of them writing), except as
@@ -31,12 +31,12 @@ def vectorize(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     after:  vector i in n: B(i)
     """
     return _with_kind(
-        kernel, name, "vector", "vectorize", "split the loop, or rfactor the reduction"
+        kernel, loop, "vector", "vectorize", "split the loop, or rfactor the reduction"
     ), None
 
 
 @primitive
-def parallel(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop on several threads.
 
     requires: no two iterations meet in memory (one of them writing), steps of a reduction included;
@@ -45,33 +45,33 @@ def parallel(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     after:  parallel i in n: B(i)
     """
     return _with_kind(
-        kernel, name, "parallel", "parallel", "take a loop of a cc dimension, or rfactor first"
+        kernel, loop, "parallel", "parallel", "take a loop of a cc dimension, or rfactor first"
     ), None
 
 
 @primitive
-def unroll(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def unroll(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Write the iterations of a loop out, so that the generator may interleave them.
 
     requires: as vectorize; stores of overlapping tiles may meet.
     before: for i in n: B(i)
     after:  unroll i in n: B(i)
     """
-    return _with_kind(kernel, name, "unroll", "unroll", "leave the loop serial"), None
+    return _with_kind(kernel, loop, "unroll", "unroll", "leave the loop serial"), None
 
 
 @primitive
-def serial(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def serial(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop one after the other; always legal.
 
     before: parallel i in n: B(i)
     after:  for i in n: B(i)
     """
-    return _with_kind(kernel, name, "serial", "serial", ""), None
+    return _with_kind(kernel, loop, "serial", "serial", ""), None
 
 
 @primitive
-def bind(kernel: Kernel, name: str, axis: str) -> tuple[Kernel, None]:
+def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
     """Give each iteration of a loop to a block or a thread of a GPU, or to a virtual thread.
 
     args: the loop; blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z or
@@ -84,11 +84,11 @@ def bind(kernel: Kernel, name: str, axis: str) -> tuple[Kernel, None]:
     after:  blockIdx.x i in n: B(i)
     """
     if axis not in AXES:
-        raise refuse("bind", name, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}")
-    f, _ = tree.find_loop(kernel, name, "bind")
+        raise refuse("bind", loop, f"there is no axis {axis!r}", f"known: {', '.join(AXES)}")
+    f, _ = tree.find_loop(kernel, loop, "bind")
     tree.trips(f, "bind")
     hint = "take a loop of a cc dimension, or rfactor first"
-    result = _with_kind(kernel, name, axis, "bind", hint)
+    result = _with_kind(kernel, loop, axis, "bind", hint)
     check_axes(result, "bind")
     return result, None
 

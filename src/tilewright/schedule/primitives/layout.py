@@ -9,21 +9,23 @@ from typing import Any
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr, const
 from tilewright.expr.python import evaluate, scope, show
 from tilewright.ir.node import substitute
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.analysis.access import Env, Index, accesses
+from tilewright.loops.analysis.lemmas import agreeing
+from tilewright.loops.nodes import Kernel, Store
+from tilewright.loops.walk import Place
 from tilewright.schedule import tree
-from tilewright.schedule.meeting import meeting
+from tilewright.schedule.registry import primitive, primitive_with
 from tilewright.schedule.staging import rebuffered
-from tilewright.schedule.table import primitive
 
 
 def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
-def _own(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+def _own(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     buffer, place = tree.find_buffer(kernel, name, verb)
     if place is None:
         raise _error(
@@ -35,11 +37,24 @@ def _own(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
     return buffer, place
 
 
-@primitive
-def transform_layout(kernel: Kernel, buffer: str, index_map: str) -> tuple[Kernel, None]:
+def written(index_map: str | Callable[..., Any]) -> str:
+    """The text of a map of indices, which may be given as a function."""
+    if isinstance(index_map, str):
+        return index_map
+    names = list(signature(index_map).parameters)
+    found = index_map(*(Var(name, INDEX) for name in names))
+    index = found if isinstance(found, tuple) else (found,)
+    parts = ", ".join(show(as_expr(i, INDEX)) for i in index)
+    return f"lambda {', '.join(names)}: ({parts}{',' if len(index) == 1 else ''})"
+
+
+@primitive_with(as_text={"index_map": written})
+def transform_layout(
+    kernel: Kernel, buffer: str, index_map: str | Callable[..., Any]
+) -> tuple[Kernel, None]:
     """Keep each element of an allocated buffer at another index.
 
-    args: the buffer; the new index of an element, as the text of a function of the old one.
+    args: the buffer; the new index of an element as a function of the old one, or its text.
     requires: the buffer is allocated in the kernel; the map takes one index per dimension, gives
         no negative index, and no index to two elements (digit lemma, else isl).
     The new shape is what the new indices need; where factors do not divide, some elements of it
@@ -48,8 +63,8 @@ def transform_layout(kernel: Kernel, buffer: str, index_map: str) -> tuple[Kerne
     after:  alloc b[3, 10, 16]: b[i // 16, j, i % 16] = ...     lambda i, j: (i // 16, j, i % 16)
     """
     old, place = _own(kernel, buffer, "transform_layout")
-    vars_, index = _mapped(old, index_map)
-    env: tree.Env = {v: (0, max(n - 1, 0)) for v, n in zip(vars_, old.shape, strict=True)}
+    vars_, index = _mapped(old, written(index_map))
+    env: Env = {v: (0, max(n - 1, 0)) for v, n in zip(vars_, old.shape, strict=True)}
     shape: list[int] = []
     for i in index:
         low, high = bounds(i, env)
@@ -63,22 +78,13 @@ def transform_layout(kernel: Kernel, buffer: str, index_map: str) -> tuple[Kerne
         shape.append(high + 1)
     _check_one_to_one(old, vars_, index, env)
 
-    def move(at: tree.Index) -> tree.Index:
+    def move(at: Index) -> Index:
         point: dict[Any, Any] = dict(zip(vars_, at, strict=True))
         return tuple(substitute(i, point) for i in index)
 
     return rebuffered(
         kernel, place, Buffer(old.name, tuple(shape), old.dtype, old.scope), move
     ), None
-
-
-def written(index_map: Callable[..., Any]) -> str:
-    """The text of a map of indices given as a function."""
-    names = list(signature(index_map).parameters)
-    found = index_map(*(Var(name, INDEX) for name in names))
-    index = found if isinstance(found, tuple) else (found,)
-    parts = ", ".join(show(as_expr(i, INDEX)) for i in index)
-    return f"lambda {', '.join(names)}: ({parts}{',' if len(index) == 1 else ''})"
 
 
 def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
@@ -101,10 +107,10 @@ def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...
 
 
 def _check_one_to_one(
-    buffer: Buffer, vars_: Sequence[Var], index: tuple[Expr, ...], env: tree.Env
+    buffer: Buffer, vars_: Sequence[Var], index: tuple[Expr, ...], env: Env
 ) -> None:
-    at = tree.Access(buffer, index, "store", None, ())
-    if meeting(at, at, vars_, env) == set(vars_):
+    (at,) = accesses(Store(buffer, index, const(0, buffer.dtype)), env)
+    if agreeing(at, at, vars_) == set(vars_):
         return
     domain = Domain()
     points = [Translator(domain, {}, env) for _ in range(2)]

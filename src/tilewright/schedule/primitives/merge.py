@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Lt, Var, const
-from tilewright.loops.access import conflict
-from tilewright.loops.dependence import can_fission
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.analysis.dependence import can_fission
+from tilewright.loops.analysis.effects import conflict
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, block
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, check_steady, refuse, show_pair
-from tilewright.schedule.primitives.fission import crossing
-from tilewright.schedule.table import primitive
+from tilewright.schedule.legality import because, check_steady, refuse
+from tilewright.schedule.registry import primitive
 
 _VERB = "merge"
 
 
 @primitive
-def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
+def merge(kernel: Kernel, loop: str, other: str) -> tuple[Kernel, None]:
     """Run two loops that follow one another as one: an iteration of each in turn.
 
     args: the loop, whose name stays; the loop that follows it.
@@ -32,20 +33,20 @@ def merge(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
             for j in 8: D[j] = g(T[j])
     after:  for i in 8: { T[i] = f(i); D[i] = g(T[i]) }
     """
-    f, place = tree.find_loop(kernel, name, _VERB)
+    f, place = tree.find_loop(kernel, loop, _VERB)
     g, _ = tree.find_loop(kernel, other, _VERB)
     home = place.above[-1] if place.above else None
     if not isinstance(home, Block) or f is g:
-        raise _not_next(name, other)
+        raise _not_next(loop, other)
     at = home.stmts.index(f)
-    merged, first = _merged(f, g, tree.environment(kernel.body))
+    merged, first = _merged(f, g, environment(kernel.body))
     after = block(*home.stmts[:at], *_instead(home.stmts[at + 1 :], f, g, merged))
-    result = edit.put(kernel, tree.Place(home, place.above[:-1]), after)
-    _check_order(result, name, first)
+    result = edit.put(kernel, Place(home, place.above[:-1]), after)
+    _check_order(result, loop, first)
     return result, None
 
 
-def _merged(f: For, g: For, env: tree.Env) -> tuple[For, int]:
+def _merged(f: For, g: For, env: Env) -> tuple[For, int]:
     """The loop of both bodies, and how many of its statements are of the first."""
     for x in (f, g):
         if x.kind != "serial":
@@ -78,7 +79,7 @@ def _instead(following: Sequence[Stmt], f: For, g: For, merged: For) -> list[Stm
     for n, s in enumerate(following):
         if s is g:
             return [*found, merged, *following[n + 1 :]]
-        if isinstance(s, Alloc) and any(p.stmt is g for p in tree.walk(s)):
+        if isinstance(s, Alloc) and any(p.stmt is g for p in walk(s)):
             inner = s.body.stmts if isinstance(s.body, Block) else (s.body,)
             within = Alloc(s.buffer, block(*_instead(inner, f, g, merged)))
             return [*found, within, *following[n + 1 :]]
@@ -98,15 +99,12 @@ def _check_order(merged: Kernel, name: str, first: int) -> None:
     """No iteration of the second body meets a later one of the first."""
     f, _ = tree.find_loop(merged, name, _VERB)
     assert isinstance(f.body, Block)
-    parts = block(*f.body.stmts[:first]), block(*f.body.stmts[first:])
-    found = crossing(*parts, (f,), tree.environment(merged.body))
-    verdict = None if found is None else can_fission(merged, name, first)
-    if found is not None and verdict is not None and not verdict:
+    verdict = can_fission(merged, f, first)
+    if not verdict:
         raise refuse(
             _VERB,
             name,
-            f"the second loop would meet what the first one does later: "
-            f"{show_pair(found[0], found[1])}{because(verdict)}",
+            f"the second loop would meet what the first one does later: {because(verdict)}",
             "compute one at a loop of the other, which computes what it needs",
         )
 

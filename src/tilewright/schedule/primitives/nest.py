@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Mod, Var, const
-from tilewright.loops.dependence import can_reorder
+from tilewright.loops.analysis.access import environment
+from tilewright.loops.analysis.dependence import can_reorder
+from tilewright.loops.analysis.terms import loads
+from tilewright.loops.analysis.verdict import Illegal, Unknown
 from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
+from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import because, check_kinds, refuse, show_pair
-from tilewright.schedule.meeting import covered_in, order_witness
-from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.table import primitive
+from tilewright.schedule.legality import because, check_kinds, refuse
+from tilewright.schedule.primitives.annotate import check_unmarked
+from tilewright.schedule.registry import primitive
 
 
-def _band(
-    kernel: Kernel, names: tuple[str, ...], primitive_: str
-) -> tuple[list[For], Stmt, tree.Place]:
+def _band(kernel: Kernel, names: tuple[str, ...], primitive_: str) -> tuple[list[For], Stmt, Place]:
     """The chain of loops from the outermost to the innermost of `names`, its body and its place.
 
     Guards between the loops that read no memory are moved into the body.
@@ -28,7 +32,7 @@ def _band(
     guards: list[Expr] = []
     s: Stmt = top
     while True:
-        if isinstance(s, If) and s.otherwise is None and not tree.loads(s.condition):
+        if isinstance(s, If) and s.otherwise is None and not loads(s.condition):
             guards.append(s.condition)
             s = s.then
             continue
@@ -52,7 +56,7 @@ def _band(
 
 
 @primitive
-def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
+def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     """Put directly nested loops in the order given, outermost first.
 
     args: two or more loops of one perfect nest; loops between them that are not named stay at
@@ -63,26 +67,23 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     before: for i: for j: B(i, j)
     after:  for j: for i: B(i, j)
     """
-    if len(set(names)) != len(names) or len(names) < 2:
-        raise refuse("reorder", ", ".join(names), "it takes two or more loops", "name each once")
-    band, body, place = _band(kernel, names, "reorder")
+    if len(set(loops)) != len(loops) or len(loops) < 2:
+        raise refuse("reorder", ", ".join(loops), "it takes two or more loops", "name each once")
+    band, body, place = _band(kernel, loops, "reorder")
     by_name = {f.var.name: f for f in band}
-    queue = iter(names)
-    order = [by_name[next(queue)] if f.var.name in names else f for f in band]
+    queue = iter(loops)
+    order = [by_name[next(queue)] if f.var.name in loops else f for f in band]
     for f in band:
         tree.trips(f, "reorder")
-    env = tree.environment(kernel.body)
-    witness = order_witness(body, [f.var for f in band], [f.var for f in order], env)
-    verdict = None
-    if witness is not None:
-        verdict = can_reorder(kernel, [f.var.name for f in band], covered_in(body, env))
-    if witness is not None and not verdict:
-        a, b, x, y = witness
+    new_order = [f.var.name for f in order]
+    verdict = can_reorder(kernel, band, new_order)
+    if not verdict:
+        x, y = _exchanged(verdict, [f.var.name for f in band], new_order)
         raise refuse(
             "reorder",
-            f"{x!r}, {y!r}",
-            f"exchanging {x!r} and {y!r} would change the order in which iterations meet: one "
-            f"{show_pair(a, b)}{because(verdict)}",
+            f"{x}, {y}",
+            f"exchanging {x} and {y} would change the order in which iterations meet: "
+            f"{because(verdict)}",
             "keep their order, or stage the buffer first (cache_write)",
         )
     new: Stmt = body
@@ -91,6 +92,19 @@ def reorder(kernel: Kernel, *names: str) -> tuple[Kernel, None]:
     result = edit.put(kernel, place, new)
     check_kinds(result, (f.var.name for f in band), "reorder", "reorder before kinds are set")
     return result, None
+
+
+def _exchanged(
+    verdict: Illegal | Unknown, band: Sequence[str], order: Sequence[str]
+) -> tuple[str, str]:
+    """Two loops that change sides, if possible such that the witness is in the wrong order then."""
+    swapped = [(x, y) for x, y in combinations(band, 2) if order.index(x) > order.index(y)]
+    if isinstance(verdict, Illegal):
+        first, second = verdict.witness.first, verdict.witness.second
+        for x, y in swapped:
+            if (first[x] - second[x]) * (first[y] - second[y]) < 0:
+                return x, y
+    return swapped[0]
 
 
 @primitive
@@ -111,8 +125,8 @@ def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
         kinds = f"the kinds are {a.kind} and {b.kind}"
         raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
     m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
-    fused = Var(tree.fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
-    env = tree.environment(kernel.body)
+    fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
+    env = environment(kernel.body)
     env[fused] = (0, max(m * n - 1, 0))
     parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
     new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)

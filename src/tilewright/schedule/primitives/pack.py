@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import Buffer, Load, Var, const
+from tilewright.loops.analysis.access import Env, Index, environment
+from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_one_place, refuse
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import after_writes, guarded, sweep
-from tilewright.schedule.table import primitive
 
 
 @primitive
@@ -43,25 +47,25 @@ def pack(
     vars_ = [g.var for g, _ in places]
     found = {
         x
-        for p in tree.walk(f.body)
+        for p in walk(f.body)
         for e in p.stmt.children()
         if not isinstance(e, Stmt)
-        for x in tree.loads(e)
+        for x in loads(e)
         if x.buffer is old
     }
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     shape = tuple(_iterations(g) for g, _ in places)
     _check_single(buffer, found, vars_, f.var.name, env)
     load = next(iter(found))
     part = after_writes(kernel, old, alloc, "pack")
     top = min(places, key=lambda p: len(p[1].above))[0]
-    if top not in {p.stmt for p in tree.walk(part.body)}:
+    if top not in {p.stmt for p in walk(part.body)}:
         raise refuse("pack", top.var.name, f"{buffer} is not final before it", "pack an inner loop")
     taken = tree.names(kernel)
-    new = Buffer(tree.fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
+    new = Buffer(fresh(taken, name or f"{buffer}.pack"), shape, old.dtype, scope)
 
-    def stage(point: tree.Index) -> Stmt:
-        values: dict[Any, Any] = {v: const(0) for i in load.index for v in tree.variables(i)}
+    def stage(point: Index) -> Stmt:
+        values: dict[Any, Any] = {v: const(0) for i in load.index for v in variables(i)}
         values |= dict(zip(vars_, point, strict=True))
         read = edit.rewrite(load, env, values)
         return guarded(read.index, old, env, Store(new, point, read))
@@ -73,7 +77,7 @@ def pack(
     return part.put(kernel, Alloc(new, block(copy, inner))), new.name
 
 
-def _inmost(places: list[tuple[For, tree.Place]]) -> For:
+def _inmost(places: list[tuple[For, Place]]) -> For:
     """The innermost of the loops, which must be one chain."""
     f, inmost = max(places, key=lambda p: len(p[1].above))
     for g, _ in places:
@@ -95,9 +99,7 @@ def _iterations(f: For) -> int:
     return count
 
 
-def _check_single(
-    buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: tree.Env
-) -> None:
+def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str, env: Env) -> None:
     if len(found) != 1:
         raise refuse(
             "pack",
@@ -106,7 +108,7 @@ def _check_single(
             "cache_read stages several reads in the order of the buffer",
         )
     load = next(iter(found))
-    used = {v for i in load.index for v in tree.variables(i)}
+    used = {v for i in load.index for v in variables(i)}
     moving = {v for v in (*used, *vars_) if env.get(v) != (0, 0)}
     if used & moving != set(vars_) & moving:
         extra = sorted(repr(v) for v in used - set(vars_))
@@ -143,7 +145,7 @@ def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
         )
     check_one_place(f, old, "expand")
     new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     body = edit.without_alloc(f, old)
     body = edit.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
     return edit.put(kernel, place, Alloc(new, body)), None

@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.dtypes import DType
-from tilewright.expr.bounds import Env, bounds, refine
+from tilewright.expr import bounds as intervals
+from tilewright.expr.bounds import bounds, refine
 from tilewright.expr.nodes import And, Buffer, Const, Expr, Load, Lt, Select, const
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import postorder
+from tilewright.loops.analysis.access import (
+    Access,
+    Env,
+    Index,
+    accesses,
+    environment,
+    guarded_accesses,
+)
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -22,16 +33,16 @@ from tilewright.loops.nodes import (
     While,
     block,
 )
-from tilewright.loops.places import accesses, places
 from tilewright.loops.printer import show_place
+from tilewright.loops.walk import Place, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import rebuffered, within
-from tilewright.schedule.table import primitive
 
 
 @primitive
-def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
+def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     """Add iterations to a loop until their number is a multiple; what they compute is not seen.
 
     args: the loop; the number to be a multiple of.
@@ -50,50 +61,49 @@ def pad(kernel: Kernel, name: str, multiple: int) -> tuple[Kernel, None]:
     before: for k in 7: c[0] += A[k] * B[k]                                    pad('k', 4)
     after:  for k in 8: c[0] += select(k < 7, A[k], 0) * select(k < 7, B[k], 0)
     """
-    f, place = tree.find_loop(kernel, name, "pad")
+    f, place = tree.find_loop(kernel, loop, "pad")
     n = tree.trips(f, "pad")
     if multiple < 1:
-        raise refuse("pad", name, f"{multiple} is no number of iterations", "take 1 or more")
-    for p in tree.walk(f.body):
+        raise refuse("pad", loop, f"{multiple} is no number of iterations", "take 1 or more")
+    for p in walk(f.body):
         if isinstance(p.stmt, While | Unit):
             what = "a while loop" if isinstance(p.stmt, While) else p.stmt.name
-            raise refuse("pad", name, f"{what} is inside", "pad before it is put there")
+            raise refuse("pad", loop, f"{what} is inside", "pad before it is put there")
     _check_guards(kernel, f)
     total = -(-n // multiple) * multiple
     if total == n:
         return kernel, None
-    padded = _Padded(f, n, total, tree.environment(kernel.body))
+    padded = _Padded(f, n, total, environment(kernel.body))
     grown = padded.room(_allocated_around(place))
     new = For(f.var, const(total), f.kind, padded.stmt(f.body))
     result = edit.put(kernel, place, new)
     for old, buffer in grown.items():
         result = rebuffered(result, _alloc_of(result, old), buffer, lambda index: index)
-    around = [x.var.name for x in (*place.loops, *tree.loops_of(new))]
+    around = [x.var.name for x in (*place.loops, *loops_of(new))]
     check_kinds(result, around, "pad", "pad before the loops get their kinds")
     return result, None
 
 
-def _allocated_around(place: tree.Place) -> set[Buffer]:
+def _allocated_around(place: Place) -> set[Buffer]:
     return {b for s in place.above for b in (getattr(s, "buffer", None),) if b is not None}
 
 
-def _alloc_of(kernel: Kernel, buffer: Buffer) -> tree.Place:
+def _alloc_of(kernel: Kernel, buffer: Buffer) -> Place:
     """Where it is allocated: by itself, for another one may have its name."""
     return next(
-        p for p in tree.walk(kernel.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
+        p for p in walk(kernel.body) if isinstance(p.stmt, Alloc) and p.stmt.buffer is buffer
     )
 
 
 def _check_guards(kernel: Kernel, f: For) -> None:
     """No access may owe its safety to a guard on the loop alone, which will reach further."""
-    env = tree.environment(kernel.body)
-    for x in tree.loops_of(f.body):
+    env = environment(kernel.body)
+    for x in loops_of(f.body):
         tree.trips(x, "pad")
-    inside = (at for at in places(kernel.body) if f in at.above)
-    for a in (a for at in inside for a in accesses(at)):
-        guarded = any(f.var in tree.variables(condition) for condition, _ in a.guards)
+    for a in guarded_accesses(kernel.body, f):
+        guarded = any(f.var in variables(condition) for condition, _ in a.guards)
         safe = within(a.index, a.buffer, env) is None
-        if guarded and not safe and not any(f.var in tree.variables(i) for i in a.index):
+        if guarded and not safe and not any(f.var in variables(i) for i in a.index):
             raise refuse(
                 "pad",
                 f.var.name,
@@ -114,10 +124,10 @@ def _or_zero(value: Const | None, dtype: DType) -> Const:
 class _Padded:
     """The body of a loop for iterations `0 .. total-1` of which those from `n` on do not count."""
 
-    def __init__(self, f: For, n: int, total: int, env: tree.Env) -> None:
+    def __init__(self, f: For, n: int, total: int, env: Env) -> None:
         self.loop, self.n = f, n
         self.inside = Lt(f.var, const(n))
-        self.private = tree.allocated(f.body)
+        self.private = allocated(f.body)
         self.all = {**env, f.var: (0, total - 1)}
         self.added = {**env, f.var: (n, total - 1)}
         self.roomy: set[Buffer] = set()
@@ -127,8 +137,8 @@ class _Padded:
 
         Every store in the loop must then be to a new element, so that it changes no old one.
         """
-        writes: dict[Buffer, list[tree.Access]] = {}
-        for a in tree.accesses(self.loop.body):
+        writes: dict[Buffer, list[Access]] = {}
+        for a in accesses(self.loop.body):
             if a.writes and a.buffer in around:
                 writes.setdefault(a.buffer, []).append(a)
         grown: dict[Buffer, Buffer] = {}
@@ -143,7 +153,7 @@ class _Padded:
         self.roomy = set(grown)
         return grown
 
-    def _beyond(self, a: tree.Access) -> bool:
+    def _beyond(self, a: Access) -> bool:
         """Whether an added iteration accesses elements that there are not yet."""
         known = [(bounds(i, self.added)[0], bounds(i, self.all)) for i in a.index]
         new = any(
@@ -152,14 +162,14 @@ class _Padded:
         )
         return new and all(lo is not None and lo >= 0 and hi is not None for _, (lo, hi) in known)
 
-    def _depends(self, e: Expr | tree.Index) -> bool:
+    def _depends(self, e: Expr | Index) -> bool:
         """Whether an added iteration may find another value than all the others did.
 
         It may where the index has the loop's variable, or something from an iteration's own memory.
         """
         index = e if isinstance(e, tuple) else (e,)
-        used = {v for i in index for v in tree.variables(i)}
-        read = {x.buffer for i in index for x in tree.loads(i)}
+        used = {v for i in index for v in variables(i)}
+        read = {x.buffer for i in index for x in loads(i)}
         return self.loop.var in used or not read.isdisjoint(self.private)
 
     def _written(self, s: Store | Update) -> set[Buffer]:
@@ -180,7 +190,7 @@ class _Padded:
 
     def stmt(self, s: Stmt) -> Stmt:
         """`s` in all iterations."""
-        leaves = [p.stmt for p in tree.walk(s) if isinstance(p.stmt, Store | Update)]
+        leaves = [p.stmt for p in walk(s) if isinstance(p.stmt, Store | Update)]
         outer = [x for x in leaves if self._guarded(x) or not self._is_private(x)]
         if outer and all(map(self._guarded, outer)):
             return If(self.inside, s, None)
@@ -214,7 +224,7 @@ class _Padded:
         found: Expr = done[e]
         return found
 
-    def _safe(self, load: Load, env: Env) -> bool:
+    def _safe(self, load: Load, env: intervals.Env) -> bool:
         return within(load.index, load.buffer, env) is None
 
     def _merged(self, old: Select, new: Select, neutral: bool) -> Select:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Expr, Mod, Var, const
-from tilewright.loops import dependence
-from tilewright.loops.access import commute, reads, writes
+from tilewright.expr.nodes import Buffer, Expr, Mod, const
+from tilewright.loops.analysis.access import Env, accesses, commute, environment
+from tilewright.loops.analysis.dependence import can_delay
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.verdict import Pair
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block, loop
-from tilewright.loops.places import Access, accesses, places
+from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_one_place, refuse, show_pair
-from tilewright.schedule.meeting import meeting
-from tilewright.schedule.narrow import narrowed
-from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.table import primitive
+from tilewright.schedule.primitives.annotate import check_unmarked
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.simplify_guards import simplify_guards
 
 
 class _Body(NamedTuple):
@@ -46,7 +47,7 @@ def _inside(buffers: Sequence[Buffer], s: Stmt) -> Stmt:
 
 
 @primitive
-def pipeline(kernel: Kernel, name: str, *stages: int) -> tuple[Kernel, None]:
+def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
     """Run each statement of a loop's body some iterations late, so that iterations overlap.
 
     args: the loop; for each statement of its body, in order, by how many iterations it lags
@@ -64,12 +65,12 @@ def pipeline(kernel: Kernel, name: str, *stages: int) -> tuple[Kernel, None]:
                           for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
                           use(n-1, b[(n-1) % 2]) }
     """
-    f, place = tree.find_loop(kernel, name, "pipeline")
+    f, place = tree.find_loop(kernel, loop, "pipeline")
     return _pipelined(kernel, f, place, stages, "pipeline"), None
 
 
 @primitive
-def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple[Kernel, None]:
+def double_buffer(kernel: Kernel, buffer: str, loop: str | None = None) -> tuple[Kernel, None]:
     """Fill a staged buffer for the next iteration before this one uses it, in two copies.
 
     args: a buffer allocated in the body of a loop; the loop (None: the innermost one around).
@@ -82,11 +83,11 @@ def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple
     """
     old, alloc = tree.find_buffer(kernel, buffer, "double_buffer")
     around = alloc.loops if alloc is not None else ()
-    if not around or (name is not None and around[-1].var.name != name):
+    if not around or (loop is not None and around[-1].var.name != loop):
         inner = around[-1].var.name if around else None
         raise ScheduleError(
             "double_buffer: it is not allocated in the body of "
-            + (f"loop {name}" if name is not None else "a loop"),
+            + (f"loop {loop}" if loop is not None else "a loop"),
             where=f"buffer {buffer}",
             hint=f"double_buffer it by {inner}" if inner else "stage it in a loop with cache_read",
         )
@@ -102,9 +103,7 @@ def double_buffer(kernel: Kernel, buffer: str, name: str | None = None) -> tuple
     return _pipelined(kernel, f, place, stages, "double_buffer"), None
 
 
-def _pipelined(
-    kernel: Kernel, f: For, place: tree.Place, stages: Sequence[int], verb: str
-) -> Kernel:
+def _pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str) -> Kernel:
     n, body = tree.trips(f, verb), sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
     for b in body.buffers:
@@ -147,70 +146,37 @@ def _check_order(kernel: Kernel, f: For, body: _Body, stages: Sequence[int], ver
     a runs at i + stages[a], b at j + stages[b]; where a lags behind b by d, that is at fault for
     i - j of 0 (if a comes first in the text) up to d (d itself if b comes first).
     """
-    env = tree.environment(kernel.body)
-    # With what is allocated anew in each iteration: `together` asks for it.
-    found = [tree.accesses(_inside(body.buffers, s)) for s in body.stmts]
     for a, first in enumerate(body.stmts):
         for b, second in enumerate(body.stmts):
             lag = stages[a] - stages[b]
             if lag <= 0:
                 continue
-            least, most = int(a > b), lag - int(a < b)
-            for x, y in _meeting(found[a], found[b], f.var, env, set(body.buffers)):
-                same = x.buffer in body.buffers
-                if same and a > b:
-                    continue
-                reason = "" if same else _reason(kernel, f, first, second, x, least, most)
-                if reason is None:
-                    continue
-                raise refuse(
-                    verb,
-                    f.var.name,
-                    f"statement {a} would run {lag} iterations behind statement {b}, which it must "
-                    f"precede: one {show_pair(x, y)}{reason}",
-                    f"let statement {b} lag by {stages[a]} at least",
-                )
+            verdict = can_delay(kernel, f, first, second, (int(a > b), lag - int(a < b)))
+            own = _own_pair(body, first, second) if a < b else None
+            if own is not None:
+                reason = f"one {show_pair(*own)}"
+            elif not verdict:
+                reason = because(verdict)
+            else:
+                continue
+            raise refuse(
+                verb,
+                f.var.name,
+                f"statement {a} would run {lag} iterations behind statement {b}, which it must "
+                f"precede: {reason}",
+                f"let statement {b} lag by {stages[a]} at least",
+            )
 
 
-def _meeting(
-    first: Sequence[tree.Access],
-    second: Sequence[tree.Access],
-    var: Var,
-    env: tree.Env,
-    private: set[Buffer],
-) -> Collection[tuple[tree.Access, tree.Access]]:
-    """Of each buffer the first pair of accesses that the lemma lets meet, one of them a write."""
-    found: dict[Buffer, tuple[tree.Access, tree.Access]] = {}
-    for x, y in product(first, second):
-        if x.buffer is not y.buffer or not (x.writes or y.writes) or commute(x, y):
-            continue
-        if x.buffer in private or meeting(x, y, (var,), env) is not None:
-            found.setdefault(x.buffer, (x, y))
-    return found.values()
-
-
-def _reason(
-    kernel: Kernel, f: For, first: Stmt, second: Stmt, x: tree.Access, least: int, most: int
-) -> str | None:
-    """How the two statements meet through a buffer in the wrong order; None where they do not."""
-
-    def late(p: Sequence[str], q: Sequence[str]) -> str:
-        return f"{least} <= {q[0]} - {p[0]} and {q[0]} - {p[0]} <= {most}"
-
-    for a in _accesses(kernel, f, first, x.buffer):
-        for b in _accesses(kernel, f, second, x.buffer):
-            if (a.writes or b.writes) and not commute(a, b):
-                verdict = dependence.ask_isl(a, b, [f], late)
-                if verdict is not None:
-                    return because(verdict)
+def _own_pair(body: _Body, first: Stmt, second: Stmt) -> Pair | None:
+    """Two accesses of a buffer that each iteration has for itself, one of each statement."""
+    # With what is allocated anew in each iteration: `together` asks for it.
+    found = [accesses(_inside(body.buffers, s)) for s in (first, second)]
+    for x, y in product(*found):
+        if x.buffer is y.buffer and x.buffer in body.buffers and (x.writes or y.writes):
+            if not commute(x, y):
+                return x, y
     return None
-
-
-def _accesses(kernel: Kernel, f: For, stmt: Stmt, buffer: Buffer) -> list[Access]:
-    """Those of a statement in the loop; the parts of a partitioned loop may share statements."""
-    below_f = (at for at in places(kernel.body) if f in at.above)
-    inside = (at for at in below_f if at.stmt is stmt or stmt in at.above)
-    return [a for at in inside for a in accesses(at) if a.buffer is buffer]
 
 
 class _Parts:
@@ -225,16 +191,16 @@ class _Parts:
         copies: Mapping[Buffer, int],
     ) -> None:
         self.loop, self.body, self.stages = f, body, stages
-        self.env, self.taken = tree.environment(kernel.body), tree.names(kernel)
+        self.env, self.taken = environment(kernel.body), tree.names(kernel)
         self.versions = {
             b: Buffer(b.name, (n, *b.shape), b.dtype, b.scope) for b, n in copies.items() if n > 1
         }
 
-    def _at(self, iteration: Expr, stmt: Stmt, env: tree.Env) -> Stmt:
+    def _at(self, iteration: Expr, stmt: Stmt, env: Env) -> Stmt:
         moves = {old: _version(new, iteration) for old, new in self.versions.items()}
         values: dict[Any, Any] = {self.loop.var: iteration}
         new: Stmt = edit.rewrite(stmt, env, values, moves)
-        return narrowed(new, env)
+        return simplify_guards(new, env)
 
     def _with_buffers(self, stmts: Sequence[Stmt]) -> Stmt:
         """The statements, with the buffers that need no copies allocated around them."""

@@ -10,7 +10,7 @@ from tilewright.ir.node import substitute
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.table import primitive
+from tilewright.schedule.registry import primitive
 
 
 @primitive

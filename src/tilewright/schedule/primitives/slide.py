@@ -9,23 +9,26 @@ from typing import NamedTuple
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, const
+from tilewright.loops.analysis.access import Env, accesses, environment
+from tilewright.loops.analysis.region import span
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.walk import Place, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
-from tilewright.schedule.moving import (
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.relocate import (
     Home,
-    allocated,
     home_of,
+    own_buffer,
     reads_in,
     refused,
     relative,
-    restricted,
+    restrict_to_rows,
     row_loop,
     with_parts,
 )
-from tilewright.schedule.region import span
-from tilewright.schedule.restrict import Slice
-from tilewright.schedule.table import primitive
+from tilewright.schedule.slice_nest import Slice
 
 
 class _Window(NamedTuple):
@@ -41,7 +44,7 @@ class _Window(NamedTuple):
 
 
 @primitive
-def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """Sliding window: an iteration of a consumer's loop computes only what earlier ones have not.
 
     args: the buffer, computed by nests before the loop and allocated around both; the serial loop
@@ -49,7 +52,7 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
     requires: iteration v reads rows c*v + lo .. c*v + hi of one dimension (c >= 1, and
         hi - lo + 1 >= c: none is left out), and what it reads of the others does not depend on v.
         The nests compute one row in each iteration i of one loop, and rows do not depend on one
-        another, nor on what is kept beside other ones (`check_private`).
+        another, nor on what is kept beside other ones (`slice_nest`).
         Nothing they use is written before the loop has ended. Formally: with p rows done before,
         p >= hi + 1 - c, row p + c*v + j (0 <= j < c) is computed in iteration v; each row is
         computed once, and before its first use: c*v + hi < p + c*(v + 1).
@@ -62,34 +65,34 @@ def slide(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, tuple[str, ...]
                           D[v] = T[v] + T[v+1] + T[v+2] }
     """
     f, place = tree.find_loop(kernel, loop, "slide")
-    buffer, alloc = allocated(kernel, name, "slide")
+    target, alloc = own_buffer(kernel, buffer, "slide")
     if f.kind != "serial":
         raise refused(
-            "slide", name, f"loop {loop} is {f.kind}: no order to slide in", "keep serial"
+            "slide", buffer, f"loop {loop} is {f.kind}: no order to slide in", "keep serial"
         )
     count = tree.trips(f, "slide")
-    home = home_of(buffer, alloc, place, "slide")
-    _check_direct(buffer, home, f, place)
-    env = tree.environment(kernel.body)
-    window, rows = _window(buffer, f, home, env)
-    before = _rows_before(buffer, _before(home, place), window, env)
+    home = home_of(target, alloc, place, "slide")
+    _check_direct(target, home, f, place)
+    env = environment(kernel.body)
+    window, rows = _window(target, f, home, env)
+    before = _rows_before(target, _before(home, place), window, env)
     done = max(window.last + 1 - window.step, before, rows - window.step * count, 0)
     if done >= rows:
         raise refused(
-            "slide", name, f"all of it is used before loop {loop}", "slide the other uses first"
+            "slide", buffer, f"all of it is used before loop {loop}", "slide the other uses first"
         )
-    warm, names = _warm(home, buffer, window, (done, env, tree.names(kernel)))
+    warm, names = _warm(home, target, window, (done, env, tree.names(kernel)))
     start = affine(const(done)) + Affine(((f.var, window.step),), 0)
     short = done + window.step * count > rows
     new = Slice(start, window.step, rows if short else None)
-    steps = [restricted(s, buffer, window.dim, new, env, "slide") for s in home.made]
+    steps = [restrict_to_rows(s, target, window.dim, new, env, "slide") for s in home.made]
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, warm, inner)
     check_kinds(result, [x.var.name for x in place.loops], "slide", "slide before kinds are set")
     return result, names
 
 
-def _check_direct(buffer: Buffer, home: Home, f: For, place: tree.Place) -> None:
+def _check_direct(buffer: Buffer, home: Home, f: For, place: Place) -> None:
     """The loop runs once per run of the nests: nothing but allocations is around it there."""
     for s in place.above[len(home.place.above) + 1 :]:
         if not isinstance(s, Block | Alloc):
@@ -102,10 +105,10 @@ def _check_direct(buffer: Buffer, home: Home, f: For, place: tree.Place) -> None
             )
 
 
-def _window(buffer: Buffer, f: For, home: Home, env: tree.Env) -> tuple[_Window, int]:
+def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]:
     """The window of the reads in `f`, and the number of rows that the nests compute."""
     found = reads_in(buffer, f, "slide")
-    moving = {d for a in found for d, i in enumerate(a.index) if f.var in tree.variables(i)}
+    moving = {d for a in found for d, i in enumerate(a.index) if f.var in variables(i)}
     if len(moving) != 1:
         raise refused(
             "slide",
@@ -138,7 +141,7 @@ def _window(buffer: Buffer, f: For, home: Home, env: tree.Env) -> tuple[_Window,
     return _Window(dim, step, last, offset), rows
 
 
-def _before(home: Home, place: tree.Place) -> list[Stmt]:
+def _before(home: Home, place: Place) -> list[Stmt]:
     """The statements that run between the nests and the loop."""
     found = list(home.between[:-1])
     path = (*place.above, place.stmt)
@@ -148,11 +151,11 @@ def _before(home: Home, place: tree.Place) -> list[Stmt]:
     return found
 
 
-def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: tree.Env) -> int:
+def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: Env) -> int:
     """How many rows are used before the loop."""
     need = 0
     for s in stmts:
-        for a in tree.accesses(s):
+        for a in accesses(s):
             if a.buffer is buffer:
                 _, hi = bounds(to_expr(affine(a.index[window.dim]) - window.offset), env)
                 if hi is None:
@@ -164,7 +167,7 @@ def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: tr
 
 
 def _warm(
-    home: Home, buffer: Buffer, window: _Window, scope: tuple[int, tree.Env, set[str]]
+    home: Home, buffer: Buffer, window: _Window, scope: tuple[int, Env, set[str]]
 ) -> tuple[list[Stmt], tuple[str, ...]]:
     """The nests of the first `done` rows, copies with names of their own."""
     done, env, taken = scope
@@ -172,8 +175,8 @@ def _warm(
     names: list[str] = []
     for s in home.made if done else ():
         first = Slice(Affine((), 0), done, None)
-        part = restricted(s, buffer, window.dim, first, env, "slide")
+        part = restrict_to_rows(s, buffer, window.dim, first, env, "slide")
         copy, table = edit.renamed(part, taken, ".warm")
         nests.append(copy)
-        names += [table[f.var.name] for f in tree.loops_of(part)]
+        names += [table[f.var.name] for f in loops_of(part)]
     return nests, tuple(names)

@@ -13,29 +13,31 @@ from typing import NamedTuple
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
+from tilewright.loops.analysis.access import Access, Env, Index, accesses, environment
+from tilewright.loops.analysis.region import region, span, uncovered
 from tilewright.loops.nodes import For, Kernel, Stmt, block
+from tilewright.loops.walk import below, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, part_of
-from tilewright.schedule.moving import (
+from tilewright.schedule.primitives.compute_at import compute_at
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.relocate import (
     Home,
-    allocated,
     home_of,
     in_order,
+    own_buffer,
     reads_in,
     refused,
     relative,
-    restricted,
+    restrict_to_rows,
     row_loop,
     with_parts,
 )
-from tilewright.schedule.primitives.place import compute_at
-from tilewright.schedule.region import region, span, uncovered
-from tilewright.schedule.restrict import Slice
-from tilewright.schedule.table import primitive
+from tilewright.schedule.slice_nest import Slice
 
 
 @primitive
-def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple[Kernel, None]:
+def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tuple[Kernel, None]:
     """Compute a buffer inside a consumer's loop, its memory allocated further out.
 
     args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
@@ -49,26 +51,26 @@ def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple
     """
     if loop is not None:
         with part_of("store_at"):
-            kernel, _ = compute_at(kernel, name, loop)
+            kernel, _ = compute_at(kernel, buffer, loop)
     f, place = tree.find_loop(kernel, compute, "store_at")
-    buffer, alloc = allocated(kernel, name, "store_at")
-    home = home_of(buffer, alloc, place, "store_at")
-    env = tree.environment(kernel.body)
-    _check_uses(kernel, buffer, f, home)
-    late = uncovered(block(*home.made), buffer, env)
+    target, alloc = own_buffer(kernel, buffer, "store_at")
+    home = home_of(target, alloc, place, "store_at")
+    env = environment(kernel.body)
+    _check_uses(kernel, target, f, home)
+    late = uncovered(block(*home.made), target, env)
     if late is not None:
         raise refused(
-            "store_at", name, f"computing it again would find {late} changed", "use compute_at"
+            "store_at", buffer, f"computing it again would find {late} changed", "use compute_at"
         )
-    box = region(buffer, reads_in(buffer, f, "store_at"), env, "store_at")
+    box = region(target, reads_in(target, f, "store_at"), env, "store_at")
     steps = list(home.made)
     for d, (base, size) in enumerate(zip(box.base, box.shape, strict=True)):
-        if all(_computes_within(s, buffer, d, (base, size), env) for s in steps):
+        if all(_computes_within(s, target, d, (base, size), env) for s in steps):
             continue
-        offset, rows = row_loop(buffer, steps, d, env, "store_at")
+        offset, rows = row_loop(target, steps, d, env, "store_at")
         part = Slice(affine(base) - offset, size, rows)
-        steps = [restricted(s, buffer, d, part, env, "store_at") for s in steps]
-        env = env | {v: r for s in steps for v, r in tree.environment(s).items()}
+        steps = [restrict_to_rows(s, target, d, part, env, "store_at") for s in steps]
+        env = env | {v: r for s in steps for v, r in environment(s).items()}
     inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
     result = with_parts(kernel, home, place, (), inner)
     around = [x.var.name for x in (*place.loops, f)]
@@ -77,11 +79,11 @@ def store_at(kernel: Kernel, name: str, loop: str | None, compute: str) -> tuple
 
 
 def _computes_within(
-    nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: tree.Env
+    nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: Env
 ) -> bool:
     """Whether all that a nest computes in a dimension is in the part `base .. base + size - 1`."""
     base, size = part
-    for a in tree.accesses(nest):
+    for a in accesses(nest):
         if a.buffer is not buffer:
             continue
         found = span(a.index[dim], {f.var for f in a.loops}, env)
@@ -97,7 +99,7 @@ def _check_uses(kernel: Kernel, buffer: Buffer, f: For, home: Home) -> None:
     """All reads are in the loop, besides those of the nests themselves."""
 
     def read(stmts: Iterable[Stmt]) -> int:
-        found = (a for s in stmts for a in tree.accesses(s))
+        found = (a for s in stmts for a in accesses(s))
         return sum(a.buffer is buffer and a.kind == "load" for a in found)
 
     inner = read([f.body])
@@ -122,7 +124,7 @@ class _Phase(NamedTuple):
 
 
 @primitive
-def fold_storage(kernel: Kernel, name: str, dim: int, factor: int) -> tuple[Kernel, None]:
+def fold_storage(kernel: Kernel, buffer: str, dim: int, factor: int) -> tuple[Kernel, None]:
     """Keep only `factor` rows of a buffer, one dimension used as a ring: index mod factor.
 
     args: the buffer; the dimension (0 the outermost); the size of the ring.
@@ -134,48 +136,48 @@ def fold_storage(kernel: Kernel, name: str, dim: int, factor: int) -> tuple[Kern
     before: alloc T[n + 2]: for v in n: { T[v + 2] = f(v + 2); D[v] = T[v] + T[v + 2] }
     after:  alloc T[4]: for v in n: { T[(v + 2) % 4] = f(v + 2); D[v] = T[v % 4] + T[(v+2) % 4] }
     """
-    buffer, alloc = allocated(kernel, name, "fold_storage")
-    if not 0 <= dim < len(buffer.shape):
-        raise refused("fold_storage", name, f"it has no dimension {dim}", "0 is the outermost")
-    if not 1 <= factor < buffer.shape[dim]:
-        extent = buffer.shape[dim]
+    target, alloc = own_buffer(kernel, buffer, "fold_storage")
+    if not 0 <= dim < len(target.shape):
+        raise refused("fold_storage", buffer, f"it has no dimension {dim}", "0 is the outermost")
+    if not 1 <= factor < target.shape[dim]:
+        extent = target.shape[dim]
         raise refused(
             "fold_storage",
-            name,
+            buffer,
             f"{factor} is not in 1..{extent - 1}, the sizes below that of dimension {dim}",
             "there is nothing to fold",
         )
-    least, stmt = live_window(kernel, name, dim)
+    least, stmt = live_window(kernel, buffer, dim)
     if factor < least:
         loop = f"loop {stmt.var.name}" if isinstance(stmt, For) else "a statement before the loop"
         raise refused(
             "fold_storage",
-            name,
+            buffer,
             f"{least} rows are alive at once in {loop}, more than {factor}",
             f"fold by at least {least}",
         )
-    shape = tuple(factor if d == dim else n for d, n in enumerate(buffer.shape))
-    new = Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
+    shape = tuple(factor if d == dim else n for d, n in enumerate(target.shape))
+    new = Buffer(target.name, shape, target.dtype, target.scope)
 
-    def move(index: tree.Index) -> tuple[Buffer, tree.Index]:
+    def move(index: Index) -> tuple[Buffer, Index]:
         ring = Mod(index[dim], const(factor))
         return new, tuple(ring if d == dim else i for d, i in enumerate(index))
 
-    env = tree.environment(kernel.body)
-    body = edit.rewrite(alloc.stmt, env, moves={buffer: move})
-    result = edit.put(kernel, alloc, edit.with_allocs(body, {buffer: new}))
-    kinds = [f.var.name for f in tree.loops_of(alloc.stmt) if f.kind != "serial"]
+    env = environment(kernel.body)
+    body = edit.rewrite(alloc.stmt, env, moves={target: move})
+    result = edit.put(kernel, alloc, edit.with_allocs(body, {target: new}))
+    kinds = [f.var.name for f in loops_of(alloc.stmt) if f.kind != "serial"]
     check_kinds(result, kinds, "fold_storage", "fold before kinds are set")
     return result, None
 
 
 def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
     """The least factor that `fold_storage` accepts, and the statement that needs it."""
-    buffer, alloc = allocated(kernel, name, "fold_storage")
-    env = tree.environment(kernel.body)
+    buffer, alloc = own_buffer(kernel, name, "fold_storage")
+    env = environment(kernel.body)
     newest: int | None = None
     least: tuple[int, Stmt] = (1, alloc.stmt)
-    for s in in_order(tree.below(alloc.stmt)):
+    for s in in_order(below(alloc.stmt)):
         phase = _phase(s, buffer, dim, env)
         if phase is None:
             continue
@@ -188,8 +190,8 @@ def live_window(kernel: Kernel, name: str, dim: int) -> tuple[int, Stmt]:
     return least
 
 
-def _phase(s: Stmt, buffer: Buffer, dim: int, env: tree.Env) -> _Phase | None:
-    found = [a for a in tree.accesses(s) if a.buffer is buffer]
+def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
+    found = [a for a in accesses(s) if a.buffer is buffer]
     if not found:
         return None
     moving = _moving(s, found, dim, env) if isinstance(s, For) and s.kind == "serial" else None
@@ -203,7 +205,7 @@ def _phase(s: Stmt, buffer: Buffer, dim: int, env: tree.Env) -> _Phase | None:
     return _Phase(s, 0, 1, first, max(written, default=None))
 
 
-def _moving(f: For, found: Sequence[tree.Access], dim: int, env: tree.Env) -> _Phase | None:
+def _moving(f: For, found: Sequence[Access], dim: int, env: Env) -> _Phase | None:
     """The phase of a loop whose accesses all move forward by one step; None if they do not."""
     ends = []
     for a in found:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Expr, Overlap, Var, const
-from tilewright.loops.nodes import For, If, Kernel, Stmt, block, loop
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.nodes import For, If, Kernel, Stmt, block
+from tilewright.loops.nodes import loop as loop_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_repeatable, part_of, refuse
+from tilewright.schedule.primitives.annotate import check_unmarked
 from tilewright.schedule.primitives.nest import reorder
-from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.table import primitive
+from tilewright.schedule.registry import primitive, primitive_with
 
 Tail = Literal["exact", "guard", "overlap", "cut"]
 
 _OTHER_TAILS = "take tail='guard' or 'cut', or decompose the reduction after the split"
 
 
-@primitive
+@primitive_with(options=["tail"])
 def split(
-    kernel: Kernel, name: str, factor: int, tail: Tail = "exact"
+    kernel: Kernel, loop: str, factor: int, tail: Tail = "exact"
 ) -> tuple[Kernel, tuple[str, ...]]:
     """Run a loop of n iterations as tiles of `factor`; returns `<loop>.o`, `<loop>.i`.
 
@@ -44,14 +47,14 @@ def split(
         where B' is a copy whose loops and buffers carry the suffix `.t`; `<loop>.t` is returned
         as the third name.
     """
-    f, place = tree.find_loop(kernel, name, "split")
+    f, place = tree.find_loop(kernel, loop, "split")
     n = tree.trips(f, "split")
-    check_unmarked(kernel, (name,), "split")
+    check_unmarked(kernel, (loop,), "split")
     _check(kernel, f, n, factor, tail)
     taken = tree.names(kernel)
-    outer = Var(tree.fresh(taken, f"{name}.o"), INDEX)
-    inner = Var(tree.fresh(taken, f"{name}.i"), INDEX)
-    env = tree.environment(kernel.body)
+    outer = Var(fresh(taken, f"{loop}.o"), INDEX)
+    inner = Var(fresh(taken, f"{loop}.i"), INDEX)
+    env = environment(kernel.body)
     env[outer], env[inner] = (0, max(-(-n // factor) - 1, 0)), (0, factor - 1)
     start: Expr = outer * factor
     if tail == "overlap" and n % factor:
@@ -60,7 +63,7 @@ def split(
     body: Stmt = edit.rewrite(f.body, env, {f.var: start + inner})
     if tail == "guard" and n % factor:
         body = If(start + inner < n, body, None)
-    new: Stmt = loop(outer, count, loop(inner, factor, body), f.kind)
+    new: Stmt = loop_of(outer, count, loop_of(inner, factor, body), f.kind)
     result: tuple[str, ...] = (outer.name, inner.name)
     if tail == "cut" and n % factor:
         rest, rest_name = _remainder(f, n, factor, env, taken)
@@ -95,7 +98,7 @@ def tile(
     outer, inner = [], []
     with part_of("tile"):
         for name, factor in zip(loops, factors, strict=True):
-            kernel, (o, i) = split(kernel, name, factor, tail)
+            kernel, (o, i) = split(kernel, name, factor, tail=tail)
             outer.append(o)
             inner.append(i)
         kernel, _ = reorder(kernel, *outer, *inner)
@@ -130,11 +133,11 @@ def _check(kernel: Kernel, f: For, n: int, factor: int, tail: Tail) -> None:
         check_repeatable(kernel, f, "split", "overlapping tiles repeat iterations", _OTHER_TAILS)
 
 
-def _remainder(f: For, n: int, factor: int, env: tree.Env, taken: set[str]) -> tuple[Stmt, str]:
+def _remainder(f: For, n: int, factor: int, env: Env, taken: set[str]) -> tuple[Stmt, str]:
     copy, table = edit.renamed(f, taken, ".t")
     assert isinstance(copy, For)
-    env = env | tree.environment(copy)
+    env = env | environment(copy)
     env[copy.var] = (0, n % factor - 1)
     shifted: dict[Any, Any] = {copy.var: copy.var + (n - n % factor)}
     body = edit.rewrite(copy.body, env, shifted)
-    return loop(copy.var, n % factor, body, f.kind), table[f.var.name]
+    return loop_of(copy.var, n % factor, body, f.kind), table[f.var.name]

@@ -14,11 +14,12 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import PS, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var, const
 from tilewright.ir.node import substitute
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Alloc
+from tilewright.loops.walk import walk
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.nest import extents, place
 from tilewright.schedule.space.patterns import free_dims
-from tilewright.schedule.tree import loads, walk
 
 
 @dataclass(slots=True)

@@ -17,12 +17,12 @@ from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import If, Kernel, Store, Update
+from tilewright.loops.walk import walk
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.blocks import Part, buffers, computed_at, has_blocks, in_blocks
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, place, vectorize_inner
 from tilewright.schedule.space.patterns import free_dims
-from tilewright.schedule.tree import walk
 
 ROOT = "root"
 

@@ -20,13 +20,16 @@ class Room:
 
 ROOMS: Final[dict[str, Room]] = {
     "dependences": Room(
-        ("loops/dependence.py", "loops/access.py", "schedule/meeting.py", "schedule/legality.py"),
-        ("tests/loops/test_dependence.py", "tests/schedule/test_order.py", "tests/schedule"),
-        always=("loops/access.py:commute",),
+        ("loops/analysis/access.py", "loops/analysis/dependence.py", "loops/analysis/effects.py",
+         "loops/analysis/isl.py", "loops/analysis/lemmas.py", "loops/analysis/question.py",
+         "schedule/legality.py"),
+        ("tests/loops/analysis", "tests/schedule/test_order.py", "tests/schedule"),
+        always=("loops/analysis/access.py:commute",),
     ),
     "legality": Room(
-        ("schedule/conditions.py", "schedule/region.py", "schedule/staging.py",
-         "schedule/restrict.py", "schedule/narrow.py", "schedule/primitives/*.py"),
+        ("schedule/conditions.py", "loops/analysis/region.py", "schedule/staging.py",
+         "schedule/slice_nest.py", "schedule/relocate.py", "schedule/simplify_guards.py",
+         "schedule/primitives/*.py"),
         ("tests/schedule",),
     ),
     "bounds": Room(

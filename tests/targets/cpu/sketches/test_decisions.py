@@ -24,8 +24,8 @@ from tilewright.driver.steps import optimise
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.graph.passes.depth import DEPTH, split_deep_sums
 from tilewright.graph.stages import Stage
+from tilewright.loops.walk import loops_of
 from tilewright.schedule.space import Point
-from tilewright.schedule.tree import loops_of
 from tilewright.targets.cpu.cost import cost_model
 from tilewright.targets.cpu.machine import machine as named
 from tilewright.targets.cpu.sketches import Context, sketches

@@ -18,8 +18,8 @@ from tilewright.ir.node import substitute
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel, Unit, loop
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule.space import Sketch
-from tilewright.schedule.tree import loops_of, walk
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.testing.random_kernels import plain
 

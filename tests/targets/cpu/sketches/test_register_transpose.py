@@ -16,10 +16,10 @@ from tilewright.expr.nodes import Load, Var, call
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, Unit
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import walk
 from tilewright.operators import Buffer, map_
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.space import Point
-from tilewright.schedule.tree import walk
 from tilewright.targets.cpu.machine import host
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.targets.registry import target

@@ -13,8 +13,8 @@ from tilewright.base.dtypes import float32
 from tilewright.compute.build import reduce_
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.verify import verify
+from tilewright.loops.walk import loops_of
 from tilewright.schedule.space import Point
-from tilewright.schedule.tree import loops_of
 from tilewright.targets.cpu.sketches import Context, sketches
 from tilewright.testing.random_kernels import plain
 

@@ -18,11 +18,11 @@ from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.expr.reads import reads_memory, variables
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Stmt, Store
+from tilewright.loops.walk import loops_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.nest import existing, extents, vectorize_inner
 from tilewright.schedule.space.patterns import address, stride
-from tilewright.schedule.tree import loops_of
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.machine import Machine
 

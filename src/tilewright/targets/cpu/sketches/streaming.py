@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import STREAM, Kernel, Store, Update
+from tilewright.loops.walk import walk
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices
-from tilewright.schedule.tree import walk
 from tilewright.targets.cpu.sketches.context import Context
 
 

@@ -11,11 +11,13 @@ from tests.schedule.tracing import Run, Tracer, crossings, uncovered_reads
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.dependence import can_parallelize
+from tilewright.loops.analysis.access import Access, Env, accesses, environment, pairs, shared
+from tilewright.loops.analysis.dependence import are_independent, can_parallelize
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.lemmas import agreeing
+from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Kernel, While
-from tilewright.schedule.meeting import carried, meeting, pairs, shared
-from tilewright.schedule.region import Region, region, uncovered
-from tilewright.schedule.tree import Access, Env, accesses, allocated, environment, loops_of, walk
+from tilewright.loops.walk import loops_of, walk
 from tilewright.testing.random_programs import random_arrays, random_program
 from tilewright.testing.random_schedules import random_schedule
 
@@ -44,16 +46,15 @@ def test_what_a_trace_shows(batch):
 
 
 def check_crossings(kernel: Kernel, runs: list[Run], env: Env) -> None:
-    """A loop without carried pairs has no two iterations that meet."""
+    """Of a loop that is said to be parallel no two iterations meet."""
     f = runs[0].loop
     private = allocated(f.body)
     for updates in (False, True):
         met = list(crossings(runs, private, updates))
-        said = list(carried(f.body, f.var, env, updates, overlap=False))
-        assert said or not met, f"{f.var.name} in {kernel}: {met[0]}"
-    met = list(crossings(runs, private, updates=True))
-    if met and "overlap" not in repr(f):
-        assert not can_parallelize(kernel, f.var.name), f"{f.var.name} in {kernel}: {met[0]}"
+        verdict = can_parallelize(kernel, f, None, updates=updates)
+        assert not verdict or not met, f"{f.var.name} in {kernel}: {met[0]}"
+    met = list(crossings(runs, private, updates=False))
+    assert not are_independent(f, env) or not met, f"{f.var.name} in {kernel}: {met[0]}"
 
 
 def check_covered(run: Run, env: Env) -> None:
@@ -87,7 +88,7 @@ def elements(box: Region, run: Run, b: Buffer) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_where_accesses_meet(batch):
-    """`meeting` against all pairs of iterations of every loop, alone and with the one inside."""
+    """`agreeing` against all pairs of iterations of every loop, alone and with the one inside."""
     for seed in range(100 + batch, 100 + SEEDS, 4):
         kernel = some(seed)
         env = environment(kernel.body)
@@ -97,7 +98,7 @@ def test_where_accesses_meet(batch):
             for n in range(max(len(loops) - 2, 0), len(loops)):
                 band = [f.var for f in loops[n:]]
                 outer = [f.var for f in loops[:n]]
-                for found in shared(loops[-1].body).values():
+                for found in shared(loops[-1].body, env).values():
                     for a, b in pairs(found):
                         check_meeting(a, b, (outer, band), env, arrays)
 
@@ -105,7 +106,7 @@ def test_where_accesses_meet(batch):
 def check_meeting(a: Access, b: Access, around, env: Env, arrays) -> None:
     outer, band = around
     try:
-        agree = meeting(a, b, band, env)
+        agree = agreeing(a, b, band)
     except ScheduleError:
         return
     one, two = (touched(x, outer, band, env, arrays) for x in (a, b))

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.effects import allocated, reads, writes
+from tilewright.loops.analysis.region import Region, region, uncovered
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, While, block
 from tilewright.loops.scopes import Scope
+from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes
-from tilewright.schedule.region import Region, region, uncovered
-from tilewright.schedule.restrict import restrict
+from tilewright.schedule.registry import primitive_with
+from tilewright.schedule.slice_nest import restrict_to_boxes
 from tilewright.schedule.staging import intermediate
-from tilewright.schedule.table import primitive
 
 
 def _error(buffer: str, message: str, hint: str, verb: str = "compute_at") -> ScheduleError:
@@ -22,8 +24,8 @@ def _error(buffer: str, message: str, hint: str, verb: str = "compute_at") -> Sc
 
 
 def producers(
-    buffer: Buffer, alloc: tree.Place, consumer: tree.Place, verb: str = "compute_at"
-) -> tuple[tree.Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
+    buffer: Buffer, alloc: Place, consumer: Place, verb: str = "compute_at"
+) -> tuple[Place, tuple[Buffer, ...], tuple[Stmt, ...], tuple[Stmt, ...]]:
     """The sequence that holds both sides, and in it the statements that write `buffer`.
 
     With the sequence: the buffers that these write, they themselves, and all that stands from the
@@ -40,7 +42,7 @@ def producers(
         if any(buffer in writes(s) for s in before):
             group, made = _made_together(buffer, before, consumer, verb)
             first = home.stmts.index(made[0])
-            return tree.Place(home, path[:depth]), group, made, home.stmts[first : child + 1]
+            return Place(home, path[:depth]), group, made, home.stmts[first : child + 1]
     raise _error(
         buffer.name,
         "no statement before that loop computes it",
@@ -50,15 +52,15 @@ def producers(
 
 
 def _made_together(
-    buffer: Buffer, stmts: Sequence[Stmt], consumer: tree.Place, verb: str
+    buffer: Buffer, stmts: Sequence[Stmt], consumer: Place, verb: str
 ) -> tuple[tuple[Buffer, ...], tuple[Stmt, ...]]:
     """The buffer with those that its statements write too (a reducer's outputs), and these."""
     exist = {s.buffer for s in consumer.above if isinstance(s, Alloc)}
     group: dict[Buffer, None] = {buffer: None}
     while True:
         made = tuple(s for s in stmts if writes(s) & set(group))
-        private = {b for s in made for b in tree.allocated(s)}
-        written = (a.buffer for s in made for a in tree.accesses(s) if a.writes)
+        private = {b for s in made for b in allocated(s)}
+        written = (a.buffer for s in made for a in accesses(s) if a.writes)
         others = [b for b in dict.fromkeys(written) if b not in private and b not in group]
         if not others:
             return tuple(group), made
@@ -76,7 +78,7 @@ def _made_together(
 
 def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[Stmt]) -> None:
     """The producers may run at the end of `run`: nothing they read is changed in it."""
-    private = set(group) | {b for s in made for b in tree.allocated(s)}
+    private = set(group) | {b for s in made for b in allocated(s)}
     used = {b for s in made for b in reads(s)} - private
     for s in run:
         lost = writes(s) & used
@@ -89,7 +91,7 @@ def _check_movable(group: Sequence[Buffer], made: Sequence[Stmt], run: Sequence[
 
 
 def _check_not_kept(
-    alloc: tree.Place, home: tree.Place, group: Sequence[Buffer], part: Stmt, env: tree.Env
+    alloc: Place, home: Place, group: Sequence[Buffer], part: Stmt, env: Env
 ) -> None:
     """Nothing of the buffers is kept from one iteration of a loop around `home` to the next.
 
@@ -110,9 +112,9 @@ def _check_not_kept(
             )
 
 
-@primitive
+@primitive_with(options=["scope"])
 def compute_at(
-    kernel: Kernel, name: str, loop: str, scope: Scope | None = None
+    kernel: Kernel, buffer: str, loop: str, scope: Scope | None = None
 ) -> tuple[Kernel, None]:
     """Compute an intermediate buffer inside a consumer's loop, only the part needed there.
 
@@ -122,7 +124,7 @@ def compute_at(
         shape, which move with it: the outputs of one reducer), and read nothing that is written in
         between; each dimension that is restricted is indexed by one loop of its nests, whose
         iterations do not depend on one another, nor the rest of a nest on all of them
-        (`check_private`); and where the buffer outlives an iteration of a
+        (`slice_nest`); and where the buffer outlives an iteration of a
         loop around that sequence, what is read of it was stored in the same iteration, first.
     The buffer keeps its name and shrinks to the region that one iteration reads (bounds; the base
     may depend on outer loops, `min` of overlapping tiles included). Values may be computed again
@@ -133,19 +135,19 @@ def compute_at(
                               for x in 8: for j: D[o*8 + x, j] = g(T[x, j]) }
     """
     f, place = tree.find_loop(kernel, loop, "compute_at")
-    buffer, alloc = intermediate(kernel, name, "compute_at")
+    target, alloc = intermediate(kernel, buffer, "compute_at")
     if alloc.stmt not in place.above:
-        raise _error(name, f"it does not exist at loop {loop}", "name a loop that reads it")
-    home, group, made, run = producers(buffer, alloc, place)
+        raise _error(buffer, f"it does not exist at loop {loop}", "name a loop that reads it")
+    home, group, made, run = producers(target, alloc, place)
     _check_movable(group, made, run)
     needed = _needed(kernel, group, made, f)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     _check_not_kept(alloc, home, group, block(*made, run[-1]), env)
-    box = region(buffer, needed, env, "compute_at")
+    box = region(target, needed, env, "compute_at")
     parts = {b: Buffer(b.name, box.shape, b.dtype, scope or b.scope) for b in group}
     moves = {b: _into(box, part) for b, part in parts.items()}
     boxes = dict.fromkeys(group, box)
-    nests = [restrict(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made]
+    nests = [restrict_to_boxes(kernel, s, boxes, "compute_at", moves=moves)[0] for s in made]
     inner: Stmt = block(*nests, edit.rewrite(f.body, env, moves=moves))
     for part in reversed(parts.values()):
         inner = Alloc(part, inner)
@@ -165,17 +167,15 @@ def _into(box: Region, part: Buffer) -> edit.Move:
     return lambda index: (part, box.local(index))
 
 
-def _below(place: tree.Place, home: tree.Place) -> tree.Place:
-    return tree.Place(place.stmt, place.above[len(home.above) :])
+def _below(place: Place, home: Place) -> Place:
+    return Place(place.stmt, place.above[len(home.above) :])
 
 
-def _needed(
-    kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For
-) -> list[tree.Access]:
+def _needed(kernel: Kernel, group: Sequence[Buffer], made: Sequence[Stmt], f: For) -> list[Access]:
     """What the loop reads of the buffers; nothing else may use them besides their own nests."""
-    needed = [a for a in tree.accesses(f.body) if a.buffer in group]
-    own = [a.buffer for s in made for a in tree.accesses(s)]
-    every = [a.buffer for a in tree.accesses(kernel.body)]
+    needed = [a for a in accesses(f.body) if a.buffer in group]
+    own = [a.buffer for s in made for a in accesses(s)]
+    every = [a.buffer for a in accesses(kernel.body)]
     for b in group:
         uses = [a for a in needed if a.buffer is b]
         if any(a.writes for a in uses):

@@ -10,11 +10,15 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.ir.node import substitute
+from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.dependence import can_parallelize
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.lemmas import agreeing
+from tilewright.loops.analysis.region import Region, inside
+from tilewright.loops.analysis.terms import is_zero, variables
 from tilewright.loops.nodes import For, If, Kernel, Stmt
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import evidence, show_pair
-from tilewright.schedule.meeting import carried, meeting
-from tilewright.schedule.region import Region, inside
+from tilewright.schedule.legality import because, show_pair
 
 
 class Slice(NamedTuple):
@@ -29,16 +33,19 @@ class Slice(NamedTuple):
         return to_expr(self.start + Affine(((v, 1),), 0))
 
 
-def sliced(
+def slice_nest(
     nest: Stmt,
     slices: Mapping[Var, Slice],
-    env: tree.Env,
+    env: Env,
+    verb: str,
     moves: Mapping[Buffer, edit.Move] | None = None,
 ) -> Stmt:
     """A nest with loops over slices, under a guard where bounds leave one open.
 
-    moves: as edit.rewrite.
+    moves: as edit.rewrite. Raises ScheduleError, in the name of `verb`, where the iterations that
+    still run need what the others keep in buffers of the nest's own.
     """
+    _check_private(nest, slices, env, verb)
     values: dict[Any, Any] = {v: part.at(v) for v, part in slices.items()}
     # Bounds of the shrunk loops must be in place before indices are put in linear form.
     env = env | {v: (0, part.size - 1) for v, part in slices.items()}
@@ -50,7 +57,7 @@ def sliced(
     return result
 
 
-def restrict(
+def restrict_to_boxes(
     kernel: Kernel,
     nest: Stmt,
     boxes: Mapping[Buffer, Region],
@@ -65,13 +72,13 @@ def restrict(
     iterations of that loop may meet as steps of one commutative reduction. moves: as edit.rewrite.
     Raises ScheduleError, in the name of `verb`, where a dimension has no such loop.
     """
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     slices: dict[Var, Slice] = {}
-    for a in tree.accesses(nest):
+    for a in accesses(nest):
         box = boxes.get(a.buffer)
         for d in () if box is None else _partial(a.buffer, box):
             assert box is not None
-            f = _loop_of(a, d, box, verb)
+            f = _part_loop(a, d, box, verb)
             if f is None:
                 continue
             offset = affine(a.index[d]).const
@@ -79,28 +86,26 @@ def restrict(
             if f.var in slices:
                 _check_same(a, d, slices[f.var].start - start, verb)
                 continue
-            _check_separate(kernel, a.buffer, f, env, verb, updates)
+            _check_separate(kernel, a.buffer, f, verb, updates)
             slices[f.var] = Slice(start, box.shape[d], tree.trips(f, verb))
-    check_private(nest, slices, env, verb)
-    return sliced(nest, slices, env, moves), {v: part.at(v) for v, part in slices.items()}
+    moved = slice_nest(nest, slices, env, verb, moves)
+    return moved, {v: part.at(v) for v, part in slices.items()}
 
 
 def _partial(buffer: Buffer, box: Region) -> list[int]:
     """The dimensions that the box does not fill."""
     spans = enumerate(zip(box.base, box.shape, buffer.shape, strict=True))
-    return [d for d, (base, size, extent) in spans if not (tree.is_zero(base) and size == extent)]
+    return [d for d, (base, size, extent) in spans if not (is_zero(base) and size == extent)]
 
 
-def _loop_of(a: tree.Access, d: int, box: Region, verb: str) -> For | None:
+def _part_loop(a: Access, d: int, box: Region, verb: str) -> For | None:
     """The loop that is the index of `a` in dimension `d`; None where that always is in the box."""
-    form = affine(a.index[d])
-    offset = form - affine(box.base[d])
+    offset = affine(a.index[d]) - affine(box.base[d])
     if offset.is_const and 0 <= offset.const < box.shape[d]:
         return None
-    f = next((x for x in a.loops if form.coefficient(x.var) == 1), None)
-    if f is not None and len(form.terms) == 1:
-        if sum(f.var in tree.variables(i) for i in a.index) == 1:
-            return f
+    f = indexing_loop(a, d)
+    if f is not None and len(affine(a.index[d]).terms) == 1:
+        return f
     raise ScheduleError(
         f"{verb}: dimension {d} of {a} is not one loop, so it cannot be restricted to a part",
         where=f"buffer {a.buffer.name}",
@@ -108,7 +113,22 @@ def _loop_of(a: tree.Access, d: int, box: Region, verb: str) -> For | None:
     )
 
 
-def _check_same(a: tree.Access, d: int, difference: Affine, verb: str) -> None:
+def indexing_loop(a: Access, d: int) -> For | None:
+    """The loop whose iterations are the index of `a` in dimension `d`, up to what is around.
+
+    Formally: the index is v + c, where v is the loop's variable, no loop around `a` binds a
+    variable of c, and no other index has v. None where there is no such loop.
+    """
+    form = affine(a.index[d])
+    own = {f.var: f for f in a.loops}
+    atoms = [atom for atom, _ in form.terms if not variables(atom).isdisjoint(own)]
+    elsewhere = {v for n, i in enumerate(a.index) if n != d for v in variables(i)}
+    if len(atoms) != 1 or form.coefficient(atoms[0]) != 1 or atoms[0] in elsewhere:
+        return None
+    return next((f for v, f in own.items() if v is atoms[0]), None)
+
+
+def _check_same(a: Access, d: int, difference: Affine, verb: str) -> None:
     if difference.terms or difference.const:
         raise ScheduleError(
             f"{verb}: dimension {d} of {a} needs another part of the loop than an access before it",
@@ -117,22 +137,19 @@ def _check_same(a: tree.Access, d: int, difference: Affine, verb: str) -> None:
         )
 
 
-def _check_separate(
-    kernel: Kernel, buffer: Buffer, f: For, env: tree.Env, verb: str, updates: bool
-) -> None:
+def _check_separate(kernel: Kernel, buffer: Buffer, f: For, verb: str, updates: bool) -> None:
     """Iterations of a restricted loop run apart: none uses what another one made."""
-    found = next(carried(f.body, f.var, env, updates, overlap=False), None)
-    if found is not None:
+    verdict = can_parallelize(kernel, f, None, updates=updates)
+    if not verdict:
         raise ScheduleError(
             f"{verb}: loop {f.var.name} cannot be restricted to a part, since its iterations "
-            f"depend on one another: one {show_pair(*found)}"
-            f"{evidence(kernel, f.var.name, found[0])}",
+            f"depend on one another: {because(verdict)}",
             where=f"buffer {buffer.name}",
             hint="place it at a loop that needs the whole dimension",
         )
 
 
-def check_private(nest: Stmt, slices: Mapping[Var, Slice], env: tree.Env, verb: str) -> None:
+def _check_private(nest: Stmt, slices: Mapping[Var, Slice], env: Env, verb: str) -> None:
     """What the nest keeps in buffers of its own is computed in the iterations that still run.
 
     Formally, for a buffer allocated in the nest: where iteration v of a sliced loop writes an
@@ -140,8 +157,8 @@ def check_private(nest: Stmt, slices: Mapping[Var, Slice], env: tree.Env, verb: 
     and whenever they meet, v and w are the same iteration of their slices. Raises ScheduleError,
     in the name of `verb`, for an element that may lack its value.
     """
-    private = tree.allocated(nest)
-    found = [a for a in tree.accesses(nest) if a.buffer in private]
+    private = allocated(nest)
+    found = [a for a in accesses(nest, env) if a.buffer in private]
     for x in (a for a in found if a.writes):
         for y in (a for a in found if a.buffer is x.buffer and not a.writes):
             for f in x.loops:
@@ -154,9 +171,7 @@ def check_private(nest: Stmt, slices: Mapping[Var, Slice], env: tree.Env, verb: 
                     )
 
 
-def _in_step(
-    x: tree.Access, y: tree.Access, f: For, slices: Mapping[Var, Slice], env: tree.Env
-) -> bool:
+def _in_step(x: Access, y: Access, f: For, slices: Mapping[Var, Slice], env: Env) -> bool:
     """Whether `y` meets what iteration v of `f` writes in iteration v of a loop's slice only."""
     mine = slices[f.var]
     for g in y.loops:
@@ -168,7 +183,8 @@ def _in_step(
         index = tuple(substitute(i, {g.var: f.var + shift.const}) for i in y.index)
         lo, hi = (end - shift.const for end in env[g.var])
         both = env | {f.var: (min(lo, env[f.var][0]), max(hi, env[f.var][1]))}
-        agree = meeting(x, replace(y, index=index), (f.var,), both)
+        moved = replace(y, index=index, ranges=both)
+        agree = agreeing(replace(x, ranges=both), moved, (f.var,))
         if agree is None or f.var in agree:
             return True
     return False

@@ -16,6 +16,7 @@ from typing import Any, Self
 from tilewright.base.errors import ScheduleError
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.printer import show_kernel
+from tilewright.loops.walk import loops_of
 from tilewright.schedule import tree
 from tilewright.schedule.equal import check_equal
 from tilewright.schedule.trace import Step, Trace, apply
@@ -30,7 +31,7 @@ class Handle:
     step that took it away.
     """
 
-    schedule: Record
+    schedule: History
     name: str
     since: int
 
@@ -55,7 +56,7 @@ class Handle:
         return f"<{self.name}: {gone}>" if gone else f"<{self.name}>"
 
 
-class Record:
+class History:
     """A kernel under recorded steps; see `Schedule`, which adds a method per primitive."""
 
     __slots__ = ("_before", "_steps", "kernel")
@@ -108,10 +109,10 @@ class Record:
         self._steps += (step,)
         return made
 
-    def _do(self, primitive: str, *args: Any, **options: Any) -> Any:
-        plain = tuple(_plain(a) for a in args)
-        given = {k: _plain(v) for k, v in options.items() if v is not None}
-        return self.apply(Step(primitive, plain, given))
+    def perform(self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Apply a primitive, as `apply` does; names and numbers may be handles and NumPy's."""
+        plain = tuple(map(_plain, args))
+        return self.apply(Step(primitive, plain, {k: _plain(v) for k, v in options.items()}))
 
     def _explain(self, step: Step, error: ScheduleError) -> None:
         """Add to an error about a missing name which step took it away."""
@@ -148,7 +149,7 @@ class Record:
     @property
     def loops(self) -> tuple[str, ...]:
         """The names of all loops, in the order of the program."""
-        return tuple(f.var.name for f in tree.loops_of(self.kernel.body))
+        return tuple(f.var.name for f in loops_of(self.kernel.body))
 
     def diff(self, steps: int = 1) -> str:
         """What the last `steps` steps changed, line by line; empty if they changed nothing."""

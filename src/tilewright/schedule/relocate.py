@@ -8,13 +8,15 @@ from typing import NamedTuple
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Access, Env, accesses
+from tilewright.loops.analysis.dependence import are_independent
+from tilewright.loops.analysis.effects import allocated, reads, writes
+from tilewright.loops.analysis.region import Span
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.walk import Place, below
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import show_pair
-from tilewright.schedule.meeting import carried
-from tilewright.schedule.region import Span
-from tilewright.schedule.restrict import Slice, check_private, sliced
+from tilewright.schedule.slice_nest import Slice, indexing_loop, slice_nest
 
 
 def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
@@ -29,13 +31,13 @@ class Home(NamedTuple):
     after the first of these, up to the loop and with what contains it.
     """
 
-    place: tree.Place
+    place: Place
     made: tuple[Stmt, ...]
     between: tuple[Stmt, ...]
     child: Stmt
 
 
-def allocated(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]:
+def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     """The buffer and its Alloc. Raises ScheduleError for a parameter."""
     buffer, alloc = tree.find_buffer(kernel, name, verb)
     if alloc is None:
@@ -45,7 +47,7 @@ def allocated(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, tree.Place]
     return buffer, alloc
 
 
-def home_of(buffer: Buffer, alloc: tree.Place, consumer: tree.Place, verb: str) -> Home:
+def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
     """The innermost sequence around the consumer's loop that computes the buffer before it."""
     path = (*consumer.above, consumer.stmt)
     name = buffer.name
@@ -62,7 +64,7 @@ def home_of(buffer: Buffer, alloc: tree.Place, consumer: tree.Place, verb: str) 
         if made:
             first = home.stmts.index(made[0])
             between = tuple(s for s in home.stmts[first : child + 1] if s not in made)
-            found = Home(tree.Place(home, path[:depth]), made, between, path[depth + 1])
+            found = Home(Place(home, path[:depth]), made, between, path[depth + 1])
             _check_movable(buffer, found, verb)
             return found
     raise refused(
@@ -74,7 +76,7 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
     """The nests may run later: what they use is not written until the consumer's loop has ended."""
     private: set[Buffer] = {buffer}
     for s in home.made:
-        private |= tree.allocated(s)
+        private |= allocated(s)
     changed = {b for s in home.made for b in writes(s)} - private
     if changed:
         raise refused(
@@ -103,10 +105,10 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
 
 
 def with_parts(
-    kernel: Kernel, home: Home, place: tree.Place, first: Sequence[Stmt], inner: Stmt
+    kernel: Kernel, home: Home, place: Place, first: Sequence[Stmt], inner: Stmt
 ) -> Kernel:
     """`kernel` with `first` in the place of the nests, and `inner` in that of the loop."""
-    within = tree.Place(place.stmt, place.above[len(home.place.above) :])
+    within = Place(place.stmt, place.above[len(home.place.above) :])
     sequence = home.place.stmt
     assert isinstance(sequence, Block)
     kept: list[Stmt] = []
@@ -114,32 +116,28 @@ def with_parts(
         if s is home.made[0]:
             kept += first
         if s is home.child:
-            below = tree.Place(within.stmt, within.above[1:])
-            s = inner if s is place.stmt else edit.put(Kernel("", (), (), s), below, inner).body
+            inside = Place(within.stmt, within.above[1:])
+            s = inner if s is place.stmt else edit.put(Kernel("", (), (), s), inside, inner).body
         if s not in home.made:
             kept.append(s)
     return edit.put(kernel, home.place, block(*kept))
 
 
 def row_loop(
-    buffer: Buffer, made: Sequence[Stmt], dim: int, env: tree.Env, verb: str
+    buffer: Buffer, made: Sequence[Stmt], dim: int, env: Env, verb: str
 ) -> tuple[Affine, int]:
     """The offset and number of the rows that the nests compute, one in each iteration of a loop."""
     found: set[tuple[Affine, int]] = set()
     for s in made:
-        for a in tree.accesses(s):
+        for a in accesses(s):
             if a.buffer is buffer:
-                f = loop_of_row(a, dim, verb)
+                f = _loop_of_row(a, dim, verb)
                 offset = affine(a.index[dim]) - affine(f.var)
                 found.add((offset, tree.trips(f, verb)))
-                pair = next(carried(f.body, f.var, env, updates=False, overlap=False), None)
-                if pair is not None:
-                    raise refused(
-                        verb,
-                        buffer.name,
-                        f"its rows depend on one another: one {show_pair(*pair)}",
-                        "keep it whole",
-                    )
+                verdict = are_independent(f, env)
+                if not verdict:
+                    what = f"its rows depend on one another: one {show_pair(*verdict.pair)}"
+                    raise refused(verb, buffer.name, what, "keep it whole")
     if len(found) != 1:
         raise refused(
             verb,
@@ -150,39 +148,33 @@ def row_loop(
     return found.pop()
 
 
-def loop_of_row(a: tree.Access, dim: int, verb: str) -> For:
+def _loop_of_row(a: Access, dim: int, verb: str) -> For:
     """The loop whose iterations index a dimension; ScheduleError where it is not exactly one."""
-    form = affine(a.index[dim])
-    own = [f for f in a.loops if form.coefficient(f.var)]
-    elsewhere = [i for d, i in enumerate(a.index) if d != dim]
-    if (
-        len(own) != 1
-        or form.coefficient(own[0].var) != 1
-        or any(own[0].var in tree.variables(i) for i in elsewhere)
-    ):
+    f = indexing_loop(a, dim)
+    if f is None:
         raise refused(
             verb,
             a.buffer.name,
             f"dimension {dim} of {a} is not one loop of its nest",
             "do it before the loops of the nest are split",
         )
-    return own[0]
+    return f
 
 
-def restricted(nest: Stmt, buffer: Buffer, dim: int, rows: Slice, env: tree.Env, verb: str) -> Stmt:
-    """`nest` for some of the rows that it computes along a dimension.
+def restrict_to_rows(
+    nest: Stmt, buffer: Buffer, dim: int, rows: Slice, env: Env, verb: str
+) -> Stmt:
+    """`nest` for some of the rows that it computes along a dimension, which `row_loop` has checked.
 
     Raises ScheduleError, in the name of `verb`, where these need more of it than themselves.
     """
-    own = {loop_of_row(a, dim, verb) for a in tree.accesses(nest) if a.buffer is buffer}
-    slices = {f.var: rows for f in own}
-    check_private(nest, slices, env, verb)
-    return sliced(nest, slices, env)
+    own = {_loop_of_row(a, dim, verb) for a in accesses(nest) if a.buffer is buffer}
+    return slice_nest(nest, {f.var: rows for f in own}, env, verb)
 
 
-def reads_in(buffer: Buffer, f: For, verb: str) -> list[tree.Access]:
+def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
     """The reads of the buffer in a loop. Raises ScheduleError if it has none, or writes there."""
-    found = [a for a in tree.accesses(f.body) if a.buffer is buffer]
+    found = [a for a in accesses(f.body) if a.buffer is buffer]
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
         raise refused(verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer")
@@ -204,6 +196,6 @@ def in_order(stmts: Iterable[Stmt]) -> Iterator[Stmt]:
     """The statements that run one after the other, those in sequences and scopes included."""
     for s in stmts:
         if isinstance(s, Block | Alloc):
-            yield from in_order(tree.below(s))
+            yield from in_order(below(s))
         else:
             yield s

@@ -5,16 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from tilewright.loops.analysis.access import Env, environment
 from tilewright.loops.nodes import GPU_AXES, Block, For, Kernel, Stmt, block, loop
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.narrow import changes, narrowed
-from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.table import primitive
+from tilewright.schedule.primitives.annotate import check_unmarked
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.simplify_guards import changes, simplify_guards
 
 
 @primitive
-def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tuple[str, ...]]:
+def partition_loop(kernel: Kernel, loop: str, *points: int) -> tuple[Kernel, tuple[str, ...]]:
     """Run a loop in parts, each without the guards that are decided there; the parts' loops.
 
     args: the loop; the iterations at which another part begins. Without any: the longest stretch
@@ -29,20 +30,20 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
     after:  for v.p0 in 1: if v.p0 + i >= 1: B(v.p0)
             for v in n - 1: B(v + 1)
     """
-    f, place = tree.find_loop(kernel, name, "partition_loop")
+    f, place = tree.find_loop(kernel, loop, "partition_loop")
     n = tree.trips(f, "partition_loop")
-    check_unmarked(kernel, (name,), "partition_loop")
+    check_unmarked(kernel, (loop,), "partition_loop")
     if f.kind in GPU_AXES:
         raise refuse(
-            "partition_loop", name, f"the loop is bound to {f.kind}", "partition it before bind"
+            "partition_loop", loop, f"the loop is bound to {f.kind}", "partition it before bind"
         )
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     found = points or _steady(f, n, env)
     if list(found) != sorted({p for p in found if 0 < p < n}):
         given = ", ".join(map(str, found))
         raise refuse(
             "partition_loop",
-            name,
+            loop,
             f"the points {given} do not part its {n} iterations",
             f"take increasing ones in 1..{n - 1}",
         )
@@ -57,7 +58,7 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
         if k != longest:
             part, _ = edit.renamed(f, taken, f".p{k}")
         assert isinstance(part, For)
-        new = _part(part, start, size, env | tree.environment(part))
+        new = _part(part, start, size, env | environment(part))
         if new is not None:
             parts.append(new)
             made.append(part.var.name)
@@ -65,7 +66,7 @@ def partition_loop(kernel: Kernel, name: str, *points: int) -> tuple[Kernel, tup
     return result, tuple(made)
 
 
-def _steady(f: For, n: int, env: tree.Env) -> tuple[int, ...]:
+def _steady(f: For, n: int, env: Env) -> tuple[int, ...]:
     """The ends, inside of 0..n, of the longest stretch without a change."""
     inner = {v: interval for v, interval in env.items() if v is not f.var}
     edges = sorted({0, n} | {p for p in changes(f.body, f.var, inner) if 0 < p < n})
@@ -80,11 +81,11 @@ def _steady(f: For, n: int, env: tree.Env) -> tuple[int, ...]:
     return tuple(p for p in (start, stop) if 0 < p < n)
 
 
-def _part(f: For, start: int, size: int, env: tree.Env) -> Stmt | None:
+def _part(f: For, start: int, size: int, env: Env) -> Stmt | None:
     """Iterations `start .. start+size-1`; None where they do nothing."""
     env = {**env, f.var: (0, size - 1)}
     shifted: dict[Any, Any] = {f.var: f.var + start} if start else {}
-    body = narrowed(edit.rewrite(f.body, env, shifted), env)
+    body = simplify_guards(edit.rewrite(f.body, env, shifted), env)
     if isinstance(body, Block) and not body.stmts:
         return None
     return loop(f.var, size, body, f.kind)

@@ -11,7 +11,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.loops.match import match
 from tilewright.loops.nodes import Kernel, Stmt, Unit
 from tilewright.loops.operands import Mismatch
-from tilewright.schedule import tree
+from tilewright.loops.walk import below, walk
 
 
 def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
@@ -30,7 +30,7 @@ def settled(before: Kernel, after: Kernel, primitive: str) -> Kernel:
 
 
 def _units(kernel: Kernel) -> list[Unit]:
-    return [p.stmt for p in tree.walk(kernel.body) if isinstance(p.stmt, Unit)]
+    return [p.stmt for p in walk(kernel.body) if isinstance(p.stmt, Unit)]
 
 
 def _matched(unit: Unit, primitive: str) -> Unit:
@@ -53,7 +53,7 @@ def _matched(unit: Unit, primitive: str) -> Unit:
 def _replaced(s: Stmt, new: dict[Unit, Unit]) -> Stmt:
     if isinstance(s, Unit) and s in new:
         return new[s]
-    if not tree.below(s):
+    if not below(s):
         return s
     rebuilt: Stmt = s.map(lambda c: _replaced(c, new) if isinstance(c, Stmt) else c)
     return rebuilt

@@ -15,8 +15,9 @@ from tilewright.expr.affine import Affine, affine, to_expr
 from tilewright.expr.bounds import Env as Ranges
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Min, Var, const
+from tilewright.loops.analysis.access import Access, Env, Index, accesses
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import For, If, Stmt, While
-from tilewright.schedule.tree import Access, Env, Index, accesses, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +178,17 @@ def gapless(a: Access, env: Env) -> bool:
 def _covers(first: Access, later: Access, env: Env) -> bool:
     common = 0
     if later is not first:
-        for x, y in zip(first.path, later.path):
+        for x, y in zip(first.place.above, later.place.above):
             if x is not y:
                 break
             common += 1
-        if common and isinstance(first.path[common - 1], If):
+        if common and isinstance(first.place.above[common - 1], If):
             return False  # in the other arm, which does not run then
-    own = first.path[common:]
+    own = first.place.above[common:]
     if any(isinstance(s, If | While) or (isinstance(s, For) and not s.trips) for s in own):
         return False
     mine = {s.var for s in own if isinstance(s, For)}
-    theirs = {s.var for s in later.path[common:] if isinstance(s, For)}
+    theirs = {s.var for s in later.place.above[common:] if isinstance(s, For)}
     used: list[Expr] = []
     for i, j in zip(first.index, later.index, strict=True):
         a, b = span(i, mine, env), span(j, theirs, env)

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.bounds import proves, refine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.analysis.dependence import are_independent
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.region import span
+from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, block
-from tilewright.schedule import edit, tree
+from tilewright.loops.walk import Place, below, walk
+from tilewright.schedule import edit
 from tilewright.schedule.legality import check_kinds
-from tilewright.schedule.meeting import carried
-from tilewright.schedule.region import span
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import intermediate, used_as_index, within
-from tilewright.schedule.table import primitive
 
 _VERB = "reverse_compute_inline"
 
@@ -24,7 +27,7 @@ def _error(buffer: str, message: str, hint: str) -> ScheduleError:
 
 
 @primitive
-def reverse_compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def reverse_compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     """Apply the map that reads an intermediate where the intermediate is stored, in its place.
 
     args: the buffer, which vanishes.
@@ -36,18 +39,18 @@ def reverse_compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
                        for j: D[j] = g(T[j]) }
     after:  for i: { for k: a[0] += x; D[i] = g(a[0]) }
     """
-    buffer, _ = intermediate(kernel, name, _VERB)
-    kernel, made, used = _beside(kernel, buffer)
+    own, _ = intermediate(kernel, buffer, _VERB)
+    kernel, made, used = _beside(kernel, own)
     common = _common(made, used)
     home = made.above[common - 1]
     assert isinstance(home, Block)
     producer = (*made.above, made.stmt)[common]
     nest = (*used.above, used.stmt)[common]
-    loops = _plain(nest, used, buffer)
-    env = tree.environment(kernel.body)
-    target, load = _checked_read(used, loops, buffer, env)
+    loops = _plain(nest, used, own)
+    env = environment(kernel.body)
+    target, load = _checked_read(used, loops, own, env)
     assert isinstance(made.stmt, Store) and isinstance(used.stmt, Store)
-    _check_apart(home, producer, nest, buffer, target)
+    _check_apart(home, producer, nest, own, target)
     _check_covered(made, common, loops, load, env)
 
     point: dict[Any, Any] = {load: made.stmt.value}
@@ -56,20 +59,20 @@ def reverse_compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
     index = tuple(edit.tidy(edit.rewrite(i, env, point), env) for i in used.stmt.index)
     new = Store(target, index, edit.rewrite(used.stmt.value, env, point))
     inside = made.above[common:]
-    changed = edit.put(kernel.with_body(producer), tree.Place(made.stmt, inside), new).body
+    changed = edit.put(kernel.with_body(producer), Place(made.stmt, inside), new).body
     kept = (s for s in home.stmts if s is not nest)
     sequence = block(*(changed if s is producer else s for s in kept))
-    result = edit.put(kernel, tree.Place(home, made.above[: common - 1]), sequence)
-    result = result.with_body(edit.without_alloc(result.body, buffer))
+    result = edit.put(kernel, Place(home, made.above[: common - 1]), sequence)
+    result = result.with_body(edit.without_alloc(result.body, own))
     around = [f.var.name for f in made.loops]
     check_kinds(result, around, _VERB, "inline it before the loops get their kinds")
     return result, None
 
 
-def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, tree.Place, tree.Place]:
+def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, Place, Place]:
     """The Store that writes `buffer` and the one that reads it, with no Alloc between the nests."""
-    made = [p for p in tree.walk(kernel.body) if _writes(p.stmt, buffer)]
-    used = [p for p in tree.walk(kernel.body) if _reads(p.stmt, buffer)]
+    made = [p for p in walk(kernel.body) if _writes(p.stmt, buffer)]
+    used = [p for p in walk(kernel.body) if _reads(p.stmt, buffer)]
     if len(made) != 1 or not isinstance(made[0].stmt, Store):
         raise _error(
             buffer.name,
@@ -93,19 +96,19 @@ def _beside(kernel: Kernel, buffer: Buffer) -> tuple[Kernel, tree.Place, tree.Pl
         return kernel, made[0], used[0]
     parts = (x.body if (x is later and isinstance(x, Alloc)) else x for x in home.stmts)
     lifted = Alloc(later.buffer, block(*parts))
-    return _beside(edit.put(kernel, tree.Place(home, used[0].above[: common - 1]), lifted), buffer)
+    return _beside(edit.put(kernel, Place(home, used[0].above[: common - 1]), lifted), buffer)
 
 
 def _writes(s: Stmt, buffer: Buffer) -> bool:
-    return not tree.below(s) and buffer in writes(s)
+    return not below(s) and buffer in writes(s)
 
 
 def _reads(s: Stmt, buffer: Buffer) -> bool:
     own = (e for e in s.children() if isinstance(e, Expr))
-    return any(x.buffer is buffer for e in own for x in tree.loads(e))
+    return any(x.buffer is buffer for e in own for x in loads(e))
 
 
-def _common(a: tree.Place, b: tree.Place) -> int:
+def _common(a: Place, b: Place) -> int:
     """How many statements are around both."""
     count = 0
     for x, y in zip(a.above, b.above):
@@ -115,7 +118,7 @@ def _common(a: tree.Place, b: tree.Place) -> int:
     return count
 
 
-def _plain(nest: Stmt, used: tree.Place, buffer: Buffer) -> list[For]:
+def _plain(nest: Stmt, used: Place, buffer: Buffer) -> list[For]:
     """The loops of the consumer, which are all there is around its Store."""
     loops: list[For] = []
     s = nest
@@ -136,15 +139,15 @@ class _Read(NamedTuple):
     load: Load
 
 
-def _checked_read(used: tree.Place, loops: list[For], buffer: Buffer, env: tree.Env) -> _Read:
+def _checked_read(used: Place, loops: list[For], buffer: Buffer, env: Env) -> _Read:
     """Where the consumer stores and its one read, indexed by each loop once."""
     s = used.stmt
     assert isinstance(s, Store)
-    found = [x for e in (*s.index, s.value) for x in tree.loads(e) if x.buffer is buffer]
+    found = [x for e in (*s.index, s.value) for x in loads(e) if x.buffer is buffer]
     load = found[0]
     own = {f.var for f in loops}
     vars_ = [i for i in load.index if i in own]
-    inner = {v for i in load.index for v in tree.variables(i)} & own
+    inner = {v for i in load.index for v in variables(i)} & own
     if len(set(found)) != 1 or len(vars_) != len(loops) or not own == inner == set(vars_):
         raise _error(
             buffer.name,
@@ -154,8 +157,7 @@ def _checked_read(used: tree.Place, loops: list[For], buffer: Buffer, env: tree.
         )
     for f in loops:
         extent = buffer.shape[load.index.index(f.var)]
-        meet = next(carried(f.body, f.var, env, updates=False, overlap=False), None)
-        if f.trips != extent or meet is not None:
+        if f.trips != extent or not are_independent(f, env):
             raise _error(
                 buffer.name,
                 f"loop {f.var.name} of its reader does not map all of it one to one",
@@ -163,7 +165,7 @@ def _checked_read(used: tree.Place, loops: list[For], buffer: Buffer, env: tree.
             )
     if used_as_index(s, buffer):
         raise _error(buffer.name, "its reader uses it as an index", "keep it in memory")
-    if s.buffer in {x.buffer for e in (*s.index, s.value) for x in tree.loads(e)}:
+    if s.buffer in {x.buffer for e in (*s.index, s.value) for x in loads(e)}:
         raise _error(
             buffer.name, f"its reader also reads {s.buffer.name}, which it writes", "keep it apart"
         )
@@ -186,9 +188,7 @@ def _check_apart(home: Block, producer: Stmt, nest: Stmt, buffer: Buffer, target
         )
 
 
-def _check_covered(
-    made: tree.Place, common: int, loops: list[For], load: Load, env: tree.Env
-) -> None:
+def _check_covered(made: Place, common: int, loops: list[For], load: Load, env: Env) -> None:
     """The producer must store every element that the consumer's loops read, and only these."""
     store = made.stmt
     assert isinstance(store, Store)
@@ -200,18 +200,18 @@ def _check_covered(
         if isinstance(i, Var) and i in {f.var for f in loops} and found is not None:
             size = store.buffer.shape[d]
             lo, hi = found.lo + found.base.const, found.hi + found.base.const
-            used += [v for v in tree.variables(at) if v in inner]
+            used += [v for v in variables(at) if v in inner]
             if found.dense and not found.base.terms and lo <= 0 and hi >= size - 1:
                 continue
-        elif i is at and not tree.variables(at) & inner:
+        elif i is at and not variables(at) & inner:
             continue
         raise _not_covered(store, d)
     if len(used) != len(set(used)) or any(isinstance(s, For) and not s.trips for s in path):
         raise _not_covered(store, 0)
     inside = within(store.index, store.buffer, {})
     assumed = refine(env, inside) if inside is not None else env
-    for s, below in zip(path, (*path[1:], store), strict=True):
-        if isinstance(s, If) and proves(s.condition, assumed) is (below is s.then):
+    for s, child in zip(path, (*path[1:], store), strict=True):
+        if isinstance(s, If) and proves(s.condition, assumed) is (child is s.then):
             continue
         if not isinstance(s, For | Block | Alloc):
             raise _not_covered(store, 0)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -19,16 +23,17 @@ from tilewright.loops.nodes import (
     block,
 )
 from tilewright.loops.nodes import loop as for_
+from tilewright.loops.walk import below, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds, refuse
-from tilewright.schedule.primitives.notes import check_unmarked
-from tilewright.schedule.table import primitive
+from tilewright.schedule.primitives.annotate import check_unmarked
+from tilewright.schedule.registry import primitive
 
 _FEW = 16
 
 
 @primitive
-def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
+def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """Interleave the iterations of a loop: the loop goes as deep as it can; the loops it becomes.
 
     args: a loop, serial, parallel or bound to vthread.
@@ -44,18 +49,18 @@ def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
     after:  alloc a[4], b[2, 4]: for k: { a[..] = X[k]; for v in 2: b[v, ..] = Y[v, k]
                                           for v.s in 2: C[v.s] += a * b[v.s, ..] }
     """
-    f, place = tree.find_loop(kernel, name, "vthread")
+    f, place = tree.find_loop(kernel, loop, "vthread")
     n = tree.trips(f, "vthread")
-    check_unmarked(kernel, (name,), "vthread")
+    check_unmarked(kernel, (loop,), "vthread")
     if f.kind not in ("serial", "parallel", "vthread"):
-        raise refuse("vthread", name, f"the loop is {f.kind} already", "vthread it before")
+        raise refuse("vthread", loop, f"the loop is {f.kind} already", "vthread it before")
     hint = "take a loop of a cc dimension, or rfactor first"
     together = edit.put(kernel, place, For(f.var, f.extent, "unroll", f.body))
-    check_kinds(together, (name,), "vthread", hint)
-    threads = _Threads(f, n, tree.names(kernel), tree.environment(kernel.body))
+    check_kinds(together, (loop,), "vthread", hint)
+    threads = _Threads(f, n, tree.names(kernel), environment(kernel.body))
     new = threads.inject(f.body)
     result = edit.put(kernel, place, new)
-    inner = [x.var.name for x in tree.loops_of(new) if x.kind != "serial"]
+    inner = [x.var.name for x in loops_of(new) if x.kind != "serial"]
     check_kinds(result, inner, "vthread", "vthread before the loops inside get their kinds")
     return result, tuple(threads.made)
 
@@ -63,9 +68,9 @@ def vthread(kernel: Kernel, name: str) -> tuple[Kernel, tuple[str, ...]]:
 class _Threads:
     """One loop on its way into its body; `touched` is all that differs between its iterations."""
 
-    def __init__(self, f: For, trips: int, taken: set[str], env: tree.Env) -> None:
+    def __init__(self, f: For, trips: int, taken: set[str], env: Env) -> None:
         self.loop, self.trips, self.taken, self.env = f, trips, taken, env
-        self.private = tree.allocated(f.body)
+        self.private = allocated(f.body)
         self.touched: set[Any] = {f.var}
         self.moves: dict[Buffer, Buffer] = {}
         self.made: list[str] = []
@@ -88,7 +93,7 @@ class _Threads:
         if under and written:
             grown = not written <= self.touched
             self.touched |= written
-        for inner in tree.below(s):
+        for inner in below(s):
             grown = self._spread(inner, under) or grown
         return grown
 
@@ -98,7 +103,7 @@ class _Threads:
         return any(
             v in self.touched or (isinstance(v, Load) and v.buffer in self.touched)
             for e in own
-            for v in tree.variables(e)
+            for v in variables(e)
         )
 
     def _acts(self, s: Stmt) -> bool:
@@ -111,7 +116,7 @@ class _Threads:
             b in self.touched or b not in self.private for b in s.buffers
         ):
             return True
-        return any(map(self._acts, tree.below(s)))
+        return any(map(self._acts, below(s)))
 
     def inject(self, s: Stmt) -> Stmt:
         """`s` for all iterations of the loop."""
@@ -139,12 +144,12 @@ class _Threads:
         """A loop over the threads around one statement."""
         var = self.loop.var
         if self.made:
-            var = Var(tree.fresh(self.taken, f"{self.loop.var.name}.s"), INDEX)
+            var = Var(fresh(self.taken, f"{self.loop.var.name}.s"), INDEX)
         self.made.append(var.name)
         env = {**self.env, var: (0, max(self.trips - 1, 0))}
         moves = {old: _leading(new, var) for old, new in self.moves.items()}
         body = edit.rewrite(s, env, {self.loop.var: var}, moves)
-        plain = not tree.loops_of(body) and not isinstance(body, Unit)
+        plain = not loops_of(body) and not isinstance(body, Unit)
         return for_(var, self.trips, body, "unroll" if plain and self.trips < _FEW else "serial")
 
 

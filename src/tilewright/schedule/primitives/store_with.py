@@ -9,14 +9,17 @@ from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Min, const
 from tilewright.ir.node import postorder
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.dependence import stored_once
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.region import Region, region, uncovered
+from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Unit
+from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
-from tilewright.schedule.meeting import meeting
-from tilewright.schedule.moving import allocated, in_order, refused
-from tilewright.schedule.region import Region, region, uncovered
-from tilewright.schedule.table import primitive
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.relocate import in_order, own_buffer, refused
 
 _VERB = "store_with"
 
@@ -32,7 +35,7 @@ class _Both(NamedTuple):
 
 
 @primitive
-def store_with(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
+def store_with(kernel: Kernel, buffer: str, other: str) -> tuple[Kernel, None]:
     """Keep an intermediate in the memory of a buffer that is stored where it is last used.
 
     args: the intermediate; the other buffer, of the same dtype.
@@ -50,7 +53,7 @@ def store_with(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
                      for j: c += D[i, j]
                      for j: D[i, j] = g(D[i, j], c) }
     """
-    part, alloc = allocated(kernel, name, _VERB)
+    part, alloc = own_buffer(kernel, buffer, _VERB)
     home, place = tree.find_buffer(kernel, other, _VERB)
     both = _Both(part, home)
     if part is home or (place is not None and place.stmt not in alloc.above):
@@ -60,13 +63,13 @@ def store_with(kernel: Kernel, name: str, other: str) -> tuple[Kernel, None]:
             f"is of {home.dtype}, it of {part.dtype}", "name a buffer of the same dtype"
         )
     assert isinstance(alloc.stmt, Alloc)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     nest = _nest(both, list(in_order([alloc.stmt.body])))
     move = _into(both, _box(both, nest, env))
     _check_same_element(both, nest, move)
     new = edit.rewrite(alloc.stmt.body, env, moves={part: move})
     result = edit.put(kernel, alloc, new)
-    kinds = [f.var.name for f in (*alloc.loops, *tree.loops_of(new))]
+    kinds = [f.var.name for f in (*alloc.loops, *loops_of(new))]
     check_kinds(result, kinds, _VERB, "store it there before the loops get their kinds")
     return result, None
 
@@ -81,15 +84,15 @@ def _nest(both: _Both, steps: Sequence[Stmt]) -> Stmt:
         raise both.refused("is read before it is stored", "it holds something else until then")
     if any(part in reads(s) | writes(s) for s in steps[at + 1 :]):
         raise both.refused("is stored before its last use", "name what is stored later")
-    if any(isinstance(p.stmt, Unit) for p in tree.walk(steps[at])):
+    if any(isinstance(p.stmt, Unit) for p in walk(steps[at])):
         raise both.refused("is stored by a Unit", "store it there before tensorize or blockize")
     return steps[at]
 
 
-def _box(both: _Both, nest: Stmt, env: tree.Env) -> Region:
+def _box(both: _Both, nest: Stmt, env: Env) -> Region:
     """What the nest stores of the other buffer: as many elements as the part has, each once."""
     part, home = both
-    found = [a for a in tree.accesses(nest) if a.buffer is home]
+    found = [a for a in accesses(nest, env) if a.buffer is home]
     if len(found) != 1 or found[0].kind != "store":
         raise both.refused("is not stored there by one Store alone", "fission the nest first")
     box = region(home, found, env, _VERB)
@@ -98,10 +101,8 @@ def _box(both: _Both, nest: Stmt, env: tree.Env) -> Region:
             f"has {list(box.shape)} elements stored there, it has {list(part.shape)}",
             "compute_at the loop around those that are stored",
         )
-    loops = [f.var for f in found[0].loops]
-    agree = meeting(found[0], found[0], loops, env)
     clamps = (n for i in box.base for n in postorder(i) if isinstance(n, Min))
-    if (agree is not None and agree != set(loops)) or next(clamps, None) is not None:
+    if not stored_once(found[0]) or next(clamps, None) is not None:
         raise both.refused("is stored by tiles that overlap", "store it there before the split")
     if uncovered(nest, home, env, writes_too=True) is not None:
         raise both.refused("is not wholly stored there", "store it there before there are guards")
@@ -112,7 +113,7 @@ def _into(both: _Both, box: Region) -> edit.Move:
     """Where in the other buffer an element of the part lies."""
     wide = [d for d, n in enumerate(both.part.shape) if n > 1]
 
-    def move(index: tree.Index) -> tuple[Buffer, tree.Index]:
+    def move(index: Index) -> tuple[Buffer, Index]:
         own = (index[d] for d in wide)
         return both.home, box.point([next(own) if n > 1 else const(0) for n in box.shape])
 
@@ -122,14 +123,14 @@ def _into(both: _Both, box: Region) -> edit.Move:
 def _check_same_element(both: _Both, nest: Stmt, move: edit.Move) -> None:
     """The nest uses the part in the value of its Store only, at the element that this stores."""
     part, home = both
-    uses = sum(a.buffer is part for a in tree.accesses(nest))
-    for s in (p.stmt for p in tree.walk(nest)):
+    uses = sum(a.buffer is part for a in accesses(nest))
+    for s in (p.stmt for p in walk(nest)):
         if not isinstance(s, Store) or s.buffer is not home:
             continue
-        loads = [x for x in tree.loads(s.value) if x.buffer is part]
-        if uses != len(loads):
+        taken = [x for x in loads(s.value) if x.buffer is part]
+        if uses != len(taken):
             raise both.refused("is stored where it has other uses", "fission the nest first")
-        for x in loads:
+        for x in taken:
             pairs = zip(move(x.index)[1], s.index, strict=True)
             if any(affine(i) - affine(j) != Affine((), 0) for i, j in pairs):
                 raise both.refused(

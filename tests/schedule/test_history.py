@@ -12,7 +12,8 @@ from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For, Kernel, loop
 from tilewright.loops.printer import show_kernel
-from tilewright.schedule import Schedule, Trace, edit, tree
+from tilewright.loops.walk import walk
+from tilewright.schedule import Schedule, Trace, edit
 from tilewright.schedule.equal import check_equal
 
 f32, i32 = dtypes.float32, dtypes.int32
@@ -122,7 +123,7 @@ def test_verify_compares_with_the_program_before_the_first_step():
 
 def _halved(kernel: Kernel):
     place = next(
-        p for p in tree.walk(kernel.body) if isinstance(p.stmt, For) and p.stmt.var.name == "mm.k.o"
+        p for p in walk(kernel.body) if isinstance(p.stmt, For) and p.stmt.var.name == "mm.k.o"
     )
     return edit.put(kernel, place, loop(place.stmt.var, 1, place.stmt.body)).body
 

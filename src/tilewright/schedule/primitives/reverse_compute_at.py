@@ -8,14 +8,17 @@ from math import prod
 
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
-from tilewright.loops.access import conflict, reads, writes
+from tilewright.loops.analysis.access import Env, accesses, environment
+from tilewright.loops.analysis.effects import conflict, reads, writes
+from tilewright.loops.analysis.region import Region, region, span, uncovered
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
+from tilewright.loops.walk import Place, loops_of
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, check_repeatable
-from tilewright.schedule.region import Region, region, span, uncovered
-from tilewright.schedule.restrict import restrict
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.slice_nest import restrict_to_boxes
 from tilewright.schedule.staging import used_as_index
-from tilewright.schedule.table import primitive
 
 _VERB = "reverse_compute_at"
 
@@ -31,7 +34,7 @@ class _Sides:
     path: from the producer's nest (included) to the loop in it (not included).
     """
 
-    home: tree.Place
+    home: Place
     producer: Stmt
     path: tuple[Stmt, ...]
     between: tuple[Stmt, ...]
@@ -39,7 +42,7 @@ class _Sides:
 
 
 @primitive
-def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, None]:
+def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
     """Run the nest that consumes what a loop computes inside it, on the part just computed.
 
     args: a buffer that the consumer writes, which names its nest; the producer's loop.
@@ -58,22 +61,22 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
                      for j in 8: D[o*8 + j] = g(T[o*8 + j]) }
     """
     f, place = tree.find_loop(kernel, loop, _VERB)
-    out, _ = tree.find_buffer(kernel, name, _VERB)
+    out, _ = tree.find_buffer(kernel, buffer, _VERB)
     sides = _sides(out, f, place)
     ahead = _check_apart(out, sides)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     loops = [x for x in (*sides.path, f) if isinstance(x, For)]
     _check_runs(out, loops)
     moving = {x.var for x in loops if x.trips != 1}
     shared = writes(sides.producer) & reads(sides.consumer)
     boxes = {b: _part(b, f, sides, moving, env) for b in sorted(shared, key=lambda b: b.name)}
-    moved, starts = restrict(kernel, sides.consumer, boxes, _VERB, updates=True)
-    repeats = _check_covered(out, sides.consumer, starts, moving, env | tree.environment(moved))
+    moved, starts = restrict_to_boxes(kernel, sides.consumer, boxes, _VERB, updates=True)
+    repeats = _check_covered(out, sides.consumer, starts, moving, env | environment(moved))
     if repeats:
         _check_repeatable(kernel, boxes, f, repeats, sides.consumer)
 
     inner = For(f.var, f.extent, f.kind, block(f.body, moved))
-    nest = edit.put(kernel.with_body(sides.producer), tree.Place(f, sides.path), inner).body
+    nest = edit.put(kernel.with_body(sides.producer), Place(f, sides.path), inner).body
     assert isinstance(sides.home.stmt, Block)
     rest: list[Stmt] = []
     for s in sides.home.stmt.stmts:
@@ -82,13 +85,13 @@ def reverse_compute_at(kernel: Kernel, name: str, loop: str) -> tuple[Kernel, No
         elif s is not sides.consumer and s not in ahead:
             rest.append(s)
     result = edit.put(kernel, sides.home, block(*rest))
-    names = [x.var.name for x in (*loops, *tree.loops_of(moved))]
+    names = [x.var.name for x in (*loops, *loops_of(moved))]
     check_kinds(result, names, _VERB, "move it before the loops get their kinds")
     check_axes(result, _VERB)
     return result, None
 
 
-def _sides(out: Buffer, f: For, place: tree.Place) -> _Sides:
+def _sides(out: Buffer, f: For, place: Place) -> _Sides:
     """The innermost sequence with a consumer of the loop's nest that writes `out`."""
     path = (*place.above, f)
     for depth in reversed(range(len(place.above))):
@@ -104,7 +107,7 @@ def _sides(out: Buffer, f: For, place: tree.Place) -> _Sides:
                 if odd is not None:
                     break
                 between = home.stmts[at + 1 : n]
-                return _Sides(tree.Place(home, path[:depth]), producer, inside, between, s)
+                return _Sides(Place(home, path[:depth]), producer, inside, between, s)
     raise _error(
         out.name,
         f"no nest that writes it follows that of loop {f.var.name} and reads what this computes",
@@ -146,10 +149,10 @@ def _check_runs(out: Buffer, loops: Sequence[For]) -> None:
             raise _error(out.name, what, "leave the consumer where it is")
 
 
-def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: tree.Env) -> Region:
+def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: Env) -> Region:
     """The box of `b` that one iteration of `f` computes, whole where it is always the same."""
-    inside = [a for a in tree.accesses(f.body) if a.buffer is b and a.writes]
-    total = sum(a.buffer is b and a.writes for a in tree.accesses(sides.producer))
+    inside = [a for a in accesses(f.body) if a.buffer is b and a.writes]
+    total = sum(a.buffer is b and a.writes for a in accesses(sides.producer))
     if len(inside) != total:
         raise _error(
             b.name,
@@ -161,7 +164,7 @@ def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: tree.Env) -> 
     shape: list[int] = []
     used: list[Expr] = []
     for start, size, extent in zip(box.base, box.shape, b.shape, strict=True):
-        selects = tree.variables(start) & moving
+        selects = variables(start) & moving
         used += selects
         base.append(start if selects else const(0))
         shape.append(size if selects else extent)
@@ -177,27 +180,27 @@ def _part(b: Buffer, f: For, sides: _Sides, moving: set[Var], env: tree.Env) -> 
 
 
 def _check_covered(
-    out: Buffer, consumer: Stmt, starts: Mapping[Var, Expr], moving: set[Var], env: tree.Env
+    out: Buffer, consumer: Stmt, starts: Mapping[Var, Expr], moving: set[Var], env: Env
 ) -> list[For]:
     """The loops of which the parts run some iterations twice; every one must run."""
     repeats: list[For] = []
-    for f in tree.loops_of(consumer):
+    for f in loops_of(consumer):
         at = starts.get(f.var)
         if at is None:
             continue
-        vars_ = {v for v in tree.variables(at) if isinstance(v, Var)}
+        vars_ = {v for v in variables(at) if isinstance(v, Var)}
         found = span(at, vars_, env)
         known = found is not None and not found.base.terms and vars_ <= moving | {f.var}
-        if found is None or not known or any(isinstance(v, Load) for v in tree.variables(at)):
+        if found is None or not known or any(isinstance(v, Load) for v in variables(at)):
             raise _not_covered(out, f, "is not known to be covered")
         lo, hi = found.lo + found.base.const, found.hi + found.base.const
         if not found.dense or lo > 0 or hi < tree.trips(f, _VERB) - 1:
             raise _not_covered(out, f, "is not covered")
         if prod(env[v][1] + 1 for v in vars_) != hi - lo + 1:
             repeats.append(f)
-    written = [a for a in tree.accesses(consumer) if a.writes]
+    written = [a for a in accesses(consumer) if a.writes]
     chains = {tuple(f for f in a.loops if f.var in starts) for a in written}
-    used = [v for f in next(iter(chains)) for v in tree.variables(starts[f.var]) & moving]
+    used = [v for f in next(iter(chains)) for v in variables(starts[f.var]) & moving]
     if len(chains) != 1 or len(used) != len(set(used)) or set(used) != moving:
         raise _error(
             out.name,
@@ -219,7 +222,7 @@ def _check_repeatable(
     kernel: Kernel, boxes: Mapping[Buffer, Region], f: For, repeats: Sequence[For], consumer: Stmt
 ) -> None:
     """Where parts overlap: each is computed wholly in one iteration, and used again harmlessly."""
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     hint = "split the producer with another tail, or decompose the consumer's reduction"
     for b in boxes:
         found = uncovered(f.body, b, env, writes_too=True)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from tilewright.loops.nodes import Kernel
 from tilewright.schedule import tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.table import primitive
+from tilewright.schedule.registry import primitive
 
 
 @primitive
 def annotate(
-    kernel: Kernel, name: str, key: str, value: int | float | str | None
+    kernel: Kernel, loop: str, key: str, value: int | float | str | None
 ) -> tuple[Kernel, None]:
     """Note `key: value` at a loop, for what reads the kernel later (a target, a tuner).
 
@@ -24,17 +24,17 @@ def annotate(
     before: for i in n: B(i)
     after:  for i in n {key: value}: B(i)
     """
-    tree.find_loop(kernel, name, "annotate")
+    tree.find_loop(kernel, loop, "annotate")
     if not isinstance(value, int | float | str | None) or not isinstance(key, str):
         raise refuse(
-            "annotate", name, f"{key!r}: {value!r} cannot be noted", "take a number or text"
+            "annotate", loop, f"{key!r}: {value!r} cannot be noted", "take a number or text"
         )
-    said = {**kernel.notes.get(name, {}), key: value}
+    said = {**kernel.notes.get(loop, {}), key: value}
     if value is None:
         del said[key]
-    notes = {**kernel.notes, name: said}
+    notes = {**kernel.notes, loop: said}
     if not said:
-        del notes[name]
+        del notes[loop]
     return replace(kernel, notes=notes), None
 
 

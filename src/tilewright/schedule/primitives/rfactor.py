@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tilewright.base.names import fresh
 from tilewright.expr.nodes import INDEX, Buffer, Load, Var
+from tilewright.loops.analysis.access import Env, Index, accesses, environment
+from tilewright.loops.analysis.effects import allocated
+from tilewright.loops.analysis.region import Region, gapless, region
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import (
     Alloc,
     For,
@@ -19,18 +24,19 @@ from tilewright.loops.nodes import (
     loop,
 )
 from tilewright.loops.scopes import Scope
+from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.region import Region, gapless, region
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import guarded, sweep
-from tilewright.schedule.table import primitive
 
 
 @primitive
 def rfactor(
     kernel: Kernel,
-    name: str,
+    loop: str,
     scope: Scope = "register",
+    *,
     suffix: str = ".rf",
     buffer: str | None = None,
 ) -> tuple[Kernel, tuple[str, ...]]:
@@ -51,46 +57,46 @@ def rfactor(
                        for o: for i: { B(o, i); p[i] += A[o, i] }
                        for i.combine: C[] += p[i.combine] }
     """
-    f, place = tree.find_loop(kernel, name, "rfactor")
+    f, place = tree.find_loop(kernel, loop, "rfactor")
     update = _the_update(f, buffer)
     lanes = tree.trips(f, "rfactor")
     if not update.reducer.commutative:
         raise refuse(
-            "rfactor", name, f"{update.reducer} does not commute", "keep the reduction in order"
+            "rfactor", loop, f"{update.reducer} does not commute", "keep the reduction in order"
         )
     _check_one_place(f, update)
     index = update.indices[0]
     top, above = _top(f, place, index)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     taken = tree.names(kernel)
-    box = _box(top, update, name, env)
+    box = _box(top, update, loop, env)
     parts = tuple(
-        Buffer(tree.fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
+        Buffer(fresh(taken, b.name + suffix), (lanes, *box.shape), b.dtype, scope)
         for b in update.buffers
     )
     local = (f.var, *box.local(index))
     step = Update(parts, (local,) * len(parts), update.values, update.reducer)
     inner = _replaced(top, update, step)
     joined = _Joined(parts, update, lanes, box, env)
-    clear = joined.each(f"{name}.clear", f"{parts[0].name}.c", taken, joined.cleared)
-    join = joined.each(f"{name}.combine", f"{parts[0].name}.m", taken, joined.combined)
+    clear = joined.each(f"{loop}.clear", f"{parts[0].name}.c", taken, joined.cleared)
+    join = joined.each(f"{loop}.combine", f"{parts[0].name}.m", taken, joined.combined)
     new: Stmt = block(clear, inner, join)
     for b in reversed(parts):
         new = Alloc(b, new)
-    result = edit.put(kernel, tree.Place(top, above), new)
+    result = edit.put(kernel, Place(top, above), new)
     return result, tuple(b.name for b in parts)
 
 
 def _the_update(f: For, buffer: str | None) -> Update:
     """The loop's only Update, or that of the buffer."""
-    updates = [(p.stmt, p.above) for p in tree.walk(f) if isinstance(p.stmt, Update)]
+    updates = [(p.stmt, p.above) for p in walk(f) if isinstance(p.stmt, Update)]
     found = [
         update
         for update, above in updates
         if (buffer is None or buffer in (b.name for b in update.buffers))
         and not any(isinstance(s, Unit | While) for s in above)
     ]
-    if len(found) == 1 and not set(found[0].buffers) & tree.allocated(f):
+    if len(found) == 1 and not set(found[0].buffers) & allocated(f):
         return found[0]
     names = ", ".join(u.buffers[0].name for u, _ in updates) or "none"
     whose = f" of {buffer}" if buffer else ""
@@ -102,9 +108,9 @@ def _the_update(f: For, buffer: str | None) -> Update:
     )
 
 
-def _box(top: For, update: Update, name: str, env: tree.Env) -> Region:
+def _box(top: For, update: Update, name: str, env: Env) -> Region:
     """What the Update changes in all of `top`, in which nothing else uses it: without gaps."""
-    used = [a for a in tree.accesses(top) if a.buffer in update.buffers]
+    used = [a for a in accesses(top) if a.buffer in update.buffers]
     if len(used) > len(update.buffers):
         raise refuse(
             "rfactor",
@@ -136,7 +142,7 @@ def _check_one_place(f: For, update: Update) -> None:
             "rfactor before the layout of one of them changes",
         )
     index = update.indices[0]
-    if any(f.var in tree.variables(i) for i in index):
+    if any(f.var in variables(i) for i in index):
         raise refuse(
             "rfactor",
             f.var.name,
@@ -145,12 +151,12 @@ def _check_one_place(f: For, update: Update) -> None:
         )
 
 
-def _top(f: For, place: tree.Place, index: tree.Index) -> tuple[For, tuple[Stmt, ...]]:
+def _top(f: For, place: Place, index: Index) -> tuple[For, tuple[Stmt, ...]]:
     """The outermost directly nested loop around `f` over which the result's place is fixed."""
     top, above = f, place.above
     while above and isinstance(above[-1], For):
         outer = above[-1]
-        if outer.kind != "serial" or any(outer.var in tree.variables(i) for i in index):
+        if outer.kind != "serial" or any(outer.var in variables(i) for i in index):
             break
         top, above = outer, above[:-1]
     return top, above
@@ -163,22 +169,22 @@ class _Joined(NamedTuple):
     update: Update
     lanes: int
     box: Region
-    env: tree.Env
+    env: Env
 
     def each(
-        self, lane: str, prefix: str, taken: set[str], body: Callable[[Var, tree.Index], Stmt]
+        self, lane: str, prefix: str, taken: set[str], body: Callable[[Var, Index], Stmt]
     ) -> Stmt:
         """The nest over lanes and box that does something to each partial result."""
-        v = Var(tree.fresh(taken, lane), INDEX)
+        v = Var(fresh(taken, lane), INDEX)
         inner = sweep(prefix, self.box.shape, taken, self.env, lambda local: body(v, local))
         return loop(v, self.lanes, inner)
 
-    def cleared(self, lane: Var, local: tree.Index) -> Stmt:
+    def cleared(self, lane: Var, local: Index) -> Stmt:
         """A partial result becomes the neutral element."""
         starts = zip(self.parts, self.update.reducer.identity, strict=True)
         return block(*(Store(b, (lane, *local), identity) for b, identity in starts))
 
-    def combined(self, lane: Var, local: tree.Index) -> Stmt:
+    def combined(self, lane: Var, local: Index) -> Stmt:
         """A partial result goes into the whole one, where the box lies in its buffer."""
         buffers, reducer = self.update.buffers, self.update.reducer
         point = self.box.point(local)

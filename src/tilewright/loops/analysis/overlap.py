@@ -14,8 +14,8 @@ accesses have the same `Overlap`s in the same dimensions and meet, they meet in 
 too, once x = x' is all that their indices ask of those loops; and if they agree in o there, what
 differs in fact is only which of the two equal stores is seen.
 
-Who asks: `loops/dependence.py` and `schedule/meeting.py`. A rewrite that changes an `Overlap` into
-anything else takes the promise back, which is always right.
+Who asks: `lemmas` and `isl`, where `dependence` says that they may. A rewrite that changes an
+`Overlap` into anything else takes the promise back, which is always right.
 """
 
 from __future__ import annotations

@@ -8,12 +8,15 @@ from typing import Any
 from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import Node, postorder
-from tilewright.loops.access import reads, writes
+from tilewright.loops.analysis.access import Access, Env, accesses, environment
+from tilewright.loops.analysis.effects import reads, writes
+from tilewright.loops.analysis.region import inside
+from tilewright.loops.analysis.terms import is_zero
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, Store, block
-from tilewright.schedule import edit, tree
-from tilewright.schedule.region import inside
+from tilewright.loops.walk import Place, walk
+from tilewright.schedule import edit
+from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import intermediate
-from tilewright.schedule.table import primitive
 
 
 def _error(buffer: str, message: str, hint: str) -> ScheduleError:
@@ -21,7 +24,7 @@ def _error(buffer: str, message: str, hint: str) -> ScheduleError:
 
 
 @primitive
-def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
+def compute_inline(kernel: Kernel, buffer: str) -> tuple[Kernel, None]:
     """Put the value of an intermediate map in the place of every read of it.
 
     requires: the buffer is computed by one Store in a plain nest, indexed by one loop (or the
@@ -32,22 +35,22 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
                        for j: D[j] = g(T[h(j)]) }
     after:  for j: D[j] = g(f(h(j)))
     """
-    buffer, alloc = intermediate(kernel, name, "compute_inline")
-    users = [a for a in tree.accesses(alloc.stmt) if a.buffer is buffer]
+    target, alloc = intermediate(kernel, buffer, "compute_inline")
+    users = [a for a in accesses(alloc.stmt) if a.buffer is target]
     stores = [a for a in users if a.writes]
     if len(stores) != 1 or stores[0].kind != "store":
         raise _error(
-            name,
+            buffer,
             "it is not computed by a single Store",
             "only maps can be inlined",
         )
     store = next(
-        p for p in tree.walk(alloc.stmt) if isinstance(p.stmt, Store) and p.stmt.buffer is buffer
+        p for p in walk(alloc.stmt) if isinstance(p.stmt, Store) and p.stmt.buffer is target
     )
     home = max(n for n, s in enumerate(store.above) if isinstance(s, Block | Alloc))
     chain = (*store.above, store.stmt)[home + 1 :]
     loops = [s for s in chain[:-1] if isinstance(s, For)]
-    vars_ = [i for i in stores[0].index if not tree.is_zero(i)]
+    vars_ = [i for i in stores[0].index if not is_zero(i)]
     if (
         len(loops) != len(chain) - 1
         or not isinstance(store.above[home], Block)
@@ -55,15 +58,15 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
         or len(vars_) != len(loops)
     ):
         raise _error(
-            name,
+            buffer,
             f"{stores[0]} is not a plain nest with one loop per dimension",
             "compute_at can place any nest",
         )
     sequence = store.above[home]
     assert isinstance(sequence, Block) and isinstance(store.stmt, Store)
-    _check_order(buffer, alloc.stmt, sequence, chain[0], users)
+    _check_order(target, alloc.stmt, sequence, chain[0], users)
     value, index = store.stmt.value, store.stmt.index
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     for a in users:
         if not a.writes:
             _check_stored(a, store.stmt, loops, env)
@@ -74,11 +77,11 @@ def compute_inline(kernel: Kernel, name: str) -> tuple[Kernel, None]:
         return result
 
     without = edit.put(kernel, _place_of(kernel, sequence), block(*_others(sequence, chain[0])))
-    body = _replace_loads(without.body, buffer, read)
-    return kernel.with_body(edit.without_alloc(body, buffer)), None
+    body = _replace_loads(without.body, target, read)
+    return kernel.with_body(edit.without_alloc(body, target)), None
 
 
-def _check_stored(a: tree.Access, store: Store, loops: Sequence[For], env: tree.Env) -> None:
+def _check_stored(a: Access, store: Store, loops: Sequence[For], env: Env) -> None:
     """A read must be of an element that the nest stores, which may not fill the buffer."""
     trips = {f.var: f.trips for f in loops}
     for d, (i, at) in enumerate(zip(a.index, store.index, strict=True)):
@@ -96,16 +99,16 @@ def _others(sequence: Block, nest: Stmt) -> list[Stmt]:
     return [s for s in sequence.stmts if s is not nest]
 
 
-def _place_of(kernel: Kernel, stmt: Stmt) -> tree.Place:
-    return next(p for p in tree.walk(kernel.body) if p.stmt is stmt)
+def _place_of(kernel: Kernel, stmt: Stmt) -> Place:
+    return next(p for p in walk(kernel.body) if p.stmt is stmt)
 
 
 def _check_order(
-    buffer: Buffer, root: Stmt, sequence: Block, nest: Stmt, users: Sequence[tree.Access]
+    buffer: Buffer, root: Stmt, sequence: Block, nest: Stmt, users: Sequence[Access]
 ) -> None:
     """All reads come after the nest in its sequence, and its inputs do not change until then."""
     later = sequence.stmts[sequence.stmts.index(nest) + 1 :]
-    inside_ = sum(a.buffer is buffer for s in later for a in tree.accesses(s))
+    inside_ = sum(a.buffer is buffer for s in later for a in accesses(s))
     if inside_ != len(users) - 1:
         raise _error(
             buffer.name,

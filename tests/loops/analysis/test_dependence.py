@@ -12,22 +12,21 @@ from hypothesis import strategies as st
 
 from tilewright.base import dtypes as d
 from tilewright.base.errors import VerifyError
-from tilewright.compute import isl
+from tilewright.compute import isl as compute_isl
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.expr.interp import evaluate
 from tilewright.expr.nodes import Buffer, Expr, Load, Lt, Max, Min, Overlap, Select, Var, const, var
-from tilewright.loops import dependence
-from tilewright.loops.dependence import (
-    Verdict,
-    ask_isl,
+from tilewright.loops.analysis import isl, question
+from tilewright.loops.analysis.access import Access, guarded_accesses
+from tilewright.loops.analysis.dependence import (
     can_fission,
     can_parallelize,
     can_reorder,
-    conflicting,
-    proven_equal,
 )
+from tilewright.loops.analysis.lemmas import agreeing
+from tilewright.loops.analysis.question import conflicting
+from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown
 from tilewright.loops.nodes import Alloc, For, If, Kernel, Stmt, Store, Update, block, loop
-from tilewright.loops.places import Access, accesses, places
 from tilewright.loops.verify import verify
 
 F = d.float32
@@ -109,7 +108,7 @@ def test_parallel_against_enumeration(kernel: Kernel, data: st.DataObject) -> No
         for p, q in meetings(a, b, loops)
     )
     verdict = can_parallelize(kernel, loops[n])
-    assert verdict.kind == ("illegal" if meet else "legal"), verdict.reason
+    assert type(verdict) is (Illegal if meet else Legal), verdict.reason
 
 
 @settings(max_examples=100, deadline=None)
@@ -123,7 +122,7 @@ def test_reorder_against_enumeration(kernel: Kernel) -> None:
         for p, q in ((one, two), (two, one))
     )
     verdict = can_reorder(kernel, loops)
-    assert verdict.kind == ("illegal" if backwards else "legal"), verdict.reason
+    assert type(verdict) is (Illegal if backwards else Legal), verdict.reason
 
 
 @settings(max_examples=100, deadline=None)
@@ -133,7 +132,7 @@ def test_lemma_against_enumeration_and_isl(kernel: Kernel, data: st.DataObject) 
     n = data.draw(st.integers(0, len(loops) - 1))
     band = loops[n:]
     for a, b in conflicting(kernel, band[-1]):
-        same = proven_equal(a, b, band)
+        same = agreeing(a, b, [f.var for f in band])
         together = [(p, q) for p, q in meetings(a, b, loops) if p[:n] == q[:n]]
         if same is None:
             assert not together
@@ -141,7 +140,7 @@ def test_lemma_against_enumeration_and_isl(kernel: Kernel, data: st.DataObject) 
         for k, f in enumerate(band):
             if f.var in same:
                 assert all(p[n + k] == q[n + k] for p, q in together)
-                assert ask_isl(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
+                assert isl.ask(a, b, band, lambda p, q, k=k: f"{p[k]} != {q[k]}") is None
 
 
 def test_the_lemma_sees_through_tiling_and_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +153,7 @@ def test_the_lemma_sees_through_tiling_and_fusion(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object) -> None:
         raise AssertionError("asked isl")
 
-    monkeypatch.setattr(dependence, "ask_isl", refuse)
+    monkeypatch.setattr(question, "ask", refuse)
     for name in "fij":
         assert can_parallelize(kernel, name)
     assert can_reorder(kernel, ["f", "i", "j"])
@@ -166,8 +165,8 @@ def test_guards_widen_the_distance_of_the_other_access() -> None:
     at = i + j * 2
     first = If(Lt(i, const(2)), Store(x, (at,), ZERO), None)
     kernel = Kernel("g", (x,), (x,), loop(i, 8, loop(j, 4, block(first, Store(x, (at,), ONE)))))
-    assert can_parallelize(kernel, "i").kind == "illegal"
-    assert can_reorder(kernel, ["i", "j"]).kind == "illegal"
+    assert isinstance(can_parallelize(kernel, "i"), Illegal)
+    assert isinstance(can_reorder(kernel, ["i", "j"]), Illegal)
 
 
 def stencil() -> Kernel:
@@ -177,12 +176,12 @@ def stencil() -> Kernel:
 
 def test_a_refusal_names_two_iterations_and_the_element() -> None:
     verdict = can_reorder(stencil(), ["i", "j"])
-    assert verdict.kind == "illegal" and verdict.witness is not None
+    assert isinstance(verdict, Illegal)
     first, second = verdict.witness.first, verdict.witness.second
     assert first["i"] < second["i"] and first["j"] > second["j"]
     assert verdict.witness.place in verdict.reason
     assert can_parallelize(stencil(), "j")
-    assert can_parallelize(stencil(), "i").kind == "illegal"
+    assert isinstance(can_parallelize(stencil(), "i"), Illegal)
 
 
 def test_updates_commute_with_updates_only() -> None:
@@ -250,7 +249,7 @@ def test_a_buffer_of_each_iteration_is_private() -> None:
 def test_data_dependent_writes_are_unknown() -> None:
     x, at, i = Buffer("x", (8,), F), Buffer("at", (8,), d.int64), var("i")
     kernel = Kernel("scatter", (at, x), (x,), loop(i, 8, Store(x, (at[i],), const(0.0, F))))
-    assert can_parallelize(kernel, "i").kind == "unknown"
+    assert isinstance(can_parallelize(kernel, "i"), Unknown)
 
 
 TILE, LANE = var("o"), var("i")
@@ -271,7 +270,8 @@ def test_overlapping_tiles_store_equal_values() -> None:
 def test_a_minimum_of_the_user_promises_nothing() -> None:
     """y[min(o*4, 6) + i] = o stores other values where tiles overlap."""
     kernel = tiles(Store(Y, (WRITTEN,), TILE.astype(F)))
-    assert can_parallelize(kernel, "o").kind == can_reorder(kernel, ["o", "i"]).kind == "illegal"
+    assert isinstance(can_parallelize(kernel, "o"), Illegal)
+    assert isinstance(can_reorder(kernel, ["o", "i"]), Illegal)
 
 
 def test_the_promise_is_about_plain_stores_of_one_statement() -> None:
@@ -315,8 +315,8 @@ def lemma(first: Stmt, second: Stmt, *around: For) -> tuple[set[str] | None, ...
         body = f.replace(body=body)
     kernel = Kernel("k", (X, Y, COUNT), (Y,), body)
     band = nest(kernel)[-1:]
-    a, b = (a for at in places(kernel.body) for a in accesses(at) if a.buffer is Y)
-    found = (proven_equal(*both, band) for both in ((a, b), (b, a)))
+    a, b = (a for a in guarded_accesses(kernel.body) if a.buffer is Y)
+    found = (agreeing(*both, [f.var for f in band]) for both in ((a, b), (b, a)))
     return tuple(None if same is None else {v.name for v in same} for same in found)
 
 
@@ -371,14 +371,14 @@ def test_a_loop_of_unknown_extent_is_a_digit() -> None:
 def test_without_a_promise_tiles_overlap() -> None:
     kernel = tiles(Store(Y, (PROMISED,), X[PROMISED]))
     band = nest(kernel)[:1]
-    (write,) = (a for at in places(kernel.body) for a in accesses(at) if a.writes)
+    (write,) = (a for a in guarded_accesses(kernel.body) if a.writes)
 
     def other(p: Sequence[str], q: Sequence[str]) -> str:
         return f"{p[0]} != {q[0]}"
 
-    verdict = ask_isl(write, write, band, other)
-    assert verdict is not None and verdict.kind == "illegal"
-    assert ask_isl(write, write, band, other, ideal=True) is None
+    verdict = isl.ask(write, write, band, other)
+    assert isinstance(verdict, Illegal)
+    assert isl.ask(write, write, band, other, without_overlap=True) is None
 
 
 def test_the_form_of_a_promise_is_verified() -> None:
@@ -398,7 +398,7 @@ def test_fission() -> None:
         return Kernel("f", (x, y), (x, y), loop(i, 8, block(first, second)))
 
     assert can_fission(kernel(0), "i", 1)
-    assert can_fission(kernel(1), "i", 1).kind == "illegal"
+    assert isinstance(can_fission(kernel(1), "i", 1), Illegal)
     with pytest.raises(VerifyError, match="no statement boundary 2"):
         can_fission(kernel(0), "i", 2)
 
@@ -409,13 +409,14 @@ def test_an_unknown_loop_is_named() -> None:
 
 
 def test_verdicts_are_true_when_legal() -> None:
-    assert Verdict("legal", "") and not Verdict("unknown", "")
+    assert can_parallelize(stencil(), "j") and not can_parallelize(stencil(), "i")
 
 
 def test_within_the_operation_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isl, "MAX_OPERATIONS", 1)
+    monkeypatch.setattr(compute_isl, "MAX_OPERATIONS", 1)
     verdict = can_reorder(stencil(), ["i", "j"])
-    assert verdict.kind == "unknown" and "operation limit" in verdict.reason
+    assert isinstance(verdict, Unknown) and verdict.limit == "operations"
+    assert "operation limit" in verdict.reason
     x, i = Buffer("x", (8,), F), var("i")
     odd = loop(i, 9, If((i % 2).eq(1), Store(x, (i,), ZERO), None))
     with pytest.raises(VerifyError, match=r"not proven inside 0\.\.7 within the operation limit"):

@@ -26,11 +26,11 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.reads import reads_memory
 from tilewright.ir.node import postorder
+from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, If, Stmt, Unit, While, block
-from tilewright.schedule import tree
 
 
-def narrowed(stmt: Stmt, env: Env) -> Stmt:
+def simplify_guards(stmt: Stmt, env: Env) -> Stmt:
     """`stmt` without the conditions, minima and maxima that `env` decides.
 
     env: inclusive bounds of the variables bound outside. The result computes the same wherever
@@ -42,7 +42,7 @@ def narrowed(stmt: Stmt, env: Env) -> Stmt:
 
 def _for(s: For, env: Env) -> Stmt:
     n = s.trips
-    body = narrowed(s.body, env if n is None else {**env, s.var: (0, max(n - 1, 0))})
+    body = simplify_guards(s.body, env if n is None else {**env, s.var: (0, max(n - 1, 0))})
     if isinstance(body, Block) and not body.stmts:
         return body
     return s if body is s.body else For(s.var, s.extent, s.kind, body)
@@ -52,23 +52,23 @@ def _if(s: If, env: Env) -> Stmt:
     condition = _undecided(s.condition, env)
     if isinstance(condition, Const):
         arm = s.then if condition.value else s.otherwise
-        return Block(()) if arm is None else narrowed(arm, env)
-    then = narrowed(s.then, lasting(refine(env, condition)))
+        return Block(()) if arm is None else simplify_guards(arm, env)
+    then = simplify_guards(s.then, lasting(refine(env, condition)))
     other = s.otherwise
     if other is not None:
-        other = narrowed(other, lasting(refine(env, condition, False)))
+        other = simplify_guards(other, lasting(refine(env, condition, False)))
     same = condition is s.condition and then is s.then and other is s.otherwise
     return s if same else If(condition, then, other)
 
 
 def _block(s: Block, env: Env) -> Stmt:
-    stmts = [narrowed(x, env) for x in s.stmts]
+    stmts = [simplify_guards(x, env) for x in s.stmts]
     same = all(x is y for x, y in zip(stmts, s.stmts, strict=True))
     return s if same else block(*stmts)
 
 
 def _inside(s: Alloc | While, env: Env) -> Stmt:
-    body = narrowed(s.body, env)
+    body = simplify_guards(s.body, env)
     return s if body is s.body else s.replace(body=body)
 
 
@@ -161,7 +161,7 @@ def _edges(form: Affine, var: Var, env: Env) -> set[int]:
         if atom is var:
             continue
         low, high = bounds(atom, env)
-        if var in tree.variables(atom) or low is None or high is None or lo is None or hi is None:
+        if var in variables(atom) or low is None or high is None or lo is None or hi is None:
             return set()
         lo, hi = lo + min(a * low, a * high), hi + max(a * low, a * high)
     if c == 0 or lo is None or hi is None:

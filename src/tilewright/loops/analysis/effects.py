@@ -1,14 +1,13 @@
-"""Which buffers a statement reads and writes."""
+"""Which buffers a statement reads and writes, and which of its updates commute."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from tilewright.compute.reducer import Reducer
 from tilewright.expr.nodes import Buffer, Load
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, For, Stmt, Store, Update, While
+from tilewright.loops.walk import walk
 
 
 def reads(stmt: Stmt) -> set[Buffer]:
@@ -33,6 +32,11 @@ def writes(stmt: Stmt) -> set[Buffer]:
     return found
 
 
+def allocated(root: Stmt) -> set[Buffer]:
+    """The buffers that exist only inside `root`."""
+    return {p.stmt.buffer for p in walk(root) if isinstance(p.stmt, Alloc)}
+
+
 def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
     """The buffers of an update, if its values make up one: where one meets, all of them do.
 
@@ -53,24 +57,6 @@ def together(update: Update, above: Sequence[Stmt]) -> tuple[Buffer, ...]:
             fresh[-1].add(s.buffer)
     mine = set(update.buffers)
     return update.buffers if all(mine & new in (set(), mine) for new in fresh) else ()
-
-
-class Step(Protocol):
-    """An access to memory. reducer, together: of an update; else None and empty."""
-
-    @property
-    def reducer(self) -> Reducer | None: ...
-
-    @property
-    def together(self) -> tuple[Buffer, ...]: ...
-
-
-def commute(a: Step, b: Step) -> bool:
-    """Whether both are updates by one commutative reducer of the same buffers `together`."""
-    if not a.together or a.together != b.together:
-        return False
-    assert a.reducer is not None and b.reducer is not None
-    return a.reducer.commutative and b.reducer.commutative and a.reducer.does_as(b.reducer)
 
 
 def conflict(a: Stmt, b: Stmt) -> set[Buffer]:

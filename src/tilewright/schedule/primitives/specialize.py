@@ -6,14 +6,17 @@ from tilewright.base.errors import InputError
 from tilewright.expr.bounds import lasting, proves, refine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
-from tilewright.loops.access import writes
+from tilewright.loops.analysis.access import Env, environment
+from tilewright.loops.analysis.effects import writes
+from tilewright.loops.analysis.terms import loads, variables
 from tilewright.loops.nodes import Alloc, If, Kernel
+from tilewright.loops.walk import Place, loops_of, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.conditions import parse_condition
 from tilewright.schedule.legality import check_kinds, refuse
-from tilewright.schedule.narrow import narrowed
+from tilewright.schedule.registry import primitive
+from tilewright.schedule.simplify_guards import simplify_guards
 from tilewright.schedule.staging import within
-from tilewright.schedule.table import primitive
 
 
 @primitive
@@ -39,9 +42,9 @@ def specialize(
         test = parse_condition(condition, _names(kernel))
     except InputError as error:
         raise refuse("specialize", shown, error.message, "such as 'mm.i == 0'") from None
-    named = {v.name for v in tree.variables(test) if isinstance(v, Var)}
+    named = {v.name for v in variables(test) if isinstance(v, Var)}
     place = _place(kernel, named, loop)
-    env = tree.environment(kernel.body)
+    env = environment(kernel.body)
     _check_reads(test, place, kernel, env, shown)
     known = proves(test, env)
     if known is not None:
@@ -50,34 +53,34 @@ def specialize(
         )
     body = place.stmt
     copy, table = edit.renamed(body, tree.names(kernel), ".s")
-    env |= tree.environment(copy)
-    tested = {x.buffer for x in tree.loads(test)}
+    env |= environment(copy)
+    tested = {x.buffer for x in loads(test)}
     changed = tested & writes(body)
     inside, outside = refine(env, test), refine(env, test, False)
     if changed:
         inside, outside = lasting(inside), lasting(outside)
-    new = If(test, narrowed(copy, inside), narrowed(body, outside))
+    new = If(test, simplify_guards(copy, inside), simplify_guards(body, outside))
     result = edit.put(kernel, place, new)
     around = [f.var.name for f in place.loops if tested & writes(f)]
     check_kinds(result, around, "specialize", "specialize before the loop gets its kind")
-    made = {f.var.name for f in tree.loops_of(new.then)}
+    made = {f.var.name for f in loops_of(new.then)}
     return result, tuple(n for n in table.values() if n in made)
 
 
 def _names(kernel: Kernel) -> dict[str, Var | Buffer]:
     """What a condition may name: every loop and buffer of the program."""
     found: dict[str, Var | Buffer] = {b.name: b for b in kernel.params}
-    for p in tree.walk(kernel.body):
+    for p in walk(kernel.body):
         if isinstance(p.stmt, Alloc):
             found[p.stmt.buffer.name] = p.stmt.buffer
-    found |= {f.var.name: f.var for f in tree.loops_of(kernel.body)}
+    found |= {f.var.name: f.var for f in loops_of(kernel.body)}
     return found
 
 
-def _place(kernel: Kernel, named: set[str], loop: str | None) -> tree.Place:
+def _place(kernel: Kernel, named: set[str], loop: str | None) -> Place:
     """The body to copy: that of the loop, or of the innermost one that the condition names."""
     if not named and loop is None:
-        return tree.Place(kernel.body, ())
+        return Place(kernel.body, ())
     found = [tree.find_loop(kernel, n, "specialize") for n in (named if loop is None else [loop])]
     f, place = max(found, key=lambda x: len(x[1].above))
     around = {x.var.name for x in (*place.loops, f)}
@@ -88,10 +91,10 @@ def _place(kernel: Kernel, named: set[str], loop: str | None) -> tree.Place:
             f"{', '.join(sorted(named - around))} of the condition is not around its body",
             "name a loop inside all of those in the condition",
         )
-    return tree.Place(f.body, (*place.above, f))
+    return Place(f.body, (*place.above, f))
 
 
-def _check_reads(test: Expr, place: tree.Place, kernel: Kernel, env: tree.Env, shown: str) -> None:
+def _check_reads(test: Expr, place: Place, kernel: Kernel, env: Env, shown: str) -> None:
     exist = {s.buffer for s in place.above if isinstance(s, Alloc)} | set(kernel.params)
     for x in postorder(test):
         if isinstance(x, Load) and (

@@ -1,0 +1,107 @@
+"""Two iterations of a band of loops as an integer set: the exact question, and its witness.
+
+The condition. `ask(a, b, band, relation)` is None only if there are no iterations p of `a` and q of
+`b`, alike in the loops around the band, that run (extents and guards), touch one element, and are
+in the relation. It is Illegal only if there are such. What isl cannot say (a load, `i*j`) may have
+any value within its bounds: then a solution proves nothing, and the answer is Unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.compute.isl import Domain, TooHard, Translator, sample
+from tilewright.expr.affine import affine, to_expr
+from tilewright.expr.bounds import bounds
+from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.analysis.access import Access
+from tilewright.loops.analysis.lemmas import idealized
+from tilewright.loops.analysis.verdict import Illegal, Pair, Unknown, Witness
+from tilewright.loops.nodes import For
+from tilewright.loops.printer import show_place
+
+# From the names of the band's variables in two iterations, the isl condition of a problem.
+Relation = Callable[[Sequence[str], Sequence[str]], str]
+
+
+def ask(
+    a: Access,
+    b: Access,
+    band: Sequence[For],
+    relation: Relation,
+    without_overlap: bool = False,
+    pair: Pair | None = None,
+) -> Illegal | Unknown | None:
+    """Whether an iteration of `a` and one of `b` in the relation touch one element; None: never.
+
+    a, b: guarded accesses of one kernel. without_overlap: as `lemmas.agreeing`. pair: the accesses
+    as the answer is to show them (default: a and b).
+    """
+    shown = pair or (a, b)
+    domain = Domain()
+    outer = a.loops[: a.loops.index(band[0])]
+    around: dict[Var, str] = {loop.var: domain.variable() for loop in outer}
+    one, two = (iteration(domain, x, around) for x in (a, b))
+    forms = [(affine(i), affine(j)) for i, j in zip(a.index, b.index, strict=True)]
+    if without_overlap:
+        forms = idealized(forms, {loop.var for loop in band})
+    for i, j in forms:
+        domain.require(f"{one.expr(to_expr(i))} = {two.expr(to_expr(j))}")
+    p, q = ([t.names[loop.var] for loop in band] for t in (one, two))
+    place = show_place(a.buffer, a.index)
+    names = ", ".join(loop.var.name for loop in band)
+    try:
+        point = sample(domain, [relation(p, q)])
+    except TooHard:
+        reason = f"isl gave up on {place} over {names}: operation limit"
+        return Unknown(reason, "operations", shown)
+    if point is None:
+        return None
+    if not domain.exact:
+        reason = f"the accesses of {a.buffer.name} over {names} are not affine"
+        return Unknown(reason, "affine", shown)
+    values = dict(zip(domain.names, point, strict=True))
+    witness = _witness(a, b, one, two, values)
+    texts = [_text(iteration) for iteration in (witness.first, witness.second)]
+    reason = f"iterations ({texts[0]}) and ({texts[1]}) meet at {witness.place}"
+    return Illegal(reason, witness, shown)
+
+
+def iteration(domain: Domain, access: Access, around: dict[Var, str] | None = None) -> Translator:
+    """One iteration of the loops around an access, under its guards, added to `domain`.
+
+    around: the names of variables that there are already.
+    """
+    translate = Translator(domain, around or {}, access.ranges)
+    for p in access.loops:
+        name = translate.names.get(p.var)
+        extent = translate.expr(p.extent)
+        if name is None:
+            name = translate.names[p.var] = domain.variable()
+        domain.require(f"0 <= {name} < {extent}")
+    for condition, holds in access.guards:
+        domain.require(translate.condition(condition, holds))
+    return translate
+
+
+def _witness(
+    a: Access, b: Access, one: Translator, two: Translator, values: dict[str, int]
+) -> Witness:
+    first, second = (
+        {loop.var.name: values[t.names[loop.var]] for loop in x.loops}
+        for t, x in ((one, a), (two, b))
+    )
+    element = ", ".join(str(_at(i, a, one, values)) for i in a.index)
+    return Witness(first, second, f"{a.buffer.name}[{element}]")
+
+
+def _text(iteration: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in iteration.items())
+
+
+def _at(i: Expr, a: Access, translate: Translator, values: dict[str, int]) -> int:
+    env: dict[Var, tuple[int, int]] = {}
+    for p in a.loops:
+        value = values[translate.names[p.var]]
+        env[p.var] = (value, value)
+    return bounds(i, env)[0] or 0

@@ -1,0 +1,222 @@
+"""Which loops must agree wherever two accesses touch one element: the index-term lemma.
+
+The condition. Let a and b be accesses of one buffer, and `band` loops around both. An instance of
+an access is a choice of values for the variables in its index: those of the band and those bound
+inside of the band are chosen for a and for b apart; all others have one value in both. Instances
+touch one element iff a.index == b.index in every dimension. `agreeing(a, b, band)` is
+
+    None         only if no two instances touch one element;
+    a set S      only if v has one value in any two instances that touch one element, for v in S.
+
+It is sound, and not complete: an empty set says nothing. `isl.ask` decides what it leaves open.
+
+The lemmas, each of which is tested against enumeration (tests/loops/test_analysis.py). Of an
+equation `sum(c * term) + rest == 0`, where a term is the distance of the two values that an index
+term (a loop variable, or a quotient or remainder of a mixed-radix split such as `f // 8`, `f % 8`)
+has in the two instances, and rest lies in lo..hi:
+
+1. Reach. If `lo - reach > 0` or `hi + reach < 0`, with reach the most that all terms can sum up
+   to, there is no solution.
+2. Domination. If |c| of a term is larger than all that the other terms and the rest can sum up to,
+   its distance is 0: two values at least 1 apart would leave a difference that nothing makes up.
+3. Same inputs. A term all of whose variables agree has distance 0. If its coefficients differ in a
+   and b (p and q), it adds `(p - q) * value` to the rest.
+4. Whole from parts. Where `x // n` and `x % n` agree, so does x; `y // (m*n)` is a quotient of
+   `y // m` by n.
+5. Ideal reading. For tiles that overlap, see `overlap`: what holds where the accesses meet in fact
+   may be taken as given in the reading without overlaps.
+
+What reads memory is no term: its contents may change between the two instances, so that all it
+gives is its bounds. Bounds are those of each access (`Access.ranges`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tilewright.expr.affine import Affine, affine
+from tilewright.expr.bounds import Env, Interval, bounds
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Load, Mod, Var, const
+from tilewright.loops.analysis.access import Access
+from tilewright.loops.analysis.overlap import clamps, ideal
+from tilewright.loops.analysis.terms import variables
+
+# No coefficient, an int64, reaches over a term whose values are not bounded.
+_UNBOUNDED = 1 << 64
+
+
+def agreeing(
+    a: Access, b: Access, band: Collection[Var], without_overlap: bool = False
+) -> set[Var] | None:
+    """The variables of `band` that agree wherever `a` and `b` touch one element; None: nowhere.
+
+    without_overlap: read overlapping tiles as if they did not overlap, if they are the same tiles
+    in both accesses (the caller knows that this is enough; see `overlap`).
+    """
+    system = _System(a.ranges, b.ranges, frozenset(band), _inner(a, band) | _inner(b, band))
+    agreed: set[Expr] = {v for v in band if _fixed(a.ranges, v) and _fixed(b.ranges, v)}
+    for forms in _readings(a, b, band, without_overlap):
+        equations = [system.equation(i, j) for i, j in forms]
+        if not system.settle(equations, agreed):
+            return None
+    return {v for v in band if v in agreed}
+
+
+def _inner(a: Access, band: Collection[Var]) -> frozenset[Var]:
+    """The variables of the loops inside of the band, in the part of the program that is known."""
+    loops = [f.var for f in a.loops]
+    first = next((n for n, v in enumerate(loops) if v in band), 0)
+    return frozenset(v for v in loops[first:] if v not in band)
+
+
+def _fixed(ranges: Env, v: Var) -> bool:
+    """Whether a loop has but one iteration."""
+    return ranges.get(v) == (0, 0)
+
+
+def _readings(
+    a: Access, b: Access, band: Collection[Var], without_overlap: bool
+) -> Iterator[list[tuple[Affine, Affine]]]:
+    forms = [(affine(i), affine(j)) for i, j in zip(a.index, b.index, strict=True)]
+    yield forms
+    if without_overlap:
+        yield idealized(forms, band)
+
+
+def idealized(
+    forms: Sequence[tuple[Affine, Affine]], band: Collection[Var]
+) -> list[tuple[Affine, Affine]]:
+    """The indices of two accesses without the overlaps of tiles, if they have the same tiles."""
+    if any(clamps(i, band) != clamps(j, band) for i, j in forms):
+        return list(forms)
+    return [(ideal(i, band), ideal(j, band)) for i, j in forms]
+
+
+class _Term(NamedTuple):
+    """An index term, which depends on the band and on what is around it only.
+
+    coefficient: that of its distance, 0 where the two instances count it differently. reach: the
+    most that the distance adds. agreed, apart: what it adds where its value is the same in both
+    (beyond that of the distance), and where it is not.
+    """
+
+    atom: Expr
+    coefficient: int
+    reach: int
+    agreed: Interval
+    apart: Interval
+
+
+class _Equation(NamedTuple):
+    """`sum(terms) + rest == 0`."""
+
+    terms: tuple[_Term, ...]
+    rest: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """Equations between instances of two accesses.
+
+    one, two: the bounds in each; band, inner: the variables of the band, and those inside of it.
+    """
+
+    one: Env
+    two: Env
+    band: frozenset[Var]
+    inner: frozenset[Var]
+
+    def equation(self, i: Affine, j: Affine) -> _Equation:
+        """The equation `i == j`, `i` in an instance of the first access, `j` of the second."""
+        rest: Interval = (i.const - j.const, i.const - j.const)
+        terms = []
+        for atom in dict(i.terms) | dict(j.terms):
+            p, q = i.coefficient(atom), j.coefficient(atom)
+            used = variables(atom)
+            if any(v in self.inner or isinstance(v, Load) for v in used):
+                rest = _plus(rest, self._apart(atom, p, q))
+            elif p != q or not used.isdisjoint(self.band):
+                terms.append(self._term(atom, p, q))
+        return _Equation(tuple(terms), rest)
+
+    def _apart(self, atom: Expr, p: int, q: int) -> Interval:
+        first, second = bounds(atom, self.one), bounds(atom, self.two)
+        return _plus(_times(first, p), _times(second, -q))
+
+    def _term(self, atom: Expr, p: int, q: int) -> _Term:
+        if p != q:
+            agreed = _times(bounds(atom, self.one), p - q)
+            return _Term(atom, 0, 0, agreed, self._apart(atom, p, q))
+        lo, hi = self._apart(atom, 1, 1)
+        distance = _UNBOUNDED if lo is None or hi is None else max(-lo, hi, 0)
+        return _Term(atom, p, abs(p) * distance, (0, 0), (0, 0))
+
+    def settle(self, equations: list[_Equation], agreed: set[Expr]) -> bool:
+        """Add all terms that the equations force to agree; False if they have no solution."""
+        while True:
+            before = len(agreed)
+            if not all(self._solve(e, agreed) for e in equations):
+                return False
+            for whole in _completed(agreed):
+                form = affine(whole)
+                self._solve(self.equation(form, form), agreed)
+            if len(agreed) == before:
+                return True
+
+    def _agrees(self, atom: Expr, agreed: set[Expr]) -> bool:
+        used = variables(atom)
+        return atom in agreed or all(v in agreed for v in used if v in self.band)
+
+    def _solve(self, e: _Equation, agreed: set[Expr]) -> bool:
+        """Add the terms that one equation forces to agree; False if it has no solution."""
+        rest = e.rest
+        active: list[_Term] = []
+        for t in e.terms:
+            same = self._agrees(t.atom, agreed)
+            if t.coefficient and not same:
+                active.append(t)
+            elif not t.coefficient:
+                rest = _plus(rest, t.agreed if same else t.apart)
+        lo, hi = rest
+        if lo is None or hi is None:
+            return True
+        reach = sum(t.reach for t in active)
+        if lo - reach > 0 or hi + reach < 0:
+            return False
+        slack = max(abs(lo), abs(hi))
+        for t in sorted(active, key=lambda t: -abs(t.coefficient)):
+            if t.reach and abs(t.coefficient) <= slack + reach - t.reach:
+                break
+            agreed.add(t.atom)
+            reach -= t.reach
+        return True
+
+
+def _completed(agreed: Collection[Expr]) -> list[Expr]:
+    """The expressions of which both the quotient and the remainder agree."""
+    found = []
+    for e in agreed:
+        if not isinstance(e, Mod) or not isinstance(e.rhs, Const) or e.rhs.value.real <= 0:
+            continue
+        whole, quotients = e.lhs, [FloorDiv(e.lhs, e.rhs)]
+        if isinstance(whole, FloorDiv) and isinstance(whole.rhs, Const):
+            divisor = int(whole.rhs.value.real) * int(e.rhs.value.real)
+            quotients.append(FloorDiv(whole.lhs, const(divisor)))
+        if whole not in agreed and any(q in agreed for q in quotients):
+            found.append(whole)
+    return found
+
+
+def _times(x: Interval, c: int) -> Interval:
+    if c == 0:
+        return (0, 0)
+    lo, hi = x if c > 0 else (x[1], x[0])
+    return (None if lo is None else lo * c, None if hi is None else hi * c)
+
+
+def _plus(x: Interval, y: Interval) -> Interval:
+    lo = None if x[0] is None or y[0] is None else x[0] + y[0]
+    hi = None if x[1] is None or y[1] is None else x[1] + y[1]
+    return (lo, hi)

@@ -1,0 +1,125 @@
+"""The registry of primitives: name -> rewrite `(kernel, arguments...) -> (kernel, new names)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import update_wrapper
+from inspect import Parameter, signature
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from tilewright.ir.node import postorder
+from tilewright.loops.nodes import For, Kernel
+from tilewright.schedule.legality import check_steps, check_tiles
+from tilewright.schedule.tensorized_block import settled
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Performer(Protocol):
+    """What primitives are methods of: it applies them and records that (`Schedule`)."""
+
+    def perform(self, primitive: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Apply a primitive; the names that it made."""
+
+
+class Primitive(Generic[_P, _T]):
+    """A rewrite of kernels under its own name. As an attribute of a class, a method.
+
+    Called with a kernel, it gives the new kernel and the names it made: notes of loops that it
+    removes go with them, and Units whose bodies it changes are matched with their intrinsics again.
+    Steps of a reduction of several results are checked again where these have been parted, and
+    loops that rely on overlapping tiles where they have changed.
+
+    As a method it takes the arguments after the kernel, and gives the names.
+    options: parameters that a trace writes by name, and only where they differ from their default;
+    those that are keyword-only are. as_text: how a trace writes an argument that is neither a name
+    nor a number, by the parameter's name.
+    """
+
+    __name__: str
+
+    def __init__(
+        self,
+        rewrite: Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]],
+        options: Collection[str] = (),
+        as_text: Mapping[str, Callable[[Any], Any]] = {},
+    ) -> None:
+        update_wrapper(self, rewrite)
+        self._rewrite = rewrite
+        self._as_text = as_text
+        self._signature = signature(rewrite)
+        _, *parameters = self._signature.parameters.values()
+        self._of_method = self._signature.replace(parameters=parameters)
+        keywords = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
+        self._options = (*options, *keywords)
+
+    def __call__(self, kernel: Kernel, *args: _P.args, **options: _P.kwargs) -> tuple[Kernel, _T]:
+        after, made = self._rewrite(kernel, *args, **options)
+        after = settled(kernel, after, self.__name__)
+        check_steps(after, self.__name__)
+        check_tiles(kernel, after, self.__name__)
+        return _without_lost_notes(after), made
+
+    @overload
+    def __get__(self, schedule: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, schedule: Performer, owner: type) -> Callable[_P, _T]: ...
+
+    def __get__(self, schedule: Performer | None, owner: type) -> Self | Callable[_P, _T]:
+        if schedule is None:
+            return self
+
+        def method(*args: _P.args, **options: _P.kwargs) -> _T:
+            made: _T = schedule.perform(self.__name__, *self._recorded(args, options))
+            return made
+
+        update_wrapper(method, self._rewrite)
+        method.__signature__ = self._of_method  # type: ignore[attr-defined]
+        return method
+
+    def _recorded(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as a trace has them: options only where they differ from their default."""
+        try:
+            bound = self._of_method.bind(*args, **options)
+        except TypeError:
+            return args, options  # what is wrong with them is reported when they are applied
+        bound.apply_defaults()
+        for name, write in self._as_text.items():
+            bound.arguments[name] = write(bound.arguments[name])
+        parameters = self._signature.parameters
+        named = {name: bound.arguments.pop(name) for name in self._options}
+        given = {k: v for k, v in named.items() if v != parameters[k].default}
+        return bound.args, given
+
+
+PRIMITIVES: dict[str, Primitive[..., Any]] = {}
+
+
+def primitive(rewrite: Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]]) -> Primitive[_P, _T]:
+    """Register a rewrite under its own name."""
+    return _registered(Primitive(rewrite))
+
+
+def primitive_with(
+    options: Collection[str] = (), as_text: Mapping[str, Callable[[Any], Any]] = {}
+) -> Callable[[Callable[Concatenate[Kernel, _P], tuple[Kernel, _T]]], Primitive[_P, _T]]:
+    """Register a rewrite some of whose arguments a trace writes in their own way."""
+    return lambda rewrite: _registered(Primitive(rewrite, options, as_text))
+
+
+def _registered(found: Primitive[_P, _T]) -> Primitive[_P, _T]:
+    PRIMITIVES[found.__name__] = found
+    return found
+
+
+def _without_lost_notes(kernel: Kernel) -> Kernel:
+    if not kernel.notes:
+        return kernel
+    loops = {s.var.name for s in postorder(kernel.body) if isinstance(s, For)}
+    kept = {name: said for name, said in kernel.notes.items() if name in loops}
+    return kernel if len(kept) == len(kernel.notes) else replace(kernel, notes=kept)
