@@ -27,18 +27,16 @@ class Counts:
 
 def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     """The kernels of a model, by their names and operators as in a profile."""
-    from tilewright.driver import stage_passes, steps
+    from tilewright.driver import planning, steps
     from tilewright.driver.options import Options
-    from tilewright.graph.stages import Stage
     from tilewright.targets.cpu.machine import machine as processor
     from tilewright.targets.registry import target
 
     options = Options(mcpu=mcpu)
     machine = target(options.target, options.mcpu)
     graph = steps.optimise(steps.import_model(path, (), options), options, machine)
-    lowered = stage_passes.stages(graph, machine)
-    stages = [s for s in lowered.steps if isinstance(s, Stage)]
-    return {(s.name, s.sources): _counts(s, lowered.data, processor(mcpu)) for s in stages}
+    plan = planning.make_plan(graph, machine)
+    return {(s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.stages}
 
 
 def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:
@@ -84,8 +82,8 @@ def _transforms(computations: Any) -> float:
 def _tile(stage: Any, constants: Collection[Any], machine: Any) -> tuple[float, float]:
     """`Counts.epilogue` and `Counts.lanes` of products in register tiles; else as where all is
     well."""
-    from tilewright.driver.kernels import interface
-    from tilewright.graph.stages import is_contraction
+    from tilewright.compute.contraction import is_contraction
+    from tilewright.plan.normalize import interface
     from tilewright.schedule.space.choices import Choices
     from tilewright.schedule.space.patterns import classify, reduction_dims
     from tilewright.targets.cpu.sketches import Context

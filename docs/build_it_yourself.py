@@ -184,7 +184,7 @@ def computations(inputs: dict[str, np.ndarray]) -> Iterator[Computation]:
 
 # Fusion is a law about Computations: where a tensor is defined point by point and read by one other
 # Computation, its definition can stand in the place of that read. The tensor is then never stored.
-# In Tilewright: compute/laws.py (inline, follow), graph/passes/fuse.py (where it pays).
+# In Tilewright: compute/laws.py (inline, follow), plan/passes/fuse.py (where it pays).
 
 
 def fuse(found: list[Computation]) -> list[Computation]:
@@ -500,7 +500,7 @@ class Emitter:
 
 # -------------------------------------------------------------------- 7. a program that runs
 # One function calls all kernels in order: a model runs by one call from Python.
-# In Tilewright: driver/, graph/passes/memory.py, targets/cpu/entry.py, and runtime/, which maps the
+# In Tilewright: driver/, plan/passes/memory.py, targets/cpu/entry.py, and runtime/, which maps the
 # object code itself, so that a saved model needs no LLVM.
 
 

@@ -21,9 +21,8 @@ from slot import Layout
 from tilewright import te as t
 from tilewright.dataflow.explore import Grain, explore
 from tilewright.dataflow.lower import Network
-from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Plan, Stage
 
 PES = [8, 16, 32, 64, 128]
 
@@ -63,7 +62,7 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
     }
     values = list(buffers)
     graph = Graph(f"pusch_{method}", tuple(values[: len(given)]), tuple(values[len(given) :]), ())
-    return Network(graph.name, Lowered(graph, list(stages), buffers))
+    return Network(graph.name, Plan(graph, tuple(stages), buffers))
 
 
 def main() -> None:

@@ -92,8 +92,8 @@ def test_compile_then_run_the_artifact(command, perceptron, x, tmp_path):
 
 @pytest.mark.parametrize(
     ("stage", "text"),
-    [("graph", "graph "), ("computation", "add"), ("kernel", "for "), ("llvm", "define "),
-     ("asm", "ret")],
+    [("graph", "graph "), ("plan", "group "), ("computation", "add"), ("kernel", "for "),
+     ("llvm", "define "), ("asm", "ret")],
 )  # fmt: skip
 def test_compile_emits_each_stage(command, perceptron, stage, text, tmp_path):
     found = command("compile", perceptron, "--emit", stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_an_operator_without_native_code_says_so_or_is_an_error() -> None:
         tw.compile(model(nodes, {"x": [4]}, {}), cache=False, strict=True)
 
 
-@pytest.mark.parametrize("kind", ["graph", "computation", "kernel", "llvm", "asm"])
+@pytest.mark.parametrize("kind", ["graph", "plan", "computation", "kernel", "llvm", "asm"])
 def test_every_stage_can_be_printed(kind: str) -> None:
     shown = text(perceptron(7), kind)
     assert {"graph": "MatMul", "llvm": "define void", "asm": "vfmadd"}.get(kind, "relu") in shown
@@ -176,6 +177,15 @@ def test_passes_are_named_and_timed(mcpu: str, first: list[str]) -> None:
         text(perceptron(2), "graph", mcpu=mcpu)
     names = [e.fields["name"] for e in log if e.kind == "pass" and "name" in e.fields]
     assert names[: len(first)] == first and "fold-batchnorm" in names
+
+
+def test_every_room_is_passed_through_once() -> None:
+    with events.record() as log:
+        tw.compile(perceptron(7), cache=False)
+    named = [str(e.fields["pipeline"]) for e in log if e.kind == "pass"]
+    assert [name for name, _ in groupby(named)] == ["graph", "plan", "memory"]
+    spans = ("import", "lower", "kernels", "assemble")
+    assert [e.kind for e in log if e.kind in spans] == list(spans)
 
 
 def test_native_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

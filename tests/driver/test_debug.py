@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 import tilewright as tw
-from tests.driver.kinds import SMALL
+from tests.driver.kinds import SMALL, Small
 from tilewright.base.errors import TilewrightError
 from tilewright.compute.nodes import Computation
-from tilewright.driver import kernels, stage_passes
+from tilewright.driver import kernels
 from tilewright.expr.nodes import const
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
-from tilewright.graph.stages import HostCall, Step
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.passes.hoist import Hoisted
+from tilewright.plan import normalize, pipeline
+from tilewright.plan.nodes import HostCall, Step
+from tilewright.plan.passes import memory
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.target import CpuTarget
 
@@ -80,18 +82,18 @@ class Fault:
 
 FAULTS = {
     "graph": Fault(
-        simplify, "remove_unused", without_operations, "TW-MODEL", "after pass remove-unused"
+        simplify, "merge_repeated", without_operations, "TW-MODEL", "after pass merge-repeated"
     ),
-    "stages": Fault(
-        stage_passes, "add_halos", without_steps, "TW-STAGE-RESULT", "after halo"
+    "plan": Fault(
+        pipeline, "add_halos", without_steps, "TW-STAGE-RESULT", "after pass add-halos"
     ),
     "computation of a stage": Fault(
-        stage_passes, "place_copies", with_shifted, "TW-BOUNDS", "after place"
+        pipeline, "concat_in_place", with_shifted, "TW-BOUNDS", "after pass concat-in-place"
     ),
     "computation of a kernel": Fault(
-        kernels, "local_results", shifted, "TW-BOUNDS", "computation"
+        normalize, "local_results", shifted, "TW-BOUNDS", "computation"
     ),
-    "kernel": Fault(kernels, "lower", longer, "TW-BOUNDS", "after lower"),
+    "kernel": Fault(normalize, "lower", longer, "TW-BOUNDS", "after lower"),
     "scheduled kernel": Fault(
         CpuTarget, "default_schedule", longer_schedule, "TW-BOUNDS", "after schedule"
     ),
@@ -117,3 +119,21 @@ def test_nothing_is_found_in_what_passes_make(name: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
     tw.compile(SMALL[name].model(), threads=1, math=SMALL[name].math)
+
+
+def test_a_fault_of_the_memory_planner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All buffers in one place: a kernel writes over what it reads."""
+    chain = Small(
+        "(float[8,8] x, float[8,8] w) => (float[8,8] y) "
+        "{ a = MatMul(x, w) b = MatMul(a, w) y = MatMul(b, w) }"
+    )
+
+    def in_one_place(lifetimes: Sequence[memory.Lifetime], alignment: int) -> memory.Arena:
+        return memory.Arena((0,) * len(lifetimes), 4096)
+
+    monkeypatch.setattr(memory, "assign_offsets", in_one_place)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    with pytest.raises(TilewrightError, match=r"after pass plan-memory: .* over a") as error:
+        tw.compile(chain.model(), threads=1)
+    assert error.value.code == "TW-MEMORY-SHARED"

@@ -16,15 +16,14 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.driver import steps, text
 from tilewright.driver.options import Options
-from tilewright.driver.stage_passes import stages
+from tilewright.driver.planning import make_plan
 from tilewright.frontends.onnx.functions import schema_of
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import Typer
-from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes.fuse import MAX_NODES, MAX_WRITTEN
-from tilewright.graph.stages import SOURCES, Stage
 from tilewright.ir.node import Node, postorder
+from tilewright.plan.nodes import SOURCES, Plan
+from tilewright.plan.passes.fuse import MAX_NODES, MAX_WRITTEN
 from tilewright.targets.registry import target
 
 # Times the number of operators: nodes of all values, Computations, names of operators.
@@ -121,9 +120,9 @@ def deep(name: str, depth: int) -> Graph:
     return b.graph(x) if name in ONE else b.graph(x, y)
 
 
-def lowered(graph: Graph) -> Lowered:
+def planned(graph: Graph) -> Plan:
     machine = target("cpu")
-    return stages(steps.optimise(graph, Options(), machine), machine)
+    return make_plan(steps.optimise(graph, Options(), machine), machine)
 
 
 def written(root: Node) -> int:
@@ -138,7 +137,7 @@ def written(root: Node) -> int:
 @pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
     graph = deep(name, depth)
-    made = [s for s in lowered(graph).steps if isinstance(s, Stage)]
+    made = planned(graph).stages
     operators = len(graph.operations)
     values = [o.value for s in made for c in s.computations for o in c.outputs]
     sizes = [sum(1 for _ in postorder(v)) for v in values]
@@ -166,8 +165,8 @@ def test_an_operator_in_several_kernels_counts_once() -> None:
     b = Chain()
     turned = b("Where", b.c, b.x, b.number(0))
     graph = b.graph(b("ReduceSum", turned, b.ints(1)), b("ReduceMax", turned, b.ints(1)))
-    made = [s for s in lowered(graph).steps if isinstance(s, Stage)]
-    alone = [s for s in lowered(b.graph(turned)).steps if isinstance(s, Stage)]
+    made = planned(graph).stages
+    alone = planned(b.graph(turned)).stages
     sums = sum(s.flops for s in made)
     assert sums - sum(s.flops for s in alone) == 2 * 32
 

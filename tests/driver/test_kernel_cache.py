@@ -12,9 +12,10 @@ import pytest
 from tilewright.base.dtypes import float32
 from tilewright.base.store import Store
 from tilewright.compute.build import map_, reduce_
-from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import Interface, interface
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.target import CpuTarget
 from tilewright.testing import guarded

@@ -20,13 +20,14 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.driver import constants
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.kernels import KernelCompiler, interface
-from tilewright.driver.parts import apart
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.prepare import Preparer
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Operation
-from tilewright.graph.stages import HostCall, Stage
-from tilewright.graph.verify_stages import verify_stages
+from tilewright.plan.nodes import HostCall, Stage
+from tilewright.plan.normalize import interface
+from tilewright.plan.passes.split_groups import split_groups
+from tilewright.plan.verify import verify_steps
 from tilewright.runtime import abi
 from tilewright.runtime.buffer import empty
 from tilewright.targets.registry import target
@@ -34,7 +35,7 @@ from tilewright.targets.registry import target
 # -- stages
 
 
-class Covering:
+class Profitable:
     """A target that makes one kernel of some lists of Computations, by their names."""
 
     def __init__(self, *groups: str) -> None:
@@ -71,12 +72,14 @@ def steps() -> list[Computation]:
 def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
     """Whatever is profitable: several write one tensor, and one reads what it writes."""
     group = steps()
-    made: Any = apart([Stage("s", tuple(group), ("op",), 7)], Covering(*covered))  # type: ignore[arg-type]
+    made: Any = split_groups(
+        [Stage("s", tuple(group), ("op",), 7)], Profitable(*covered).is_profitable
+    )
     assert (len(made) == 1) is ("abcde" in covered)
     after = [c for s in made for c in s.computations]
     assert after == group
     same(group, after)
-    verify_stages(made, [X], [Y])
+    verify_steps(made, [X], [Y])
     assert sum(s.flops for s in made) == 7 and all(s.sources == ("op",) for s in made)
 
 
@@ -84,7 +87,7 @@ def test_one_computation_and_what_runs_elsewhere_stay() -> None:
     call = HostCall(Operation("Own", (), (), {}, "", 1, "call"))
     one = Stage("one", tuple(steps()[:1]))
     listed = [one, call, one]
-    assert apart(listed, Covering()) == listed  # type: ignore[arg-type]
+    assert split_groups(listed, Profitable().is_profitable) == listed
 
 
 # -- constants

@@ -11,12 +11,13 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.compute.build import map_
-from tilewright.driver import kernels, stage_passes
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.halo import add_halos
-from tilewright.graph.stages import Stage, Step
+from tilewright.plan import normalize, pipeline
+from tilewright.plan.nodes import Stage, Step
+from tilewright.plan.normalize import interface
+from tilewright.plan.passes.fuse import fuse
+from tilewright.plan.passes.halo import add_halos
 from tilewright.targets.registry import target
 from tilewright.testing import guarded, random_stages
 from tilewright.testing.random_stages import difference, run
@@ -49,9 +50,9 @@ def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         made = add_halos(steps, keep)
         return [s for s in made if not (isinstance(s, Stage) and s.name.endswith(".halo"))]
 
-    monkeypatch.setattr(stage_passes, "add_halos", borderless)
+    monkeypatch.setattr(pipeline, "add_halos", borderless)
     failure = first_failure()
-    assert failure.where == "after halo"
+    assert failure.where == "after add-halos"
     assert "TW" not in failure.message and "not written before" in failure.message
 
 
@@ -69,14 +70,14 @@ def test_a_wrong_value_is_found_after_the_pass_that_made_it(
                     made[n] = Stage(s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources)
         return made
 
-    monkeypatch.setattr(stage_passes, "fuse", negated)
+    monkeypatch.setattr(pipeline, "fuse", negated)
     failure = first_failure()
     assert failure.where == "after fuse"
     assert "expected" in str(failure)
 
 
 def test_a_reduction_into_part_of_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "local_results", tuple)
+    monkeypatch.setattr(normalize, "local_results", tuple)
     assert "does not fill it alone" in first_failure().message
 
 

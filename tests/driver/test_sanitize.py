@@ -14,15 +14,16 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation, Dim, Output
-from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.reach import reach
 from tilewright.driver.single import unverified
 from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Load, Min, Select, Var, const
-from tilewright.graph.stages import Stage
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import Interface, interface
 from tilewright.runtime.abi import REPORT_SIZE
 from tilewright.runtime.executable import Executable
 from tilewright.schedule import Schedule

@@ -17,11 +17,12 @@ from tilewright.base.errors import InputError, ScheduleError
 from tilewright.base.store import Store
 from tilewright.compute.build import map_, reduce_
 from tilewright.driver import schedules, text
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import ScheduleRecord
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
 from tilewright.loops.lower import lower
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import interface
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.selection import Selection
 from tilewright.targets.cpu.sketches import rules

@@ -9,11 +9,12 @@ import tilewright as tw
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.compute.reducer import Reducer
-from tilewright.driver.kernels import Interface, KernelCompiler
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Expr, Max, const, var
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel, Update, loop
 from tilewright.operators import Buffer, exp, map_, maximum, minimum, reduce_, where
+from tilewright.plan.normalize import Interface
 from tilewright.schedule import Schedule
 from tilewright.targets.registry import target
 

@@ -16,12 +16,13 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ExecutionError, MemoryLimitError, UnsupportedError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation, Dim, Output
-from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.validate import Verdict, validate, validate_model
 from tilewright.expr.nodes import Buffer, Const, Load, Var, const
-from tilewright.graph.stages import Stage
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, While, block, loop
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import Interface, interface
 from tilewright.targets.cpu import emit_memory
 from tilewright.targets.cpu.sketches.rules import RULES
 from tilewright.targets.cpu.target import CpuTarget

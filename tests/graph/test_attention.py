@@ -12,7 +12,7 @@ from onnx import parser
 import tilewright as tw
 from tilewright.base import events
 from tilewright.driver import text
-from tilewright.driver.stage_passes import stages
+from tilewright.driver.planning import make_plan
 from tilewright.frontends.onnx.load import load
 from tilewright.graph.interp import evaluate
 from tilewright.graph.pipeline import graph_pipeline
@@ -108,8 +108,8 @@ def agree(body: str, change: Callable[[dict[str, Any]], None] | None = None) -> 
 
 
 def kernels_of(body: str) -> list[list[str]]:
-    lowered = stages(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
-    return [[c.name for c in s.computations] for s in lowered.steps]
+    plan = make_plan(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
+    return [[c.name for c in s.computations] for s in plan.stages]
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -190,9 +190,9 @@ def test_rows_too_long_for_the_cache_fall_apart() -> None:
 def test_one_query_is_not_one_kernel() -> None:
     body = FOUND["plain"].replace(f",{ROWS},", ",1,")
     is_profitable = target("cpu").is_profitable
-    lowered = stages(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
-    assert all(is_profitable(s.computations) for s in lowered.steps)
-    assert len(lowered.steps) == 3
+    plan = make_plan(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
+    assert all(is_profitable(s.computations) for s in plan.stages)
+    assert len(plan.stages) == 3
 
 
 def test_float16() -> None:

@@ -17,19 +17,19 @@ import numpy as np
 from tests.targets.cpu import tiles
 from tilewright.compute.canonical import canonical, canonical_tree
 from tilewright.compute.nodes import Computation
-from tilewright.driver.kernels import Interface, KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.stage_passes import stages
+from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import optimise
 from tilewright.driver.validate import kind_of, validate
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph
-from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
 from tilewright.loops.interp import run as interpret
 from tilewright.loops.intrinsic import intrinsic
 from tilewright.loops.nodes import Kernel, Unit
+from tilewright.plan.nodes import Plan
+from tilewright.plan.normalize import Interface, interface
 from tilewright.schedule import Schedule
 from tilewright.targets.base import Artifact, Target
 from tilewright.targets.registry import target
@@ -74,10 +74,10 @@ class Validation:
 
     def network(self, graph: Graph, decides: Any, math: str = "strict") -> None:
         """Validate the kernels of a network that were not seen before."""
-        lowered = stages(optimise(graph, Options(math=math), decides), decides, math)
+        plan = make_plan(optimise(graph, Options(math=math), decides), decides, math)
         makes = decides if decides.runs_here else HERE
         compiler = KernelCompiler(Decided(decides, makes), HERE, None)
-        for face, fixed in faces(lowered):
+        for face, fixed in faces(plan):
             self.met += 1
             program = canonical(face.computations, face.params) if face.computations else face.name
             if not self._new((decides.key, fixed, program, len(face.outputs))):
@@ -85,7 +85,7 @@ class Validation:
             work = compiler.hoisted(face, fixed)
             scheduled = canonical_tree(work.kernel.body, work.kernel.params)
             if self._new((makes.machine.features, scheduled)):
-                self._judge(face, fixed, work.kernel, compiler, lowered)
+                self._judge(face, fixed, work.kernel, compiler, plan)
 
     def _new(self, key: object) -> bool:
         new = key not in self.seen
@@ -94,15 +94,15 @@ class Validation:
 
     def _judge(
         self, face: Interface, fixed: tuple[bool, ...], kernel: Kernel, compiler: Any,
-        lowered: Lowered,
+        plan: Plan,
     ) -> None:  # fmt: skip
         machine = compiler.target.decides.machine
         lacking = {f for name in _used(kernel) for f in intrinsic(name).features}
         lacking -= set(HERE.machine.features)
         if not lacking:
-            code = compiler.compile(face, lowered.data)
+            code = compiler.compile(face, plan.data)
             found = validate(
-                face, code, fixed, kind=kind_of(face.computations), known=lowered.data,
+                face, code, fixed, kind=kind_of(face.computations), known=plan.data,
                 effort=EFFORT,
             )  # fmt: skip
             self.judged["native"] += 1
@@ -117,12 +117,10 @@ class Validation:
             self.wrong += interpreted(face, schedule)
 
 
-def faces(lowered: Lowered) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
-    live = live_buffers(lowered)
-    for stage in lowered.steps:
-        if isinstance(stage, Stage):
-            face = interface(stage, live[stage])
-            yield face, tuple(b in lowered.data for b in face.values)
+def faces(plan: Plan) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
+    for stage in plan.stages:
+        face = interface(stage, plan.live[stage])
+        yield face, tuple(b in plan.data for b in face.values)
 
 
 def _used(kernel: Kernel) -> set[str]:

@@ -232,7 +232,7 @@ DUMP: Final = Flag[Path | None](
     _parse_path,
     None,
     "a path",
-    "Folder into which every stage of a compilation is written as text.",
+    "Folder for the text of every stage of a compilation, and of the plan after each pass.",
 )
 PERF_MAP: Final = Flag(
     "TILEWRIGHT_PERF_MAP",

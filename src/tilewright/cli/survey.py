@@ -11,11 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.graph.lower import lower
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import OpCall, definition_of
-from tilewright.graph.passes.memory import Lifetime, plan
-from tilewright.graph.stages import HostCall
+from tilewright.plan.lower import lower
+from tilewright.plan.passes.memory import Lifetime, assign_offsets
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class Survey:
 
 def survey(graph: Graph, symbolic: Iterable[str] = ()) -> Survey:
     """The facts of a graph whose symbolic extents are known as far as they can be."""
-    lowered = lower(graph, channel_last=False)
-    hosted = [step.operation for step in lowered.steps if isinstance(step, HostCall)]
-    everything = lowered.graph.operations
+    plan = lower(graph, channel_last=False)
+    hosted = [call.operation for call in plan.host_calls]
+    everything = plan.graph.operations
     counts = Counter(op.qualified for op in everything)
     host = Counter(op.qualified for op in hosted)
     flops, uncounted = _flops(graph)
@@ -98,7 +97,7 @@ def _arena(graph: Graph) -> int:
             if v.static and v.dtype is not None:
                 end = len(graph.operations) if v in graph.outputs else last.get(v, number)
                 lives.append(Lifetime(math.prod(v.extents) * v.dtype.itemsize, number, end))
-    return plan(lives).total
+    return assign_offsets(lives).total
 
 
 # A hazard of a dtype: whether it applies, and what follows for the user.

@@ -92,6 +92,8 @@ _BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[DType], Const]]
     "xor": (Xor, lambda t: const(False, t) if t.kind == "bool" else const(0, t)),
 }
 
+STANDARD = frozenset(_BINARY)  # the names of `reducer`
+
 _cache: dict[tuple[object, ...], Reducer] = {}
 
 

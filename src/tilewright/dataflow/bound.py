@@ -25,7 +25,7 @@ from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.program import Task
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tilewright.dataflow.operators import OPERATOR
 from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.dataflow.schedule import Discipline, Schedule, schedule
 from tilewright.dataflow.search import search
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Stage
 
 LIMIT: Final = 2000  # evaluations that are made without a search
 SECONDS: Final = 45.0  # after which a search ends

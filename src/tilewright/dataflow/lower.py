@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tilewright.base.errors import InputError, UnsupportedError
@@ -14,12 +14,12 @@ from tilewright.dataflow.graph import Volume
 from tilewright.dataflow.operators import choices_of, family_of, one_task, tasks_by, unique
 from tilewright.dataflow.program import Opaque, Program, Task
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.lower import Lowered, lower
 from tilewright.graph.nodes import Graph, Operation
-from tilewright.graph.passes.fuse import fuse
 from tilewright.graph.pipeline import graph_pipeline
-from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel, block
+from tilewright.plan.lower import lower
+from tilewright.plan.nodes import HostCall, Plan, Stage, Step
+from tilewright.plan.passes.fuse import fuse
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +27,14 @@ class Network:
     """A network as Stages, one or more for each operator, before its expansions are chosen."""
 
     name: str
-    lowered: Lowered
+    plan: Plan
     opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
     _tasks: dict[tuple[Stage, str | None], list[Task]] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def stages(self) -> Sequence[Stage]:
         """The Stages, in order."""
-        return [s for s in self.lowered.steps if isinstance(s, Stage)]
+        return self.plan.stages
 
     @cached_property
     def choices(self) -> Mapping[str, Sequence[str]]:
@@ -58,8 +58,7 @@ class Network:
 
     def _read_outside(self, stage: Stage) -> set[Buffer]:
         """What other Stages read, and the network's outputs."""
-        found = {self.lowered.buffers[v] for v in self.lowered.graph.outputs}
-        return found.union(*(s.reads for s in self.stages if s is not stage))
+        return set(self.plan.results).union(*(s.reads for s in self.stages if s is not stage))
 
 
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
@@ -71,31 +70,32 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
     shapes that are not known and where nothing is computed.
     """
     simple = graph_pipeline("strict", None, byte_products=False).run(graph)
-    lowered = lower(simple, channel_last=False)
-    held = _opaque(lowered) if opaque else {}
-    _check_native(lowered)
-    if not lowered.steps:
+    plan = lower(simple, channel_last=False)
+    held: dict[Kernel, Opaque] = {}
+    if opaque:
+        plan, held = _opaque(plan)
+    _check_native(plan)
+    if not plan.steps:
         raise InputError(
             "there is no operator to schedule: all outputs are inputs or constants",
             where=graph.name,
         )
     if fused:
-        outputs = frozenset(lowered.buffers[v] for v in lowered.graph.outputs)
-        lowered = replace(lowered, steps=fuse(lowered.steps, outputs))
-    return Network(graph.name or "network", lowered, held)
+        plan = plan.with_steps(fuse(plan.steps, frozenset(plan.results)))
+    return Network(graph.name or "network", plan, held)
 
 
-def _check_native(lowered: Lowered) -> None:
+def _check_native(plan: Plan) -> None:
     """Raise UnsupportedError that lists the HostCalls."""
-    missing = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+    missing = [s.operation for s in plan.host_calls]
     if not missing:
         return
     names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
     count = f"{len(missing)} operators have" if len(missing) > 1 else "1 operator has"
-    sized = all(_sized(lowered, op) for op in missing)
+    sized = all(_sized(plan, op) for op in missing)
     raise UnsupportedError(
         f"{count} no expansion: {names}",
-        where=lowered.graph.name,
+        where=plan.graph.name,
         hint="take them as they are with --opaque, or cut the model before them"
         if sized
         else "cut the model before them: some of their tensors have no size that is known before"
@@ -103,28 +103,30 @@ def _check_native(lowered: Lowered) -> None:
     )
 
 
-def _sized(lowered: Lowered, op: Operation) -> bool:
-    return all(v in lowered.buffers for v in (*op.reads, *op.writes))
+def _sized(plan: Plan, op: Operation) -> bool:
+    return all(v in plan.buffers for v in (*op.reads, *op.writes))
 
 
-def _opaque(lowered: Lowered) -> dict[Kernel, Opaque]:
-    """Put a Stage in the place of each HostCall whose tensors all have a size.
+def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
+    """The plan with a Stage in the place of each HostCall whose tensors all have a size.
 
     Its Kernel has no statements: it stands for what is read and written.
     """
     found: dict[Kernel, Opaque] = {}
-    for n, step in enumerate(lowered.steps):
-        if not isinstance(step, HostCall) or not _sized(lowered, step.operation):
+    steps: list[Step] = []
+    for n, step in enumerate(plan.steps):
+        if not isinstance(step, HostCall) or not _sized(plan, step.operation):
+            steps.append(step)
             continue
         op = step.operation
         captured = (v for v in op.reads if v not in op.inputs)
-        operands = tuple(None if v is None else lowered.buffers[v] for v in (*op.inputs, *captured))
-        work = Opaque(op, operands, tuple(lowered.buffers[v] for v in op.writes))
+        operands = tuple(None if v is None else plan.buffers[v] for v in (*op.inputs, *captured))
+        work = Opaque(op, operands, tuple(plan.buffers[v] for v in op.writes))
         name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
         kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
         found[kernel] = work
-        lowered.steps[n] = Stage(name, (), (op.label,), kernel=kernel)
-    return found
+        steps.append(Stage(name, (), (op.label,), kernel=kernel))
+    return plan.with_steps(steps), found
 
 
 def program(
@@ -141,11 +143,11 @@ def program(
     for stage in net.stages:
         tasks += net.tasks(stage, chosen.get(stage.name, chosen.get(net.families[stage.name])))
     tasks = unique(fed(tasks))
-    inputs = [net.lowered.buffers[v] for v in net.lowered.graph.inputs]
-    outputs = {v.name: net.lowered.buffers[v] for v in net.lowered.graph.outputs}
+    inputs = [net.plan.buffers[v] for v in net.plan.graph.inputs]
+    outputs = {v.name: net.plan.buffers[v] for v in net.plan.graph.outputs}
     graph = connect(net.name, tasks, outputs, volume)
     free = frozenset(b.name for b in inputs)
-    return Program(graph, tasks, inputs, outputs, net.lowered.data, free)
+    return Program(graph, tasks, inputs, outputs, net.plan.data, free)
 
 
 def _check(net: Network, chosen: Mapping[str, str]) -> None:

@@ -14,9 +14,9 @@ from tilewright.dataflow.expand import PLAIN, expand, expansions, family
 from tilewright.dataflow.parts import points, results
 from tilewright.dataflow.program import Opaque, Task, Together
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.loops.walk import walk
+from tilewright.plan.nodes import Stage
 
 OPERATOR: Final = "operator"  # the expansion of several Computations as one task
 

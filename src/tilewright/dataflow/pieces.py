@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tilewright.base.errors import UnsupportedError
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.laws import split_digits
 from tilewright.compute.nodes import CC, PW, Computation, Dim, Output
 from tilewright.dataflow.parts import Cuts
 from tilewright.expr.nodes import INDEX, Add, Buffer, Expr, Load, Mul, Sub, Var
 from tilewright.expr.reads import variables
-from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder, substitute
 
 

@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from tilewright import __version__
-from tilewright.base import flags
 from tilewright.base.errors import MemoryLimitError
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.constants import ConstantPool
-from tilewright.driver.kernels import Interface
 from tilewright.driver.prepare import Preparer
-from tilewright.driver.verify_memory import Access, verify_memory
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes.memory import Lifetime, plan
-from tilewright.graph.stages import HostCall, Stage
+from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.normalize import Interface
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
     OBJECT,
@@ -47,37 +43,46 @@ class Built:
     face: Interface
     code: CompiledStage
 
+    @property
+    def over(self) -> tuple[Buffer, ...]:
+        """What of its operands the kernel may write its last result over."""
+        if not self.code.in_place or self.face.offsets[-1]:
+            return ()
+        return tuple(self.face.values[k] for k in self.code.in_place)
+
 
 @dataclass(eq=False)
 class Assembler:
     """Gathers constants and slots while the steps are written down.
 
-    steps: the model in order. host: describes a host call for the runtime. limit: bytes that a
-    running call may need; None: as many as it wants.
+    plan: with places in memory. steps: the model in order. host: describes a host call for the
+    runtime. limit: bytes that a running call may need; None: as many as it wants.
     """
 
-    lowered: Lowered
+    plan: Plan
     steps: Sequence[Built | HostCall]
     target: Target
     host: HostKernel
     limit: int | None = None
     _constants: ConstantPool = field(default_factory=ConstantPool)
     _objects: dict[Value, int] = field(default_factory=dict)
-    _places: dict[Buffer, int] = field(default_factory=dict)
+    _places: Mapping[Buffer, int] = field(default_factory=dict)
 
     def model(self, meta: Mapping[str, Any]) -> CompiledModel:
         """The compiled model.
 
         Raises MemoryLimitError, before constants are made, if a call would need too much.
         """
-        graph = self.lowered.graph
-        self._value_of = {b: v for v, b in self.lowered.buffers.items()}
+        graph = self.plan.graph
+        self._value_of = {b: v for v, b in self.plan.buffers.items()}
         self._inputs = {v: n for n, v in enumerate(graph.inputs)}
         self._outputs: dict[Value, int] = {}
         for n, v in enumerate(graph.outputs):
             if v not in self._inputs and v not in graph.constants:
                 self._outputs.setdefault(v, n)
-        arena = self._plan_memory()
+        memory = self.plan.memory
+        assert memory is not None, "the plan's buffers have no places yet"
+        self._places, arena = memory.places, memory.total
         built = [s for s in self.steps if isinstance(s, Built)]
         workspace = max((b.code.workspace for b in built), default=0)
         steps, segments = self._write(arena)
@@ -112,78 +117,6 @@ class Assembler:
                 where=f"graph {graph.name!r}",
                 hint="Raise --memory-limit if the machine has the memory",
             )
-
-    def _plan_memory(self) -> int:
-        first: dict[Buffer, int] = {}
-        last: dict[Buffer, int] = {}
-        for n, step in enumerate(self.steps):
-            for b in self._touched(step):
-                first.setdefault(b, n)
-                last[b] = n
-        for b in self._kept():
-            last[b] = len(self.steps)
-        home = self._shared(first, last)
-        held = [b for b in first if self._in_arena(b) and b not in home]
-        lives = [Lifetime(_bytes(b), first[b], last[b]) for b in held]
-        found = plan(lives, abi.ALIGNMENT)
-        self._places = dict(zip(held, found.offsets, strict=True))
-        self._places |= {b: self._places[root] for b, root in home.items()}
-        if flags.DEBUG.get():
-            self.verify(found.total)
-        return found.total
-
-    def verify(self, total: int) -> None:
-        """Raise VerifyError where a buffer would be written over before its last use."""
-        steps = map(self._access, self.steps)
-        verify_memory(steps, self._places, total, self._kept())
-
-    def _access(self, step: Built | HostCall) -> Access:
-        known = self.lowered.buffers
-        if isinstance(step, HostCall):
-            op = step.operation
-            reads, writes = (
-                tuple(known[v] for v in e if v in known) for e in (op.reads, op.writes)
-            )
-            return Access(op.label, reads, writes)
-        face = step.face
-        count = len(face.values) - len(face.outputs)
-        over = tuple(face.values[k] for k in step.code.in_place)
-        return Access(step.stage.name, face.values[:count], face.values[count:], over)
-
-    def _shared(self, first: dict[Buffer, int], last: dict[Buffer, int]) -> dict[Buffer, Buffer]:
-        """Outputs that take the place of an input of their kernel that dies there."""
-        home: dict[Buffer, Buffer] = {}
-        for n, step in enumerate(self.steps):
-            if not isinstance(step, Built) or not step.code.in_place or step.face.offsets[-1]:
-                continue
-            out = step.face.values[-1]
-            for k in step.code.in_place:
-                source = step.face.values[k]
-                fits = self._in_arena(source) and self._in_arena(out) and first[out] == n
-                if fits and last[source] == n and _bytes(source) == _bytes(out):
-                    root = home.get(source, source)
-                    home[out] = root
-                    last[root] = last[out]
-                    break
-        return home
-
-    def _kept(self) -> list[Buffer]:
-        """Buffers that are read behind the last step."""
-        later = [v for v in self.lowered.graph.outputs if v not in self._outputs]
-        used = {b for step in self.steps for b in self._touched(step)}
-        return [b for v in later if (b := self.lowered.buffers.get(v)) in used and b is not None]
-
-    def _touched(self, step: Built | HostCall) -> list[Buffer]:
-        if isinstance(step, Built):
-            return list(step.face.values)
-        values = (*step.operation.reads, *step.operation.writes)
-        return [self.lowered.buffers[v] for v in values if v in self.lowered.buffers]
-
-    def _in_arena(self, b: Buffer) -> bool:
-        v = self._value_of.get(b)
-        if b in self.lowered.data:
-            return False
-        return v is None or (v not in self._inputs and v not in self._outputs)
 
     def _write(self, arena: int) -> tuple[list[Step], list[bytes]]:
         prepared = Preparer([s.code for s in self.steps if isinstance(s, Built)])
@@ -223,8 +156,8 @@ class Assembler:
 
         def argument(b: Buffer, offset: int) -> Argument:
             v = self._value_of.get(b)
-            if b in self.lowered.data:
-                at = self._constants.place_array(b, self.lowered.data[b])
+            if b in self.plan.data:
+                at = self._constants.place_array(b, self.plan.data[b])
                 return Argument(abi.TABLE_CONSTANTS, at + offset)
             if b in self._places:
                 return Argument(abi.TABLE_ARENA, self._places[b] + offset)
@@ -235,7 +168,7 @@ class Assembler:
             return Argument(where[b], offset)
 
         for n, item in enumerate(run, first):
-            data = [self.lowered.data.get(b) for b in item.face.values]
+            data = [self.plan.data.get(b) for b in item.face.values]
             packed = self._packed(item, data, prepared)
             arguments = tuple(
                 packed[-1 - k] if k < 0 else argument(item.face.values[k], item.face.offsets[k])
@@ -266,8 +199,8 @@ class Assembler:
 
     def _read(self, v: Value, steps: list[Step]) -> Slot:
         """The slot of a host operand; a constant that has no native form is made by a step."""
-        constants = self.lowered.graph.constants
-        if v in constants and v not in self.lowered.buffers and v not in self._objects:
+        constants = self.plan.graph.constants
+        if v in constants and v not in self.plan.buffers and v not in self._objects:
             made = Operation("Constant", (), (v,), {"value": constants[v]}, "", 13, v.name)
             provider, attributes, _ = self.host(made)
             steps.append(HostStep(provider, "Constant", attributes, (), (self._slot(v),), v.name))
@@ -279,9 +212,9 @@ class Assembler:
             return Slot("input", self._inputs[v], tensor)
         if v in self._outputs:
             return Slot("output", self._outputs[v], tensor)
-        b = self.lowered.buffers.get(v)
-        if b is not None and b in self.lowered.data:
-            return Slot("constant", self._constants.place_array(b, self.lowered.data[b]), tensor)
+        b = self.plan.buffers.get(v)
+        if b is not None and b in self.plan.data:
+            return Slot("constant", self._constants.place_array(b, self.plan.data[b]), tensor)
         if b is not None and b in self._places:
             return Slot("arena", self._places[b], tensor)
         if v not in self._objects:

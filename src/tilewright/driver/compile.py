@@ -96,7 +96,7 @@ def text(
     dims: Mapping[str, int] | None = None,
     **options: Any,
 ) -> str:
-    """The model at one stage of compilation: graph, computation, schedule, kernel, llvm or
+    """The model at one stage of compilation: graph, plan, computation, schedule, kernel, llvm or
     asm.
 
     dims: as for `compile`. Raises InputError for another kind, or a symbolic dimension without a

@@ -7,89 +7,30 @@ the target and this version: names in the model play no part, so layers of one s
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewright.base import events, flags, limits
 from tilewright.base.errors import CompileError, TilewrightError, VerifyError
 from tilewright.base.store import Store
 from tilewright.compute.canonical import canonical, canonical_tree
-from tilewright.compute.digits import separate_digits
-from tilewright.compute.joined import join_digits
-from tilewright.compute.local_results import local_results
-from tilewright.compute.merge import merge_dims
-from tilewright.compute.nodes import Computation
 from tilewright.driver.compiled import CompiledStage, Preparation
-from tilewright.driver.offsets import from_zero
 from tilewright.driver.processes import share, workers
 from tilewright.driver.reach import reach
 from tilewright.driver.version import compiler
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
-from tilewright.loops.lower import lower
 from tilewright.loops.nodes import For, Kernel, Update
 from tilewright.loops.passes.hoist import Hoisted, hoist
 from tilewright.loops.passes.in_place import overwritable
 from tilewright.loops.printer import show_kernel, show_units
 from tilewright.loops.verify import verify
+from tilewright.plan.normalize import Interface
 from tilewright.schedule import Schedule
 from tilewright.schedule.space import Point
 from tilewright.schedule.space.selection import Selection, selected_point
 from tilewright.targets.base import Artifact, Target
 from tilewright.targets.permitted import Permissions
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Interface:
-    """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
-
-    params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
-    offsets: bytes into each value at which the kernel gets it. source: the Stage's Computations,
-    on `values`, as they were before anything was renamed, merged or moved. stage: its name.
-    """
-
-    name: str
-    computations: tuple[Computation, ...]
-    kernel: Kernel | None
-    values: tuple[Buffer, ...]
-    params: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
-    offsets: tuple[int, ...]
-    source: tuple[Computation, ...] = ()
-    stage: str = ""
-
-    def plain(self) -> Kernel:
-        """The kernel before any schedule."""
-        if self.kernel is not None:
-            return self.kernel
-        return lower(self.name, self.computations, self.params, self.outputs)
-
-
-def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
-    """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
-    if stage.kernel is not None:
-        k = stage.kernel
-        offsets = (0,) * len(k.params)
-        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, stage=stage.name)
-    names: dict[str, int] = {}
-    named = []
-    for c in stage.computations:
-        count = names[c.name] = names.get(c.name, 0) + 1
-        named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
-    outputs = [b for b in stage.writes if b in live]
-    joined, seen = join_digits(named)
-    live = {seen.get(b, b) for b in live}
-    computations, views = merge_dims(local_results(separate_digits(joined, live)))
-    values = (*stage.reads, *outputs)
-    params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
-    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
-    outs = params[len(stage.reads) :]
-    computations, off = from_zero(computations, outs)
-    offsets = tuple(off.get(p, 0) for p in params)
-    source = stage.computations
-    return Interface(name, computations, None, values, params, outs, offsets, source, stage.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

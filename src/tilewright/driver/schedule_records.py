@@ -9,9 +9,9 @@ from typing import Any, Final
 from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
-from tilewright.driver.kernels import Choose, Interface, KernelCompiler, interface
-from tilewright.graph.lower import Lowered, live_buffers
-from tilewright.graph.stages import Stage
+from tilewright.driver.kernels import Choose, KernelCompiler
+from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.normalize import Interface, interface
 from tilewright.schedule.space import Parameter
 from tilewright.schedule.space.selection import Selection
 from tilewright.schedule.trace import Trace
@@ -96,17 +96,15 @@ def by_name(schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]) 
 
 
 def records(
-    lowered: Lowered, target: Target, schedules: Mapping[str, Mapping[str, Any]]
+    plan: Plan, target: Target, schedules: Mapping[str, Mapping[str, Any]]
 ) -> list[ScheduleRecord]:
     """How each kernel of a model is scheduled, in order."""
-    staged = [step for step in lowered.steps if isinstance(step, Stage)]
-    live = live_buffers(lowered)
-    choose = by_name(schedules, (s.name for s in staged))
+    choose = by_name(schedules, (s.name for s in plan.stages))
     compiler = KernelCompiler(target, target, None, choose=choose)
     found = []
-    for stage in staged:
-        face = interface(stage, live[stage])
-        fixed = [b in lowered.data for b in face.values]
+    for stage in plan.stages:
+        face = interface(stage, plan.live[stage])
+        fixed = [b in plan.data for b in face.values]
         found.append(_record(compiler, stage, face, fixed))
     return found
 

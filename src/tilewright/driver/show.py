@@ -4,40 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.base.errors import FlagError
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import by_name, records
-from tilewright.graph.lower import Lowered, live_buffers
-from tilewright.graph.stages import HostCall, Stage
+from tilewright.plan.nodes import HostCall, Plan
+from tilewright.plan.normalize import interface
 from tilewright.targets.base import Target
 
-KINDS: Final = ("graph", "computation", "schedule", "kernel", "llvm", "asm")
+KINDS: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "asm")
 Schedules = Mapping[str, Mapping[str, Any]]  # values of parameters by kernel
 
 
-def show(lowered: Lowered, target: Target, kind: str, schedules: Schedules) -> str:
+def show(plan: Plan, target: Target, kind: str, schedules: Schedules) -> str:
     """All kernels of a model at one stage, one of KINDS."""
     if kind == "graph":
-        return str(lowered.graph)
+        return str(plan.graph)
+    if kind == "plan":
+        return str(plan)
     if kind == "schedule":
-        return "\n\n".join(map(str, records(lowered, target, schedules)))
-    choose = by_name(schedules, (s.name for s in lowered.steps if isinstance(s, Stage)))
+        return "\n\n".join(map(str, records(plan, target, schedules)))
+    choose = by_name(schedules, (s.name for s in plan.stages))
     compiler = KernelCompiler(target, target, None, choose=choose)
-    live = live_buffers(lowered)
     parts: list[str] = []
-    for step in lowered.steps:
+    for step in plan.steps:
         if isinstance(step, HostCall):
             parts.append(f"# host: {step.operation}")
             continue
-        face = interface(step, live[step])
+        face = interface(step, plan.live[step])
         parts.append(f"# {step.name}: {', '.join(step.sources)}")
         if kind == "computation":
             parts.extend(str(c) for c in face.computations)
             continue
-        kernel = compiler.hoisted(face, [b in lowered.data for b in face.values]).kernel
+        kernel = compiler.hoisted(face, [b in plan.data for b in face.values]).kernel
         text = str(kernel) if kind == "kernel" else target.text(kernel, face.name, kind)
         parts.append(text)
     return "\n".join(parts)
@@ -46,17 +48,37 @@ def show(lowered: Lowered, target: Target, kind: str, schedules: Schedules) -> s
 _LONGEST = 60  # letters of a file's name that are the model's
 
 
-def dump(folder: Path, lowered: Lowered, target: Target, schedules: Schedules) -> None:
+def dump(folder: Path, plan: Plan, target: Target, schedules: Schedules) -> None:
     """Write `<model>.<kind>.txt` for every stage; the last compilation of a model stays.
 
     Raises FlagError (TILEWRIGHT_DUMP) if the folder cannot be written.
     """
-    name = re.sub(r"[^\w.-]", "_", lowered.graph.name)[:_LONGEST] or "model"
+    for kind in KINDS:
+        write(folder, f"{_file(plan)}.{kind}.txt", show(plan, target, kind, schedules))
+
+
+@dataclass
+class PlanDumps:
+    """Writes `<model>.plan.<n>-<pass>.txt` for the plan after each pass, as `dump` does."""
+
+    folder: Path
+    written: int = 0
+
+    def __call__(self, name: str, plan: Plan) -> None:
+        """The plan after the pass of that name."""
+        write(self.folder, f"{_file(plan)}.plan.{self.written}-{name}.txt", str(plan))
+        self.written += 1
+
+
+def _file(plan: Plan) -> str:
+    return re.sub(r"[^\w.-]", "_", plan.graph.name)[:_LONGEST] or "model"
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    """Raises FlagError (TILEWRIGHT_DUMP) if a file of the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for kind in KINDS:
-            text = show(lowered, target, kind, schedules)
-            (folder / f"{name}.{kind}.txt").write_text(text + "\n")
+        (folder / name).write_text(text + "\n")
     except OSError as error:
         raise FlagError(
             f"TILEWRIGHT_DUMP={str(folder)!r} cannot be written: {error.strerror}",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from tilewright.base import flags
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.guard import validate
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.planning import place_buffers
 from tilewright.expr.nodes import Binary, Call, Compare, Expr, Neg
-from tilewright.graph.lower import Lowered
 from tilewright.graph.nodes import Graph, Value
-from tilewright.graph.stages import Stage
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
 from tilewright.loops.verify import verify
+from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.normalize import interface
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
 
@@ -36,14 +37,14 @@ def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> Compil
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)
     stage = Stage(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
-    lowered = Lowered(
-        Graph(kernel.name, inputs, outputs, ()), [stage], {v: b for b, v in values.items()}
-    )
+    graph = Graph(kernel.name, inputs, outputs, ())
+    plan = Plan(graph, (stage,), {v: b for b, v in values.items()})
     face = interface(stage, kernel.outputs)
     code = KernelCompiler(target, target, None, sanitize).compile(face, ())
     if flags.CHECK.get():
         validate(face, code, [False] * len(face.values)).require()
-    assembler = Assembler(lowered, [Built(stage, face, code)], target, None)
+    steps = [Built(stage, face, code)]
+    assembler = Assembler(place_buffers(plan, steps), steps, target, None)
     return assembler.model({"target": target.name})
 
 

@@ -19,20 +19,20 @@ from tilewright.driver.alone import alone
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.dynamic import DynamicExecutable, shape_inputs
 from tilewright.driver.guard import validate
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
+from tilewright.driver.planning import make_plan, place_buffers
 from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
-from tilewright.driver.show import KINDS, dump, show
+from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.single import build_kernel
-from tilewright.driver.stage_passes import stages
-from tilewright.driver.verify_interface import verify_interface
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.lower import Lowered, live_buffers
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
-from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.normalize import interface
+from tilewright.plan.verify_interface import verify_interface
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.threads import thread_count
@@ -128,13 +128,16 @@ def build(graph: Graph, options: Options, target: Target | None = None) -> Compi
         "defaults": {v.name: v.type_text for v in graph.defaults},
     }
     graph = optimise(graph, options, target)
-    lowered = stages(graph, target, options.math)
-    _report_reference_kernels(lowered, options)
-    if (folder := flags.DUMP.get()) is not None:
-        dump(folder, lowered, target, options.schedules)
-    steps = kernels(lowered, target, options.store, options.sanitize, options.schedules)
+    folder = flags.DUMP.get()
+    observe = None if folder is None else PlanDumps(folder)
+    plan = make_plan(graph, target, options.math, observe)
+    _report_reference_kernels(plan, options)
+    if folder is not None:
+        dump(folder, plan, target, options.schedules)
+    steps = kernels(plan, target, options.store, options.sanitize, options.schedules)
+    plan = place_buffers(plan, steps, observe)
     with events.span("assemble"):
-        assembler = Assembler(lowered, steps, target, _describe_host, options.limit)
+        assembler = Assembler(plan, steps, target, _describe_host, options.limit)
         meta = {"math": options.math, "target": target.name}
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
@@ -147,7 +150,7 @@ def optimise(graph: Graph, options: Options, target: Target) -> Graph:
 
 
 def kernels(
-    lowered: Lowered,
+    plan: Plan,
     target: Target,
     store: Store | None,
     sanitize: bool = False,
@@ -155,24 +158,22 @@ def kernels(
 ) -> list[Built | HostCall]:
     """Every Stage with its object code; schedules: parameters by the names of kernels."""
     host = target if target.runs_here else find_target("cpu")
-    staged = [s for s in lowered.steps if isinstance(s, Stage)]
-    choose = by_name(schedules, (s.name for s in staged))
+    choose = by_name(schedules, (s.name for s in plan.stages))
     compiler = KernelCompiler(target, host, store, sanitize, choose)
-    live = live_buffers(lowered)
-    faces = [interface(s, live[s]) for s in staged]
+    faces = [interface(s, plan.live[s]) for s in plan.stages]
     if flags.DEBUG.get():
-        for s, face in zip(staged, faces, strict=True):
+        for s, face in zip(plan.stages, faces, strict=True):
             verify_interface(s, face)
     built: dict[Stage, Built] = {}
     with events.span("kernels", total=len(faces)):
-        codes = compiler.compile_all(faces, lowered.data, thread_count())
-        for step, face, code in zip(staged, faces, codes, strict=True):
+        codes = compiler.compile_all(faces, plan.data, thread_count())
+        for step, face, code in zip(plan.stages, faces, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(faces))
             built[step] = Built(step, face, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
-            check(built.values(), lowered.data)
-    return [s if isinstance(s, HostCall) else built[s] for s in lowered.steps]
+            check(built.values(), plan.data)
+    return [s if isinstance(s, HostCall) else built[s] for s in plan.steps]
 
 
 def check(built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]) -> None:
@@ -197,7 +198,7 @@ def text(
     graph = optimise(graph, options, target)
     if kind == "graph":
         return str(graph)
-    return show(_static_stages(graph, options, target), target, kind, options.schedules)
+    return show(_static_plan(graph, options, target), target, kind, options.schedules)
 
 
 def schedules(
@@ -210,7 +211,7 @@ def schedules(
     graph = _sized(source, example_inputs, dims, options)
     target = _target(options)
     graph = optimise(graph, options, target)
-    return records(_static_stages(graph, options, target), target, options.schedules)
+    return records(_static_plan(graph, options, target), target, options.schedules)
 
 
 def _sized(
@@ -220,14 +221,14 @@ def _sized(
     return with_dims(graph, dims, options) if dims else graph
 
 
-def _static_stages(graph: Graph, options: Options, target: Target) -> Lowered:
-    """The Stages of a graph. Raises InputError for an input whose shape is symbolic."""
+def _static_plan(graph: Graph, options: Options, target: Target) -> Plan:
+    """The plan of a graph. Raises InputError for an input whose shape is symbolic."""
     loose = [repr(v.name) for v in graph.inputs if v.kind == "tensor" and not v.static]
     if loose:
         raise InputError(
             f"the shape of {listing(loose)} is symbolic", hint="give its dimensions: dims={...}"
         )
-    return stages(graph, target, options.math)
+    return make_plan(graph, target, options.math)
 
 
 def _target(options: Options) -> Target:
@@ -251,9 +252,9 @@ def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]
     return reference.PROVIDER, reference.serialise(op), reference.captured(op)
 
 
-def _report_reference_kernels(lowered: Lowered, options: Options) -> None:
+def _report_reference_kernels(plan: Plan, options: Options) -> None:
     """One warning for all operators without native code; an error under `strict`."""
-    calls = [s.operation for s in lowered.steps if isinstance(s, HostCall)]
+    calls = [s.operation for s in plan.host_calls]
     if not calls:
         return
     fallback = _fallback()

@@ -9,12 +9,12 @@ from tilewright.base import events
 from tilewright.compute.nodes import Computation
 from tilewright.driver.alone import alone
 from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
-from tilewright.driver.kernels import KernelCompiler, interface
+from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
-from tilewright.driver.stage_passes import stages
+from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimise, with_dims
-from tilewright.graph.lower import Lowered, live_buffers
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Plan
+from tilewright.plan.normalize import interface
 from tilewright.runtime.threads import thread_count
 from tilewright.schedule.space.patterns import parts
 from tilewright.targets.base import Target
@@ -61,13 +61,13 @@ def validate_model(
         if isinstance(machine, str):
             exact = chosen.math == "exact"
             machine = find_target(machine, chosen.mcpu, exact, count, chosen.description)
-        lowered = stages(optimise(graph, chosen, machine), machine, chosen.math)
+        plan = make_plan(optimise(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
-        return list(validate_stages(lowered, machine, sanitize=chosen.sanitize, **given))
+        return list(validate_stages(plan, machine, sanitize=chosen.sanitize, **given))
 
 
 def validate_stages(
-    lowered: Lowered,
+    plan: Plan,
     target: Target,
     *,
     effort: int = EFFORT,
@@ -77,24 +77,21 @@ def validate_stages(
 ) -> Iterator[Verdict]:
     """The verdict on each distinct kernel of a model that was cut into Stages."""
     compiler = KernelCompiler(target, target, None, sanitize)
-    live = live_buffers(lowered)
     seen: set[str] = set()
-    for stage in lowered.steps:
-        if not isinstance(stage, Stage):
-            continue
-        face = interface(stage, live[stage])
+    for stage in plan.stages:
+        face = interface(stage, plan.live[stage])
         with events.record() as happened:
-            code = compiler.compile(face, lowered.data)
+            code = compiler.compile(face, plan.data)
         if code.symbol in seen:
             continue
         seen.add(code.symbol)
-        fixed = [b in lowered.data for b in face.values]
+        fixed = [b in plan.data for b in face.values]
         yield validate(
             face,
             code,
             fixed,
             kind=_sketch(happened) or kind_of(face.computations),
-            known=lowered.data,
+            known=plan.data,
             effort=effort,
             shares=shares,
             seed=seed,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.graph.infer import Fallback, specialise
-from tilewright.graph.lower import decompose
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.batchnorm import fold_batchnorm
+from tilewright.graph.passes.decompose import decompose
 from tilewright.graph.passes.idioms import recognise
 from tilewright.graph.passes.integers import integer_products
 from tilewright.graph.verify import verify

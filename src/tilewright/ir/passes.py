@@ -54,11 +54,17 @@ class Pipeline(Generic[T]):
     passes: tuple[Pass[T] | Pipeline[T], ...]
     verify: Callable[[T], None] | None = dataclasses.field(default=None, repr=False, compare=False)
 
-    def run(self, program: T, check: bool = False) -> T:
+    def run(
+        self,
+        program: T,
+        check: bool = False,
+        observe: Callable[[str, T], None] | None = None,
+    ) -> T:
         """All steps; with `check` the program is verified before the first and after each.
 
         Each step is an event `pass` (pipeline, name, changed) with its time. A VerifyError names
-        the step after which the invariant was found broken.
+        the step after which the invariant was found broken. observe: is given the name of each
+        step and the program after it, verified.
         """
         if check:
             self._check(program, "before the first pass")
@@ -66,13 +72,18 @@ class Pipeline(Generic[T]):
             limits.check()
             with span("pass", pipeline=self.name, name=step.name) as timed:
                 before = program
-                nested = isinstance(step, Pipeline)
                 program = (
-                    step.run(program, check) if isinstance(step, Pipeline) else step.run(program)
+                    step.run(program, check, observe)
+                    if isinstance(step, Pipeline)
+                    else step.run(program)
                 )
                 timed.set(changed=program is not before)
-            if check and not nested:
+            if isinstance(step, Pipeline):
+                continue
+            if check:
                 self._check(program, f"after pass {step}")
+            if observe is not None:
+                observe(step.name, program)
         return program
 
     def _check(self, program: T, where: str) -> None:

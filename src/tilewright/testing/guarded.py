@@ -10,8 +10,8 @@ import numpy as np
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.guard.native import Bench, Run
 from tilewright.driver.guard.process import apart
-from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.normalize import Interface
 
 Array = np.ndarray[Any, Any]
 

@@ -19,22 +19,25 @@ from unittest.mock import patch
 
 import numpy as np
 
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
-from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.driver.assemble import Assembler, Built
 from tilewright.driver.compiled import CompiledStage
-from tilewright.driver.kernels import Interface, KernelCompiler, interface
-from tilewright.driver.stage_passes import stage_passes, verify_lowered
-from tilewright.driver.verify_interface import verify_interface
+from tilewright.driver.kernels import KernelCompiler
+from tilewright.driver.planning import place_buffers, questions
 from tilewright.expr.nodes import Buffer
 from tilewright.frontends.onnx import reference
 from tilewright.graph import interp
-from tilewright.graph.lower import Lowered, live_buffers, lower
-from tilewright.graph.passes import depth, halo, place, winograd
-from tilewright.graph.stages import HostCall, Stage
 from tilewright.loops import interp as loops
+from tilewright.plan.interp import State, start
+from tilewright.plan.lower import lower
+from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.passes import concat_in_place, halo, split_sums, winograd
+from tilewright.plan.pipeline import plan_pipeline
+from tilewright.plan.verify import verify
+from tilewright.plan.verify_interface import verify_interface
+from tilewright.plan.verify_memory import verify_arena
 from tilewright.runtime.executable import Executable
 from tilewright.targets.base import Target
 from tilewright.testing import guarded
@@ -43,9 +46,7 @@ from tilewright.testing.machines import MACHINES, Description
 from tilewright.testing.stage_models import random_model
 
 Array = np.ndarray[Any, Any]
-Memory = dict[Buffer, Any]
 TOLERANCE = 2e-4  # of the largest value of a tensor
-POISON = 12345.0  # what memory holds that nobody has written
 
 # Usual machines, and one whose caches hold nothing: there everything is cut up.
 TINY = Description("x86-64-v3", 2 << 10, 8 << 10, 32 << 10, 64)
@@ -53,9 +54,9 @@ DESCRIPTIONS = (*MACHINES.values(), TINY)
 
 # What keeps passes from what would not pay for small tensors.
 LIMITS: tuple[tuple[ModuleType, str, float], ...] = (
-    (depth, "DEPTH", 2),
+    (split_sums, "DEPTH", 2),
     (halo, "GROWTH", 100.0),
-    (place, "RUN", 1),
+    (concat_in_place, "RUN", 1),
     (winograd, "MOVED", 0),
 )
 
@@ -96,22 +97,22 @@ def run_case(seed: int, case: Case, *, native: bool = True) -> StageFailure | No
 
 def _through(rng: random.Random, case: Case, native: bool) -> None:
     truth = _truth(case)
-    lowered = _attempt("lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8))
+    plan: Plan = _attempt("lower", lambda: lower(case.graph, channel_last=rng.random() < 0.8))
     target = _machine(rng)
     whim: Any = _Whim(target, rng if rng.random() < 0.7 else None)
     checked: set[Computation] = set()
-    _check(lowered, "lower", case, truth, checked)
+    _check(plan, "lower", case, truth, checked)
     math = rng.choice(("strict", "strict", "exact", "fast"))
     with ExitStack() as stack:
         if whim.coin is not None:
             for module, name, value in LIMITS:
                 stack.enter_context(patch.object(module, name, value))
-        for name, step in stage_passes(lowered, whim, math).items():
-            before = lowered.steps
-            lowered.steps = _attempt(name, partial(step, before))
-            if lowered.steps != before:
-                _check(lowered, name, case, truth, checked)
-    _Kernels(lowered, case, target, rng, native).check(truth)
+        for step in plan_pipeline(questions(whim), math).passes:
+            before = plan
+            plan = _attempt(str(step), partial(step.run, before))
+            if plan is not before:
+                _check(plan, step.name, case, truth, checked)
+    _Kernels(plan, case, target, rng, native).check(truth)
 
 
 def _attempt(where: str, what: Callable[[], Any]) -> Any:
@@ -160,68 +161,21 @@ class _Whim:
 
 
 def _check(
-    lowered: Lowered, name: str, case: Case, truth: Sequence[Array], checked: set[Computation]
+    plan: Plan, name: str, case: Case, truth: Sequence[Array], checked: set[Computation]
 ) -> None:
     """Verify and interpret the list after a pass."""
-    _attempt(f"after {name}", lambda: verify_lowered(lowered, name, checked))
-    memory = _memory(lowered, case)
-    for step in lowered.steps:
-        _attempt(f"after {name}", partial(_interpret, step, lowered, memory))
-    for n, (v, want) in enumerate(zip(lowered.graph.outputs, truth, strict=True)):
-        line = difference(memory[lowered.buffers[v]], want)
+    _attempt(f"after {name}", lambda: verify(plan, checked))
+    state = _start(plan, case)
+    for step in plan.steps:
+        _attempt(f"after {name}", partial(state.step, step))
+    for n, (v, want) in enumerate(zip(plan.graph.outputs, truth, strict=True)):
+        line = difference(state.value(v), want)
         if line:
             raise _Wrong(f"after {name}", f"output {n}: {line}")
 
 
-def _memory(lowered: Lowered, case: Case) -> Memory:
-    """Every buffer of the list: inputs, constants, and poison."""
-    memory: Memory = {b: np.asarray(a).reshape(b.shape) for b, a in lowered.data.items()}
-    for v in lowered.graph.inputs:
-        if v in lowered.buffers:
-            b = lowered.buffers[v]
-            memory[b] = np.ascontiguousarray(case.inputs[v.name], b.dtype.numpy).reshape(b.shape)
-    used = [b for step in lowered.steps for b in _buffers(step, lowered)]
-    results = [lowered.buffers[v] for v in lowered.graph.outputs if v in lowered.buffers]
-    for b in (*used, *results):
-        if b not in memory:
-            memory[b] = _poisoned(b)
-    return memory
-
-
-def _poisoned(b: Buffer) -> Array:
-    return np.full(b.shape, _poison(b.dtype), b.dtype.numpy)
-
-
-def _poison(dtype: DType) -> Any:
-    if dtype.is_float:
-        return POISON
-    return True if dtype.is_bool else min(int(POISON), int(dtype.max))
-
-
-def _buffers(step: Stage | HostCall, lowered: Lowered) -> Sequence[Buffer]:
-    if isinstance(step, Stage):
-        return (*step.reads, *step.writes)
-    values = (*step.operation.reads, *step.operation.writes)
-    return [lowered.buffers[v] for v in values if v in lowered.buffers]
-
-
-def _interpret(step: Stage | HostCall, lowered: Lowered, memory: Memory) -> None:
-    """What a step does to memory."""
-    if isinstance(step, Stage):
-        if step.kernel is None:
-            computations.run(step.computations, memory)
-        else:
-            loops.run(step.kernel, memory)
-        return
-    op = step.operation
-    values = {
-        v: memory[lowered.buffers[v]].reshape(v.extents) if v in lowered.buffers else a
-        for v, a in [*((v, None) for v in op.reads), *lowered.graph.constants.items()]
-    }
-    results = interp.run(op, values, reference.OnnxFallback())
-    for v, array in zip(op.outputs, results, strict=False):
-        if v is not None and v in lowered.buffers:
-            memory[lowered.buffers[v]][...] = np.asarray(array)
+def _start(plan: Plan, case: Case) -> State:
+    return start(plan, case.inputs, reference.OnnxFallback())
 
 
 def difference(got: Array, want: Array) -> str:
@@ -244,20 +198,19 @@ class _Kernels:
     """The kernels of a list, one after another on the interpreter's memory, then all together."""
 
     def __init__(
-        self, lowered: Lowered, case: Case, target: Any, rng: random.Random, native: bool
+        self, plan: Plan, case: Case, target: Any, rng: random.Random, native: bool
     ) -> None:
-        self.lowered, self.case, self.target, self.rng = lowered, case, target, rng
+        self.plan, self.case, self.target, self.rng = plan, case, target, rng
         self.native = native
         self.compiler = KernelCompiler(target, target, None)
-        self.live = live_buffers(lowered)
-        self.memory = _memory(lowered, case)
+        self.state = _start(plan, case)
 
     def check(self, truth: Sequence[Array]) -> None:
         """Every kernel, then the model."""
         steps: list[Built | HostCall] = []
-        for step in self.lowered.steps:
+        for step in self.plan.steps:
             if isinstance(step, HostCall):
-                _interpret(step, self.lowered, self.memory)
+                self.state.step(step)
                 steps.append(step)
                 continue
             built = self._kernel(step)
@@ -268,24 +221,24 @@ class _Kernels:
 
     def _kernel(self, stage: Stage) -> Built | None:
         where = f"kernel {stage.name}"
-        face = _attempt(where, lambda: interface(stage, self.live[stage]))
+        face = _attempt(where, lambda: interface(stage, self.plan.live[stage]))
         _attempt(where, lambda: verify_interface(stage, face))
-        before = {b: self.memory[b].copy() for b in face.values}
-        _interpret(stage, self.lowered, self.memory)
+        before = {b: self.state.memory[b].copy() for b in face.values}
+        self.state.step(stage)
         plain = {p: before[v].reshape(p.shape).copy() for v, p in _pairs(face)}
         if not any(face.offsets):
             _attempt(f"{where}, plain", lambda: loops.run(face.plain(), plain))
             self._compare(f"{where}, plain", face, {v: plain[p] for v, p in _pairs(face)})
         if not self.native:
             return None
-        code = _attempt(where, lambda: self.compiler.compile(face, self.lowered.data))
+        code = _attempt(where, lambda: self.compiler.compile(face, self.plan.data))
         self._native(where, face, code, before)
         return Built(stage, face, code)
 
     def _native(
         self, where: str, face: Interface, code: CompiledStage, before: Mapping[Buffer, Array]
     ) -> None:
-        fixed = [b in self.lowered.data for b in face.values]
+        fixed = [b in self.plan.data for b in face.values]
         ways: list[tuple[int, int | None]] = [(self.rng.choice((1, 1, 2, 3)), None)]
         ways += [(1, k) for k in code.in_place[:1] if not any(face.offsets) and not fixed[k]]
         for threads, shared in ways:
@@ -297,15 +250,16 @@ class _Kernels:
 
     def _compare(self, where: str, face: Interface, after: Mapping[Buffer, Array]) -> None:
         for b in face.values[len(face.values) - len(face.outputs) :]:
-            line = difference(after[b], self.memory[b])
+            line = difference(after[b], self.state.memory[b])
             if line:
                 raise _Wrong(where, f"{b!r}: {line}")
 
     def _whole(self, steps: Sequence[Built | HostCall], truth: Sequence[Array]) -> None:
-        made = Assembler(self.lowered, steps, self.target, _describe)
+        placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
+        _attempt("memory", lambda: verify_arena(placed))
+        made = Assembler(placed, steps, self.target, _describe)
         model = _attempt("assemble", lambda: made.model({}))
-        _attempt("memory", lambda: made.verify(model.arena_bytes))
-        arrays = [self.case.inputs[v.name] for v in self.lowered.graph.inputs]
+        arrays = [self.case.inputs[v.name] for v in self.plan.graph.inputs]
         exe = _attempt("load", lambda: Executable(model, threads=self.rng.choice((1, 2))))
         for run in ("first", "second"):
             found = _attempt(f"the {run} run", lambda: exe(*arrays))

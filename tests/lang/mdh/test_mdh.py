@@ -13,12 +13,12 @@ from tilewright.base.errors import CompileError, InputError, UnsupportedError
 from tilewright.compute.canonical import canonical
 from tilewright.compute.merge import merge_dims
 from tilewright.driver.options import Options
-from tilewright.driver.stage_passes import stages
+from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimise
-from tilewright.graph.stages import Stage
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
 from tilewright.notation.mdh.catalogue import bert_mask, binary, dot, expand_dims, mat_mul
+from tilewright.plan.nodes import Stage
 from tilewright.targets.registry import target
 
 B, N = 3, 40
@@ -79,7 +79,7 @@ def test_the_graph_of_four_nodes_becomes_the_one_expression() -> None:
     model = import_model(onnx.parser.parse_model(MODEL), (), options)
     graph = optimise(model, options, target())
     assert [n.op_type for n in graph.operations] == ["Mul", "Unsqueeze", "Sub", "Mul"]
-    (stage,) = stages(graph, target()).steps
+    (stage,) = make_plan(graph, target()).steps
     assert isinstance(stage, Stage)
     (made,) = stage.computations
     # A graph's tensors may be seen with fewer axes; so may those of the expression.

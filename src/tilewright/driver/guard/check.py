@@ -28,9 +28,9 @@ from tilewright.driver.guard.judges import (
 from tilewright.driver.guard.native import Bench, Run
 from tilewright.driver.guard.process import apart
 from tilewright.driver.guard.verdict import Fault, Verdict
-from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.rounding import format_of
+from tilewright.plan.normalize import Interface
 from tilewright.runtime.abi import STATUS_INDEX
 
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.driver.compiled import CompiledStage
 from tilewright.driver.guard.guarded import Guarded, poison
-from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.normalize import Interface
 from tilewright.runtime import abi
 from tilewright.runtime.call import report
 from tilewright.runtime.loader import Image, link

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from tilewright.base.errors import InputError, ScheduleError
 from tilewright.expr.nodes import Expr, Var
-from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.stages import Stage
 from tilewright.lang.function import Function
 from tilewright.lang.te.schedule import Schedule
 from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.te.nodes import Compute, Placeholder, Tensor
 from tilewright.notation.te.program import Scope
+from tilewright.plan.nodes import Stage
+from tilewright.plan.passes.fuse import fuse
 from tilewright.targets import registry
 
 SPECIALISED: Final = 64  # functions kept for values of symbolic sizes, least recently used out

@@ -19,10 +19,10 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, PS, Computation, Dim
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Call, Expr, Load, Mul, Var
-from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 
 CLOSE = 4  # elements apart: a vector of them is a few loads and shuffles

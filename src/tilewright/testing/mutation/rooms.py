@@ -39,9 +39,9 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/loops"),
     ),
     "memory": Room(
-        ("graph/passes/memory.py", "loops/passes/in_place.py", "driver/offsets.py",
-         "graph/verify_stages.py"),
-        ("tests/graph/test_memory.py", "tests/graph/test_verify_stages.py", "tests/driver"),
+        ("plan/passes/memory.py", "loops/passes/in_place.py", "plan/offsets.py",
+         "plan/verify.py", "plan/verify_memory.py"),
+        ("tests/plan/test_memory.py", "tests/plan/test_verify.py", "tests/driver"),
         always=("loops/passes/in_place.py:overwritable",),
     ),
     "keys": Room(
@@ -50,9 +50,9 @@ ROOMS: Final[dict[str, Room]] = {
         always=("driver/kernels.py:KernelCompiler._key",),
     ),
     "passes": Room(
-        ("graph/passes/*.py", "graph/passes/idioms/*.py", "compute/merge.py", "compute/digits.py",
-         "compute/joined.py", "compute/separate.py"),
-        ("tests/graph", "tests/compute", "tests/driver"),
+        ("graph/passes/*.py", "graph/passes/idioms/*.py", "plan/passes/*.py", "compute/merge.py",
+         "compute/digits.py", "compute/joined.py", "compute/separate.py"),
+        ("tests/graph", "tests/plan", "tests/compute", "tests/driver"),
     ),
     "quantization": Room(
         ("graph/passes/integers.py", "compute/quantised.py", "graph/ops/quantize.py",

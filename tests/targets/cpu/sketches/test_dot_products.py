@@ -13,12 +13,12 @@ from tests.targets.cpu import tiles
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.build import cast, map_, reduce_
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import reducer
 from tilewright.driver.compile import text
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer, Select, const
-from tilewright.graph.stages import is_contraction
 from tilewright.loops.interp import run
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify

@@ -12,9 +12,9 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tilewright.base.errors import ScheduleError
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import Computation, Dim
 from tilewright.expr.nodes import Buffer, Load, Select
-from tilewright.graph.stages import is_contraction
 from tilewright.ir.node import postorder
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.choices import Choices

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.laws import environment
 from tilewright.compute.nodes import Computation
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import Load, Var
-from tilewright.graph.stages import is_contraction
 from tilewright.schedule.space.patterns import (
     KernelPattern,
     address,

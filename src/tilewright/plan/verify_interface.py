@@ -12,9 +12,9 @@ from tilewright.compute.check import check
 from tilewright.compute.local_results import owns_results, written_often
 from tilewright.compute.nodes import Computation
 from tilewright.compute.regions import read, written
-from tilewright.driver.kernels import Interface
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import Interface
 
 Elements = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.base import events
 from tilewright.compute.build import map_
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.guards import read_or_constant
 from tilewright.compute.laws import environment
 from tilewright.compute.nodes import CC, Computation, Output
@@ -27,8 +28,8 @@ from tilewright.expr.nodes import (
     const,
 )
 from tilewright.expr.simplify import simplify
-from tilewright.graph.stages import Flow, HostCall, Stage, Step, is_contraction
 from tilewright.ir.node import Node, postorder
+from tilewright.plan.nodes import Flow, HostCall, Stage, Step
 
 Pads = tuple[tuple[int, int], ...]
 GROWTH = 2.0  # a stored tensor may become this much larger

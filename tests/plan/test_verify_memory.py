@@ -6,8 +6,8 @@ import pytest
 
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import VerifyError
-from tilewright.driver.verify_memory import Access, verify_memory
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.verify_memory import Access, verify_memory
 
 A, B, C, D = (Buffer(n, (4,), float32) for n in "abcd")
 MAKE_A, A_TO_B, B_TO_C = Access("1", (), (A,)), Access("2", (A,), (B,)), Access("3", (B,), (C,))

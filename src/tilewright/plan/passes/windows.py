@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.compute.merge import merge_dims
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.compute.separate import separate
-from tilewright.graph.stages import Effort, HostCall, Stage, Step
+from tilewright.plan.nodes import HostCall, Stage, Step
+from tilewright.plan.questions import Cost
 
 
-def separate_windows(steps: Sequence[Step], effort: Effort, exact: bool) -> list[Step]:
+def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Step]:
     """The steps, reductions of windows by the law of `compute/separate.py` where that pays.
 
-    effort: nanoseconds that the target expects of Computations as one kernel, None where it is not
+    cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
     good at them. exact: what rounds, a sum or a product, stays in its order.
     """
-    return [s if isinstance(s, HostCall) else _separated(s, effort, exact) for s in steps]
+    return [s if isinstance(s, HostCall) else _separated(s, cost, exact) for s in steps]
 
 
 def _rounds(op: Reducer) -> bool:
@@ -29,7 +29,7 @@ def _rounds(op: Reducer) -> bool:
     return t.is_float and not free
 
 
-def _separated(stage: Stage, effort: Effort, exact: bool) -> Stage:
+def _separated(stage: Stage, cost: Cost, exact: bool) -> Stage:
     if not stage.computations or len(stage.computations) > 2:
         return stage
     first, *rest = stage.computations
@@ -39,7 +39,7 @@ def _separated(stage: Stage, effort: Effort, exact: bool) -> Stage:
     if parts is None:
         return stage
     group = (*parts, *rest)
-    before, after = (effort(merge_dims(g)[0]) for g in (stage.computations, group))
+    before, after = map(cost, (stage.computations, group))
     if after is None or (before is not None and before <= after):
         return stage
     events.emit("separated", stage=stage.name)

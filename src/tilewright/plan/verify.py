@@ -1,5 +1,6 @@
-"""The invariants of a list of Stages: who may write and read which elements, and when.
+"""The invariants of a plan: who may write and read which elements, when, and on which device.
 
+    TW-PLAN-DEVICE      a step uses buffers of its own device alone
     TW-STAGE-GIVEN      nobody writes an input or a constant of the model
     TW-STAGE-TWICE      no element is written twice, by one Computation or by two
     TW-STAGE-UNWRITTEN  an element that is read has been written before, or is given
@@ -13,7 +14,7 @@ rule.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,24 +26,34 @@ from tilewright.compute.laws import identity_dims
 from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import HostCall, Stage, Step
+from tilewright.plan.nodes import Plan, Stage, Step
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Ends = tuple[Sequence[Buffer], Sequence[Buffer]]
 
 
-def verify_stages(
+def verify(plan: Plan, checked: set[Computation] | None = None) -> None:
+    """Raise VerifyError naming the step and the tensor of the first rule that is broken.
+
+    checked: as for `verify_steps`.
+    """
+    for step in plan.steps:
+        for b in (*step.reads, *step.writes):
+            if plan.device_of(b) != step.device:
+                where = f"{step.name}, on {step.device}"
+                _broken("TW-PLAN-DEVICE", f"uses {b!r}, which is on {plan.device_of(b)}", where)
+    verify_steps(plan.steps, plan.given, plan.results, checked)
+
+
+def verify_steps(
     steps: Sequence[Step],
     given: Collection[Buffer],
     results: Iterable[Buffer],
-    hosted: Mapping[HostCall, Ends] | None = None,
     checked: set[Computation] | None = None,
 ) -> None:
     """Raise VerifyError naming the Stage and the tensor of the first rule that is broken.
 
-    given: inputs and constants of the model. results: what must exist in the end. hosted: what
-    each host call reads and writes, always whole. checked: Computations known to be well formed;
-    those found so are added.
+    given: inputs and constants of the model. results: what must exist in the end. checked:
+    Computations known to be well formed; those found so are added.
     """
     known = set() if checked is None else checked
     memory = _Memory(frozenset(given))
@@ -55,19 +66,13 @@ def verify_stages(
                     known.add(c)
                 memory.compute(c, where)
             continue
-        reads, writes = _ends(step, hosted or {})
-        where = step.name if isinstance(step, Stage) else step.operation.label
-        for b in reads:
-            memory.read(b, None, where)
-        for b in writes:
-            memory.write(b, None, where)
+        for b in step.reads:
+            memory.read(b, None, step.name)
+        for b in step.writes:
+            memory.write(b, None, step.name)
     for b in results:
         if memory.missing(b) is not None:
             _broken("TW-STAGE-RESULT", f"nobody writes {_at(b, memory.missing(b))}", "the end")
-
-
-def _ends(step: Step, hosted: Mapping[HostCall, Ends]) -> Ends:
-    return (step.reads, step.writes) if isinstance(step, Stage) else hosted[step]
 
 
 def _check(c: Computation, where: str) -> None:

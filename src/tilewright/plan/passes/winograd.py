@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from tilewright.base import events
 from tilewright.compute.build import map_
 from tilewright.compute.laws import identity_dims, inline, order_dims, relayout
-from tilewright.compute.merge import merge_dims
 from tilewright.compute.nodes import Computation
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
-from tilewright.graph.stages import Effort, Flow, Stage, Step
 from tilewright.ir.node import postorder
+from tilewright.plan.nodes import Flow, Stage, Step
+from tilewright.plan.questions import Cost
 
 Group = tuple[Computation, ...]
 
@@ -31,19 +31,19 @@ def transform_convolutions(
     steps: Sequence[Step],
     constants: Collection[Buffer],
     tiles: Sequence[int],
-    effort: Effort,
+    cost: Cost,
     keep: Collection[Buffer] = (),
 ) -> list[Step]:
     """The steps, convolutions in Winograd's form where that pays.
 
-    tiles: results of a tile per axis, the forms to choose from. effort: nanoseconds that the target
+    tiles: results of a tile per axis, the forms to choose from. cost: nanoseconds that the target
     expects of Computations as one kernel, None where another form is better. keep: what leaves the
     model.
     """
     around = _Around(set(constants), set(keep), Flow(steps))
     found: list[Step] = []
     for step in steps:
-        form = _best(step, tiles, effort, around) if isinstance(step, Stage) else None
+        form = _best(step, tiles, cost, around) if isinstance(step, Stage) else None
         around.done.add(step)
         if form is None or not isinstance(step, Stage):
             found.append(step)
@@ -94,8 +94,8 @@ class _Form:
     behind: Group
 
 
-def _best(stage: Stage, tiles: Sequence[int], effort: Effort, around: _Around) -> _Form | None:
-    """The form of least effort; None where none pays.
+def _best(stage: Stage, tiles: Sequence[int], cost: Cost, around: _Around) -> _Form | None:
+    """The form of least cost; None where none pays.
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
     """
@@ -105,7 +105,7 @@ def _best(stage: Stage, tiles: Sequence[int], effort: Effort, around: _Around) -
         if group is None or not all(around.is_whole(b) for b in group[1].inputs):
             continue
         form = _Form(tile, *_channels_last(group, around.moved))
-        expected = effort(merge_dims(form.group)[0])
+        expected = cost(form.group)
         if expected is None or ((form.before or form.behind) and not _worth_moving(group)):
             continue
         if best is None or expected < best[0]:

@@ -16,20 +16,20 @@ from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.digits import separate_digits
 from tilewright.compute.interp import evaluate, run
 from tilewright.compute.nodes import CC, Computation, Dim, Output
-from tilewright.driver.offsets import from_zero
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Lt, Select, Var, const
 from tilewright.frontends.onnx import load
-from tilewright.graph.lower import lower
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.passes.fuse import fuse
-from tilewright.graph.passes.halo import add_halos
-from tilewright.graph.passes.place import place_copies
-from tilewright.graph.passes.windows import separate_windows
-from tilewright.graph.passes.winograd import transform_convolutions
-from tilewright.graph.stages import HostCall, Stage, Step
-from tilewright.graph.verify_stages import verify_stages
 from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
 from tilewright.loops.passes.hoist import hoist
+from tilewright.plan.lower import lower
+from tilewright.plan.nodes import HostCall, Stage, Step
+from tilewright.plan.offsets import from_zero
+from tilewright.plan.passes.concat_in_place import concat_in_place
+from tilewright.plan.passes.fuse import fuse
+from tilewright.plan.passes.halo import add_halos
+from tilewright.plan.passes.windows import separate_windows
+from tilewright.plan.passes.winograd import transform_convolutions
+from tilewright.plan.verify import verify_steps
 from tilewright.testing.differential import check
 
 Steps = Sequence[Step]
@@ -43,7 +43,7 @@ def same(before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence
     rng = np.random.default_rng(0)
     data = {b: rng.integers(-3, 4, b.shape).astype(b.dtype.numpy) for b in given}
     for steps in (before, after):
-        verify_stages(steps, given, results)
+        verify_steps(steps, given, results)
         memory: dict[Buffer, Any] = {b: a.copy() for b, a in data.items()}
         for s in steps:
             assert isinstance(s, Stage)
@@ -144,7 +144,7 @@ PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
 @pytest.mark.parametrize("name", PLACES)
 def test_tensors_that_live_in_others(name: str) -> None:
     steps, results, gone = PLACES[name]
-    after = place_copies(steps, results)
+    after = concat_in_place(steps, results)
     assert len(after) == len(steps) - gone
     if name not in ("a result", "an input"):  # of which half of u is never written
         same(steps, after, [X], sorted(results, key=lambda b: b.name))
@@ -213,7 +213,7 @@ def convolution(out: Buffer, image: Buffer = IMAGE) -> Computation:
 def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
     """All that can be in Winograd's form, whatever it costs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tilewright.graph.passes.winograd.MOVED", 0)
+        patch.setattr("tilewright.plan.passes.winograd.MOVED", 0)
         return transform_convolutions(steps, {FILTER}, (2,), lambda group: 1.0, keep)
 
 

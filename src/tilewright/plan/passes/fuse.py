@@ -23,12 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.laws import follow, identity_dims, inline
 from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
-from tilewright.graph.stages import Flow, Stage, Step, is_contraction, joined, merge
 from tilewright.ir.node import Node, postorder
+from tilewright.plan.nodes import Flow, Stage, Step, joined, merge
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
 MAX_LOADS = 16

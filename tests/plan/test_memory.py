@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.graph.passes.memory import Lifetime, plan
+from tilewright.plan.passes.memory import Lifetime, assign_offsets
 
 lifetimes = st.lists(
     st.builds(
@@ -20,7 +20,7 @@ lifetimes = st.lists(
 
 @given(lifetimes)
 def test_buffers_alive_together_do_not_overlap(lives: list[Lifetime]) -> None:
-    found = plan(lives)
+    found = assign_offsets(lives)
     for n, a in enumerate(lives):
         assert found.offsets[n] % 64 == 0
         assert found.offsets[n] + a.size <= found.total
@@ -36,4 +36,4 @@ def test_buffers_alive_together_do_not_overlap(lives: list[Lifetime]) -> None:
 
 def test_a_chain_needs_two_buffers() -> None:
     chain = [Lifetime(640, n, n + 1) for n in range(10)]
-    assert plan(chain).total == 1280
+    assert assign_offsets(chain).total == 1280

@@ -1,4 +1,4 @@
-"""The places in memory of a model that is put together: nothing is written over too early."""
+"""The places of a plan's buffers in memory: nothing is written over too early."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
+from tilewright.plan.nodes import Memory, Plan, Stage, Step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,6 +24,19 @@ class Access:
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
     over: tuple[Buffer, ...] = ()
+
+
+def verify_arena(plan: Plan) -> None:
+    """Raise VerifyError for a broken rule of `verify_memory`; a plan without places breaks none."""
+    memory = plan.memory
+    if memory is not None:
+        accesses = [_access(plan, memory, step) for step in plan.steps]
+        verify_memory(accesses, memory.places, memory.total)
+
+
+def _access(plan: Plan, memory: Memory, step: Step) -> Access:
+    over = memory.over.get(step, ()) if isinstance(step, Stage) else ()
+    return Access(step.name, step.reads, plan.touched(step)[len(step.reads) :], over)
 
 
 def verify_memory(

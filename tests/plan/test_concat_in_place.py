@@ -12,12 +12,12 @@ import pytest
 import tilewright as tw
 from tilewright.base import events
 from tilewright.base.dtypes import float32
-from tilewright.driver.kernels import interface
-from tilewright.driver.offsets import from_zero
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.passes.place import place_copies
-from tilewright.graph.stages import Stage
 from tilewright.operators import map_
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import interface
+from tilewright.plan.offsets import from_zero
+from tilewright.plan.passes.concat_in_place import concat_in_place
 
 rng = np.random.default_rng(3)
 
@@ -112,9 +112,9 @@ def test_who_reads_a_part_does_not_write_another() -> None:
 
     rest = map_("rest", b, lambda i, j: a[i, j] + 1.0, extents=(4, 32), index=below)
     reads_and_writes = Stage("rest", (rest,))
-    assert len(place_copies([first, copy, reads_and_writes], {b})) == 3
-    assert len(place_copies([first, copy, reads_and_writes], ())) == 3
-    assert len(place_copies([first, copy], ())) == 1
+    assert len(concat_in_place([first, copy, reads_and_writes], {b})) == 3
+    assert len(concat_in_place([first, copy, reads_and_writes], ())) == 3
+    assert len(concat_in_place([first, copy], ())) == 1
 
 
 def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:

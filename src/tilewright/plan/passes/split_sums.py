@@ -7,45 +7,34 @@ results come by before those are needed again. Summed in parts, each part's weig
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.base import events
-from tilewright.compute.merge import merge_dims
+from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.stages import Effort, Stage, Step, is_contraction
+from tilewright.plan.nodes import Stage, Step
+from tilewright.plan.questions import Cost
 
 DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
 
-Expected = Callable[[Computation], float | None]
 
-
-def split_deep_sums(
-    steps: Sequence[Step], constants: Collection[Buffer], effort: Effort, exact: bool
-) -> list[Step]:
+def split_deep_sums(steps: Sequence[Step], constants: Collection[Buffer], cost: Cost) -> list[Step]:
     """The steps, contractions in parts by the law of `compute/split_sum.py` where that pays.
 
-    effort: nanoseconds that the target expects of Computations with constants as one kernel, None
-    where another form is better. exact: sums stay in their order.
+    cost: nanoseconds that the target expects of Computations with constants as one kernel, None
+    where another form is better. A sum is then added up in another order.
     """
-    if exact:
-        return list(steps)
-
-    def expected(c: Computation) -> float | None:
-        group, views = merge_dims((c,))
-        known = {views.get(b, b) for b in c.inputs if b in constants}
-        return effort(group, known)
-
     found: list[Step] = []
     for step in steps:
-        parts = _in_parts(step, expected) if isinstance(step, Stage) else None
+        parts = _in_parts(step, constants, cost) if isinstance(step, Stage) else None
         found += [step] if parts is None else parts
     return found
 
 
-def _in_parts(stage: Stage, effort: Expected) -> list[Step] | None:
+def _in_parts(stage: Stage, constants: Collection[Buffer], cost: Cost) -> list[Step] | None:
     """A Stage for the parts and one for their sum and what follows; None where that costs more.
 
     requires: what is behind the sum does not read what the parts write but by their sum, which is
@@ -61,8 +50,9 @@ def _in_parts(stage: Stage, effort: Expected) -> list[Step] | None:
     counts = [n for n in range(2, depth // DEPTH + 1) if along.extent % n == 0]
     if not counts:
         return None
-    whole = effort(first)
-    if whole is None or (best := _best(first, along, counts, effort)) is None or best[0] >= whole:
+    whole = cost((first,), constants)
+    best = None if whole is None else _best(first, along, counts, constants, cost)
+    if whole is None or best is None or best[0] >= whole:
         return None
     events.emit("split-sum", stage=stage.name, parts=best[1])
     made = split_sum(first, along, best[1])
@@ -76,15 +66,15 @@ def _in_parts(stage: Stage, effort: Expected) -> list[Step] | None:
 
 
 def _best(
-    c: Computation, along: Dim, counts: Sequence[int], effort: Expected
+    c: Computation, along: Dim, counts: Sequence[int], constants: Collection[Buffer], cost: Cost
 ) -> tuple[float, int] | None:
-    """The least effort, and the number of parts."""
+    """The least cost, and the number of parts."""
     found: list[tuple[float, int]] = []
     for n in counts:
         parts = split_sum(c, along, n)
         if parts is None:
             return None
-        cost = effort(parts[0])
-        if cost is not None:
-            found.append((cost, n))
+        expected = cost(parts[:1], constants)
+        if expected is not None:
+            found.append((expected, n))
     return min(found, default=None)

@@ -11,10 +11,10 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import Computation
-from tilewright.driver.kernels import Interface, interface
-from tilewright.driver.verify_interface import verify_interface
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.graph.stages import Stage
+from tilewright.plan.nodes import Stage
+from tilewright.plan.normalize import Interface, interface
+from tilewright.plan.verify_interface import verify_interface
 
 X = Buffer("x", (4, 6, 3), float32)
 Y = Buffer("y", (6, 8), float32)

@@ -17,7 +17,7 @@ from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.graph.stages import Flow, HostCall, Stage, Step
+from tilewright.plan.nodes import Flow, HostCall, Stage, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
 RUN = 16  # elements side by side in memory that the inner tensor has at least
@@ -41,7 +41,7 @@ class Place:
         return Place(outer.tensor, sums)
 
 
-def place_copies(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
+def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
     """The steps without copies of a whole tensor into another; those in `keep` stay apart.
 
     A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes

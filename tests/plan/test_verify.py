@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from tilewright.base.errors import VerifyError
 from tilewright.compute.build import map_, padded, reduce_
 from tilewright.compute.nodes import CC, Computation, Dim, Output
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Load, Var
-from tilewright.graph.nodes import Operation, Value
-from tilewright.graph.stages import HostCall, Stage, Step
-from tilewright.graph.verify_stages import verify_stages
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.plan.nodes import HostCall, Plan, Stage, Step
+from tilewright.plan.verify import verify, verify_steps
 
 Index = Callable[..., tuple[Expr | int, ...]]
 X, Y, Z = (Buffer(n, (4, 6), float32) for n in "xyz")
@@ -52,13 +53,13 @@ CONV = Stage(
 
 
 def test_what_is_right() -> None:
-    verify_stages([border(), FILL, CONV], {X}, [Y])
-    verify_stages([stage(Y, lambda i, j: X[i, j]), stage(Z, lambda i, j: Y[3 - i, j])], {X}, [Z, X])
+    verify_steps([border(), FILL, CONV], {X}, [Y])
+    verify_steps([stage(Y, lambda i, j: X[i, j]), stage(Z, lambda i, j: Y[3 - i, j])], {X}, [Z, X])
 
 
 def broken(code: str, text: str, *steps: Stage, given: Any = (X,), results: Any = (Y,)) -> None:
     with pytest.raises(VerifyError) as error:
-        verify_stages(steps, given, results)
+        verify_steps(steps, given, results)
     assert error.value.code == code
     assert text in str(error.value)
 
@@ -79,9 +80,9 @@ def test_a_halo_whose_border_is_missing() -> None:
 
 def test_only_what_is_read_must_be_there() -> None:
     upper = stage(Y, lambda i, j: WIDE[i + 1, j + 1])
-    verify_stages([FILL, upper], {X}, [Y])
+    verify_steps([FILL, upper], {X}, [Y])
     guarded = stage(Y, lambda i, j: padded(WIDE, (i, j - 8), 0.0))
-    verify_stages([guarded], {X}, [Y])
+    verify_steps([guarded], {X}, [Y])
 
 
 def test_a_halo_whose_border_is_written_over() -> None:
@@ -130,13 +131,30 @@ def test_an_index_that_data_decides_may_read_everything() -> None:
 
 
 def test_host_calls_read_and_write_whole_tensors() -> None:
-    call = HostCall(Operation("Own", (Value("a"),), (Value("b"),), {}, "", 1, "call"))
+    operation = Operation("Own", (Value("a"),), (Value("b"),), {}, "", 1, "call")
+    call = HostCall(operation, (Y,), (Z,))
     steps: list[Step] = [stage(Y, lambda i, j: X[i, j]), call, LATER]
-    verify_stages(steps, {X}, [Y], {call: ([Y], [Z])})
+    verify_steps(steps, {X}, [Y])
     with pytest.raises(VerifyError, match=r"call: reads y\[0, 0\]"):
-        verify_stages([call, *steps[:1]], {X}, [Y], {call: ([Y], [Z])})
+        verify_steps([call, *steps[:1]], {X}, [Y])
     with pytest.raises(VerifyError, match="computation later: reads z"):
-        verify_stages([steps[0], steps[2], call], {X}, [Y], {call: ([Y], [Z])})
+        verify_steps([steps[0], steps[2], call], {X}, [Y])
 
 
 LATER = Stage("of_z", (map_("later", Buffer("o", (4, 6), float32), lambda i, j: Z[i, j]),))
+
+
+def test_a_step_uses_buffers_of_its_own_device() -> None:
+    x, y = Value("x", float32, (4, 6)), Value("y", float32, (4, 6))
+    step = stage(Y, lambda i, j: X[i, j])
+    plan = Plan(Graph("g", (x,), (y,), ()), (step,), {x: X, y: Y})
+    verify(plan)
+    away = "gpu"
+    verify(replace(plan, steps=(replace(step, device=away),), devices={X: away, Y: away}))
+    for wrong in (
+        replace(plan, devices={X: away}),
+        replace(plan, steps=(replace(step, device=away),), devices={X: away}),
+    ):
+        with pytest.raises(VerifyError, match=r"s_y, on \w+: uses .*, which is on") as error:
+            verify(wrong)
+        assert error.value.code == "TW-PLAN-DEVICE"

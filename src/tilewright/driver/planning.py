@@ -1,0 +1,62 @@
+"""A target's plan for a graph: the kernels' Computations, and its memory once those are code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from tilewright.base import events, flags
+from tilewright.compute.nodes import Computation
+from tilewright.driver.assemble import Built
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph
+from tilewright.ir.passes import Pipeline
+from tilewright.plan.lower import lower
+from tilewright.plan.nodes import HostCall, Plan
+from tilewright.plan.normalize import merged
+from tilewright.plan.passes.memory import PlanMemory
+from tilewright.plan.pipeline import plan_pipeline
+from tilewright.plan.questions import Questions
+from tilewright.plan.verify_memory import verify_arena
+from tilewright.targets.base import Target
+
+Observer = Callable[[str, Plan], None]
+
+
+def make_plan(
+    graph: Graph, target: Target, math: str = "strict", observe: Observer | None = None
+) -> Plan:
+    """The graph as Stages, each a kernel that suits the target, and host calls.
+
+    Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
+    and after each pass, with the name of what was done.
+    """
+    with events.span("lower"):
+        plan = lower(graph)
+    if observe is not None:
+        observe("lower", plan)
+    pipeline = plan_pipeline(questions(target), math)
+    return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
+
+
+def place_buffers(
+    plan: Plan, steps: Iterable[Built | HostCall], observe: Observer | None = None
+) -> Plan:
+    """The plan with the places of its buffers, as its kernels allow.
+
+    Verified under TILEWRIGHT_DEBUG. observe: as for `make_plan`.
+    """
+    over = {s.stage: s.over for s in steps if isinstance(s, Built)}
+    pipeline = Pipeline("memory", (PlanMemory(over.__getitem__),), verify_arena)
+    return pipeline.run(plan, check=flags.DEBUG.get(), observe=observe)
+
+
+def questions(target: Target) -> Questions:
+    """What passes ask of the target, about the kernels that it would schedule."""
+
+    def cost(group: Sequence[Computation], constants: Collection[Buffer] = ()) -> float | None:
+        return target.estimated_cost(*merged(group, constants))
+
+    def is_profitable(group: Sequence[Computation]) -> bool:
+        return target.is_profitable(merged(group)[0])
+
+    return Questions(cost, is_profitable)

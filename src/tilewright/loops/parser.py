@@ -1,0 +1,231 @@
+"""Kernels from the text that `loops/printer.py` writes of them.
+
+A Unit with an intrinsic has no body in the text, so that a kernel with one is refused: its text is
+of a schedule, and what is read here are programs before any.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import InputError
+from tilewright.compute.reducer import STANDARD, Reducer, reducer
+from tilewright.expr.nodes import INDEX, Buffer, Expr, Var
+from tilewright.expr.parser import expression, place, separated
+from tilewright.ir.scanner import Scanner
+from tilewright.loops.nodes import (
+    KINDS,
+    Alloc,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+    Unit,
+    Update,
+    While,
+    block,
+)
+
+_NOTES: Final = re.compile(r" \{(.*)\}:$")
+_NAMES: Final = {t.name: t for t in dtypes.ALL}
+
+
+def parse(
+    lines: Sequence[str],
+    buffers: Mapping[str, Buffer] | None = None,
+    operators: Mapping[str, Reducer] | None = None,
+    where: str = "kernel",
+) -> Kernel:
+    """The Kernel of its lines.
+
+    buffers: parameters that exist already, by name. operators: by name, besides the usual ones.
+    Raises InputError (TW-SYNTAX) naming the line for what is no kernel.
+    """
+    return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
+
+
+def buffer_type(s: Scanner, name: str) -> Buffer:
+    """A buffer of that name, from `float32[4, 8]` and, where it follows, ` in scope`."""
+    dtype = _NAMES.get(s.take("word", "a dtype"))
+    if dtype is None:
+        raise s.refusal("expected a dtype")
+    shape: list[int] = []
+    s.expect("[")
+    separated(s, lambda: shape.append(int(s.take("number", "an extent"))), "]")
+    return Buffer(name, tuple(shape), dtype, s.take("word") if s.accept("in") else "global")
+
+
+@dataclass(eq=False)
+class _Reader:
+    """Reads statements line by line; what is deeper belongs to the line above it."""
+
+    lines: Sequence[str]
+    where: str
+    operators: dict[str, Reducer]
+    names: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, dict[str, object]] = field(default_factory=dict)
+    position: int = 0
+
+    def kernel(self, known: Mapping[str, Buffer]) -> Kernel:
+        s = self._line()
+        s.expect("kernel")
+        name = s.take("word", "a name")
+        inputs: list[Buffer] = []
+        outputs: list[Buffer] = []
+        s.expect("(")
+        separated(s, lambda: inputs.append(self._parameter(s, known)), ")")
+        s.expect("->")
+        separated(s, lambda: outputs.append(self._parameter(s, known)), ":")
+        self.names = {b.name: b for b in (*inputs, *outputs)}
+        body = self._block(1)
+        if self.position < len(self.lines):
+            raise self._line().refusal("this line belongs to nothing above it")
+        return Kernel(name, (*inputs, *outputs), tuple(outputs), body, self.notes)
+
+    def _parameter(self, s: Scanner, known: Mapping[str, Buffer]) -> Buffer:
+        name = s.take("word", "a parameter")
+        s.expect(":")
+        made = buffer_type(s, name)
+        found = known.get(name, made)
+        if (found.shape, found.dtype, found.scope) != (made.shape, made.dtype, made.scope):
+            raise s.refusal(f"{name} was declared as {found!r}, and here as {made!r}")
+        return found
+
+    def _line(self) -> Scanner:
+        """The line that comes now."""
+        where = f"{self.where}, line {self.position + 1}"
+        if self.position == len(self.lines):
+            raise InputError("a statement is missing", code="TW-SYNTAX", where=where)
+        text = self.lines[self.position]
+        self.position += 1
+        return Scanner(_NOTES.sub(":", text) if text.lstrip().startswith("for ") else text, where)
+
+    def _depth(self) -> int:
+        if self.position == len(self.lines):
+            return 0
+        line = self.lines[self.position]
+        return (len(line) - len(line.lstrip())) // 2
+
+    def _block(self, depth: int) -> Stmt:
+        """The statements at this depth, one at least."""
+        if self._depth() != depth:
+            raise self._line().refusal("expected a statement below the line above")
+        found: list[Stmt] = []
+        while self._depth() == depth:
+            s = self._line()
+            if s.accept("pass"):
+                s.end()
+            else:
+                found.append(self._statement(s, depth))
+        return block(*found)
+
+    def _statement(self, s: Scanner, depth: int) -> Stmt:
+        read = _STATEMENTS.get(s.next.text)
+        if read is None or s.next.kind != "word" or s.next.text in self.names:
+            return self._assignment(s)
+        s.position += 1
+        return read(self, s, depth)
+
+    def _for(self, s: Scanner, depth: int) -> Stmt:
+        var = Var(s.take("word", "a loop"), INDEX)
+        s.expect("in")
+        extent = expression(s, self.names)
+        kind = s.take("word") if s.next.kind == "word" else "serial"
+        if kind not in KINDS:
+            raise s.refusal(f"a loop is {kind!r}, not one of {', '.join(KINDS)}")
+        self._end(s)
+        noted = _NOTES.search(self.lines[self.position - 1])
+        if noted is not None:
+            self.notes[var.name] = _literals(noted[1], s)
+        return For(var, extent, kind, self._inside(var.name, var, depth))
+
+    def _if(self, s: Scanner, depth: int) -> Stmt:
+        condition = self._condition(s)
+        then = self._block(depth + 1)
+        otherwise = None
+        if self._depth() == depth and self.lines[self.position].strip() == "else:":
+            self.position += 1
+            otherwise = self._block(depth + 1)
+        return If(condition, then, otherwise)
+
+    def _while(self, s: Scanner, depth: int) -> Stmt:
+        return While(self._condition(s), self._block(depth + 1))
+
+    def _alloc(self, s: Scanner, depth: int) -> Stmt:
+        name = s.take("word", "a buffer")
+        s.expect(":")
+        buffer = buffer_type(s, name)
+        self._end(s)
+        return Alloc(buffer, self._inside(name, buffer, depth))
+
+    def _unit(self, s: Scanner, depth: int) -> Stmt:
+        name = s.take("word", "a name")
+        self._end(s)
+        return Unit(name, None, (), self._block(depth + 1))
+
+    def _assignment(self, s: Scanner) -> Stmt:
+        """`t[i] = value`, or `t[i], u[i] op= value, value`."""
+        places = [place(s, self.names)]
+        while s.accept(","):
+            places.append(place(s, self.names))
+        name = None if s.at("=") else s.take("word", "= or an operator")
+        s.expect("=")
+        values = [expression(s, self.names)]
+        while s.accept(","):
+            values.append(expression(s, self.names))
+        s.end()
+        if len(values) != len(places):
+            raise s.refusal(f"expected {len(places)} value(s), found {len(values)}")
+        if name is None:
+            if len(values) > 1:
+                raise s.refusal("a statement stores one value")
+            return Store(*places[0], values[0])
+        buffers, indices = zip(*places, strict=True)
+        return Update(buffers, indices, tuple(values), self._operator(s, name, values[0]))
+
+    def _operator(self, s: Scanner, name: str, value: Expr) -> Reducer:
+        if name not in self.operators and name not in STANDARD:
+            raise s.refusal(f"unknown operator {name!r}")
+        return self.operators[name] if name in self.operators else reducer(name, value.dtype)
+
+    def _condition(self, s: Scanner) -> Expr:
+        condition = expression(s, self.names)
+        self._end(s)
+        return condition
+
+    def _inside(self, name: str, meaning: Buffer | Var, depth: int) -> Stmt:
+        """The statements below a line that gives a name its meaning."""
+        before = self.names
+        self.names = {**before, name: meaning}
+        body = self._block(depth + 1)
+        self.names = before
+        return body
+
+    @staticmethod
+    def _end(s: Scanner) -> None:
+        s.expect(":")
+        s.end()
+
+
+def _literals(text: str, s: Scanner) -> dict[str, object]:
+    """`key: value, ...`, the values as Python writes them."""
+    try:
+        found = ast.literal_eval("{" + re.sub(r"(^|, )(\w+): ", r"\1'\2': ", text) + "}")
+    except (SyntaxError, ValueError):
+        raise s.refusal(f"the notes {text!r} are not key: value, ...") from None
+    return dict(found)
+
+
+_STATEMENTS: Final[Mapping[str, Callable[[_Reader, Scanner, int], Stmt]]] = {
+    "for": _Reader._for,
+    "if": _Reader._if,
+    "while": _Reader._while,
+    "alloc": _Reader._alloc,
+    "block": _Reader._unit,
+}

@@ -1,0 +1,118 @@
+"""The meaning of a plan: its steps in order, on arrays that hold a mark where nobody has written.
+
+This is the judge of the passes: slow, and with nothing in common with the code that is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError
+from tilewright.compute import interp as computations
+from tilewright.expr.nodes import Buffer
+from tilewright.graph import interp as operators
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Operation, Value
+from tilewright.loops import interp as loops
+from tilewright.plan.nodes import HostCall, Plan, Step
+
+Array = np.ndarray[Any, Any]
+UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """What exists while a plan runs: an array for each buffer, and what else host calls made."""
+
+    plan: Plan
+    memory: dict[Buffer, Array]
+    fallback: Fallback | None = None
+    objects: dict[Value, Any] = field(default_factory=dict)
+
+    def step(self, step: Step) -> None:
+        """Run one step.
+
+        Raises ExecutionError for an index out of range, or an operator that nothing can run.
+        """
+        if isinstance(step, HostCall):
+            self._host(step.operation)
+        elif step.kernel is None:
+            computations.run(step.computations, self.memory)
+        else:
+            loops.run(step.kernel, self.memory)
+
+    def value(self, v: Value) -> Any:
+        """What a value of the graph is now, in its own shape. Raises InputError if nothing is."""
+        b = self.plan.buffers.get(v)
+        if b is not None:
+            return self.memory[b].reshape(v.extents)
+        for known in (self.objects, self.plan.graph.constants):
+            if v in known:
+                return known[v]
+        raise InputError(f"{v!r} has no value yet", where=f"plan {self.plan.graph.name}")
+
+    def _host(self, op: Operation) -> None:
+        values = {v: self.value(v) for v in op.reads}
+        results = operators.run(op, values, self.fallback)
+        for v, made in zip(op.outputs, results, strict=False):
+            if v is None:
+                continue
+            if v in self.plan.buffers:
+                self.memory[self.plan.buffers[v]][...] = np.asarray(made)
+            else:
+                self.objects[v] = made
+
+
+def evaluate(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None) -> list[Any]:
+    """The outputs of a plan for one array per input, by name.
+
+    fallback: runs host calls of operators without a reference. Raises what `State.step` does, and
+    InputError for a missing array, one of another shape, or a constant without contents.
+    """
+    state = start(plan, inputs, fallback)
+    for step in plan.steps:
+        state.step(step)
+    return [state.value(v) for v in plan.graph.outputs]
+
+
+def start(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None) -> State:
+    """Every buffer before the first step: inputs, constants, and a mark elsewhere."""
+    memory = {b: np.asarray(a).reshape(b.shape) for b, a in plan.data.items()}
+    objects: dict[Value, Any] = {}
+    for v in plan.graph.inputs:
+        b, given = plan.buffers.get(v), inputs.get(v.name)
+        if given is None:
+            raise InputError(f"no array for the input {v!r}", where=f"plan {plan.graph.name}")
+        if b is None:
+            objects[v] = given
+        elif np.shape(given) != b.shape:
+            where = f"plan {plan.graph.name}"
+            raise InputError(f"{v!r} was given an array of shape {np.shape(given)}", where=where)
+        else:
+            memory[b] = np.array(given, b.dtype.numpy)
+    for b in (*_used(plan), *plan.results):
+        if b in plan.given and b not in memory:
+            raise InputError(f"the constant {b!r} has no contents", where=f"plan {plan.graph.name}")
+        if b not in memory:
+            memory[b] = unwritten(b)
+    return State(plan, memory, fallback, objects)
+
+
+def _used(plan: Plan) -> Sequence[Buffer]:
+    return [b for step in plan.steps for b in (*step.reads, *step.writes)]
+
+
+def unwritten(b: Buffer) -> Array:
+    """Memory for a buffer that nobody has written."""
+    return np.full(b.shape, _mark(b.dtype), b.dtype.numpy)
+
+
+def _mark(dtype: DType) -> Any:
+    if dtype.is_float:
+        return UNWRITTEN
+    return True if dtype.is_bool else min(int(UNWRITTEN), int(dtype.max))

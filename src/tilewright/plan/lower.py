@@ -1,0 +1,144 @@
+"""From operators to Stages: every value becomes a Buffer, every operator its Computations.
+
+An operator without a native form is decomposed into others if its definition says how; what is
+left becomes a HostCall, which runs a reference kernel between the native segments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import CompileError
+from tilewright.base.names import fresh
+from tilewright.compute.laws import follow, order_dims, relayout, widen
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.errors import definition_of_node
+from tilewright.graph.ops.inside import check_program
+from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype
+from tilewright.graph.passes import layout
+from tilewright.graph.passes.decompose import decompose, native_program, operands
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import HostCall, Plan, Stage, Step
+
+# Where a logical tensor is stored, and the order of its axes there.
+Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
+
+
+def _name(taken: set[str], text: str) -> str:
+    """A name of the text's words, which nothing else has."""
+    return fresh(taken, re.sub(r"\W+", "_", text).strip("_") or "t")
+
+
+def lower(graph: Graph, channel_last: bool = True) -> Plan:
+    """The plan of a graph whose constants are folded. Host operators keep values row-major."""
+    graph = decompose(graph)
+    names: set[str] = set()
+    logical: dict[Value, Buffer] = {}
+    for v in graph.values:
+        if v.static and native_dtype(v.dtype):
+            logical[v] = Buffer(_name(names, v.name), v.extents, v.dtype or _never())
+    programs = {op: native_program(op, graph.constants, logical) for op in graph.operations}
+    for op, program in programs.items():
+        if program is not None:
+            check_program(op, program, *(operands(v, logical) for v in (op.inputs, op.outputs)))
+    fixed = {
+        v
+        for op, program in programs.items()
+        for v in (*op.reads, *op.writes)
+        if program is None or any(isinstance(p, Kernel) for p in program)
+    }
+    orders = layout.choose(graph, fixed) if channel_last else {}
+    stored = {logical[v]: _moved(logical[v], order) for v, order in orders.items() if v in logical}
+    buffers = {v: stored[b][0] if b in stored else b for v, b in logical.items()}
+    data = {buffers[v]: array for v, array in graph.constants.items() if v in logical}
+    kernel_names: set[str] = set()
+    values = set(logical.values())
+    steps: list[Step] = []
+    for op in graph.operations:
+        program = programs[op]
+        if program is None:
+            steps.append(_host_call(op, buffers))
+        else:
+            scratch = stored | _scratch_layouts(program, stored, values)
+            steps.extend(_stages(op, program, scratch, kernel_names, graph))
+    return Plan(graph, tuple(steps), buffers, data)
+
+
+def _moved(b: Buffer, order: tuple[int, ...]) -> tuple[Buffer, tuple[int, ...]]:
+    """A Buffer for the same tensor with its axes in `order`."""
+    return Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order
+
+
+def _host_call(op: Operation, buffers: Mapping[Value, Buffer]) -> HostCall:
+    reads, writes = (tuple(buffers[v] for v in e if v in buffers) for e in (op.reads, op.writes))
+    return HostCall(op, reads, writes)
+
+
+def _stages(
+    op: Operation,
+    program: Sequence[Computation | Kernel],
+    stored: Layouts,
+    names: set[str],
+    graph: Graph,
+) -> Iterable[Stage]:
+    definition = definition_of(op)
+    counter = definition.flops if definition is not None else None
+    flops = 0
+    if counter is not None:
+        with definition_of_node(op, "flops of its definition fails", CompileError):
+            flops = counter(OpCall(op, graph.constants))
+    group: list[Computation] = []
+    found: list[Stage] = []
+
+    def close() -> None:
+        for part in _independent(group):
+            name = _name(names, op.name or part[0].name)
+            found.append(Stage(name, tuple(part), (op.label,), flops if not found else 0))
+        group.clear()
+
+    for item in program:
+        if isinstance(item, Kernel):
+            close()
+            name = _name(names, op.name or item.name)
+            found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
+        elif any(o.tensor.size for o in item.outputs):
+            for c in widen(order_dims(relayout(item, stored))):
+                aligned = follow(group[-1], c) if group and not group[-1].is_map else None
+                group.append(c if aligned is None else aligned)
+    close()
+    return found
+
+
+def _scratch_layouts(
+    program: Sequence[Computation | Kernel], stored: Layouts, values: Container[Buffer]
+) -> Layouts:
+    """An operator's own intermediates, no `values`, are stored as the results of their shape."""
+    items = [c for c in program if isinstance(c, Computation)]
+    written = dict.fromkeys(o.tensor for c in items for o in c.outputs)
+    orders = {b.shape: stored[b][1] for b in written if b in stored}
+    return {
+        b: _moved(b, order)
+        for b in written
+        if b not in values and (order := orders.get(b.shape)) is not None
+    }
+
+
+def _independent(group: Sequence[Computation]) -> list[list[Computation]]:
+    """Computations that feed one another stay together; the others part (pieces of a concat)."""
+    parts: list[list[Computation]] = []
+    for c in group:
+        linked = [
+            p for p in parts if any(o.tensor in c.inputs for other in p for o in other.outputs)
+        ]
+        merged = [x for p in linked for x in p]
+        parts = [p for p in parts if p not in linked]
+        parts.append([*merged, c])
+    return parts
+
+
+def _never() -> DType:
+    raise AssertionError("a native value has a dtype")

@@ -1,0 +1,181 @@
+"""A plan in which every name is a word of its own, as its text needs it.
+
+Buffers and operators have names of their own in the whole plan, variables in their Stage: there,
+one that several Computations share stays one, which is what the merging of loops goes by.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from tilewright.base.names import fresh
+from tilewright.compute.nodes import Computation, Dim, Output
+from tilewright.compute.parser import RESERVED
+from tilewright.compute.reducer import STANDARD, Reducer, reducer
+from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.ir.node import Node, postorder
+from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
+from tilewright.plan.nodes import HostCall, Memory, Plan, Stage, Step
+
+_WORDS: Final = frozenset("for if else while alloc block pass kernel local none".split())
+
+T = TypeVar("T")
+
+
+def named(plan: Plan) -> Plan:
+    """The same plan with words as names, each given once; what is one already stays as it is.
+
+    Values that became part of a Stage have no buffers in it any more.
+    """
+    names = _Names()
+    values = {v: names.buffer(plan.buffers[v]) for v in plan.named_values if v in plan.buffers}
+    steps = {s: _step(s, names) for s in plan.steps}
+    return Plan(
+        plan.graph,
+        tuple(steps.values()),
+        values,
+        names.keys(plan.data),
+        names.keys(plan.devices),
+        None if plan.memory is None else _memory(plan.memory, names, steps),
+    )
+
+
+def operators(plan: Plan) -> Iterator[Reducer]:
+    """The operators of a plan that are none of the usual ones, each once."""
+    found = dict.fromkeys(
+        op for s in plan.stages for op in _operators(s) if op is not None and not is_standard(op)
+    )
+    yield from found
+
+
+def is_standard(op: Reducer) -> bool:
+    """Whether the operator is what its name says by itself."""
+    if op.name not in STANDARD or len(op.dtypes) != 1:
+        return False
+    usual = reducer(op.name, op.dtypes[0])
+    return op.does_as(usual) and op.commutative == usual.commutative
+
+
+def _operators(stage: Stage) -> Iterator[Reducer | None]:
+    if stage.kernel is None:
+        yield from (c.reducer for c in stage.computations)
+    else:
+        found = (n for n in postorder(stage.kernel.body) if isinstance(n, Update))
+        yield from (n.reducer for n in found)
+
+
+@dataclass(eq=False, slots=True)
+class _Names:
+    """The names that are taken, and what has been renamed to what."""
+
+    taken: set[str] = field(default_factory=set)
+    buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    operators: dict[Reducer, Reducer] = field(default_factory=dict)
+    operator_names: set[str] = field(default_factory=lambda: set(STANDARD))
+
+    def buffer(self, b: Buffer) -> Buffer:
+        if b not in self.buffers:
+            name = fresh(self.taken, _word(b.name))
+            same = name == b.name
+            self.buffers[b] = b if same else Buffer(name, b.shape, b.dtype, b.scope)
+        return self.buffers[b]
+
+    def operator(self, op: Reducer | None) -> Reducer | None:
+        if op is None or is_standard(op):
+            return op
+        if op not in self.operators:
+            lhs = tuple(Var(f"a{n}", v.dtype) for n, v in enumerate(op.lhs))
+            rhs = tuple(Var(f"b{n}", v.dtype) for n, v in enumerate(op.rhs))
+            name = fresh(self.operator_names, _word(op.name))
+            result = op.combine(lhs, rhs)
+            made = Reducer(name, lhs, rhs, result, op.identity, op.commutative)
+            self.operators[op] = made
+        return self.operators[op]
+
+    def keys(self, found: Mapping[Buffer, T]) -> dict[Buffer, T]:
+        return {self.buffer(b): x for b, x in found.items()}
+
+
+def _word(text: str) -> str:
+    """A text as a word that no syntax uses."""
+    word = re.sub(r"[^\w.]", "_", text)
+    word = word if re.match(r"[^\W\d]", word) else f"b{word}"
+    return f"{word}_" if RESERVED.fullmatch(word) or word in _WORDS else word
+
+
+def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory:
+    over = {steps[s]: tuple(map(names.buffer, found)) for s, found in memory.over.items()}
+    return Memory(names.keys(memory.places), memory.total, over)  # type: ignore[arg-type]
+
+
+def _step(step: Step, names: _Names) -> Step:
+    if isinstance(step, HostCall):
+        reads, writes = (tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes))
+        return replace(step, reads=reads, writes=writes)
+    if step.kernel is not None:
+        return replace(step, kernel=_kernel(step.kernel, names))
+    for b in (*step.reads, *step.writes):
+        names.buffer(b)
+    taken = set(names.taken)
+    dims = dict.fromkeys(d.var for c in step.computations for d in c.dims)
+    variables = {v: _variable(v, taken) for v in dims}
+    made = tuple(_computation(c, names, variables) for c in step.computations)
+    return replace(step, computations=made)
+
+
+def _variable(v: Var, taken: set[str]) -> Var:
+    name = fresh(taken, _word(v.name))
+    return v if name == v.name else Var(name, v.dtype)
+
+
+def _computation(c: Computation, names: _Names, variables: dict[Var, Var]) -> Computation:
+    dims = tuple(Dim(variables[d.var], d.extent, d.combine) for d in c.dims)
+    outputs = tuple(
+        Output(
+            names.buffer(o.tensor),
+            tuple(_renamed(i, names, variables) for i in o.index),
+            _renamed(o.value, names, variables),
+        )
+        for o in c.outputs
+    )
+    return replace(
+        c, name=_word(c.name), dims=dims, outputs=outputs, reducer=names.operator(c.reducer)
+    )
+
+
+def _kernel(kernel: Kernel, names: _Names) -> Kernel:
+    """Its own buffers and loops get names that nothing in the plan has yet."""
+    params = tuple(map(names.buffer, kernel.params))
+    inner = _Names(set(names.taken), dict(names.buffers), names.operators, names.operator_names)
+    statements = list(postorder(kernel.body))
+    for n in statements:
+        if isinstance(n, Alloc):
+            inner.buffer(n.buffer)
+    loops = [n.var for n in statements if isinstance(n, For)]
+    variables = {v: _variable(v, inner.taken) for v in loops}
+    notes = {variables[v].name: kernel.notes[v.name] for v in loops if v.name in kernel.notes}
+    body = _renamed(kernel.body, inner, variables)
+    outputs = tuple(map(names.buffer, kernel.outputs))
+    return Kernel(_word(kernel.name), params, outputs, body, notes)
+
+
+def _renamed(root: Any, names: _Names, variables: Mapping[Var, Var]) -> Any:
+    """Expressions or statements with the new buffers, variables and operators."""
+    done: dict[Node, Any] = dict(variables.items())
+    for node in postorder(root):
+        if node not in done:
+            done[node] = _with_names(node.map(done.__getitem__), names)
+    return done[root]
+
+
+def _with_names(node: Any, names: _Names) -> Any:
+    match node:
+        case Load() | Store() | Alloc():
+            return node.replace(buffer=names.buffer(node.buffer))
+        case Update():
+            buffers = tuple(map(names.buffer, node.buffers))
+            return node.replace(buffers=buffers, reducer=names.operator(node.reducer))
+    return node

@@ -1,0 +1,244 @@
+"""The plan: a model between operators and kernels, as groups of Computations over buffers.
+
+    Plan     = Plan(graph, steps, buffers, data, devices, memory)
+    Step     = Stage | HostCall
+    Stage    = Stage(name, computations, sources, flops, kernel, device)
+    HostCall = HostCall(operation, reads, writes)
+
+Lowering gives one Stage per operator; fusion merges Stages; each Stage that is left becomes one
+kernel. A tensor is a Buffer; it may be written by several Stages on disjoint parts (concat). The
+steps run in order, each on the buffers of its device. A plan is immutable: a pass gives another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.loops.nodes import Kernel
+
+SOURCES = 256  # operators that a Stage names: a list of Stages grows as the model does
+HOST: Final = "host"  # the device that Python runs on
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Computations that run as one kernel, in order; or one Kernel given as such.
+
+    sources: the names of the operators it came from. flops: counted by the operators. device: where
+    it runs.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    sources: tuple[str, ...] = ()
+    flops: int = 0
+    kernel: Kernel | None = None
+    device: str = HOST
+    _reads: list[Buffer] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """Every buffer written, internal ones included, in order."""
+        if self.kernel is not None:
+            return self.kernel.outputs
+        return tuple(dict.fromkeys(o.tensor for c in self.computations for o in c.outputs))
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """Buffers read that the Stage does not write itself, in order."""
+        if self.kernel is not None:
+            return self.kernel.inputs
+        if not self._reads:
+            own = set(self.writes)
+            seen = dict.fromkeys(b for c in self.computations for b in c.inputs if b not in own)
+            self._reads.extend(seen)
+        return tuple(self._reads)
+
+    @property
+    def is_map(self) -> bool:
+        """One Computation without reductions."""
+        return len(self.computations) == 1 and self.computations[0].is_map
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostCall:
+    """One operator run by a reference kernel in Python.
+
+    reads, writes: its tensors that have a Buffer, always whole; it may have others, which native
+    code does not touch.
+    """
+
+    operation: Operation
+    reads: tuple[Buffer, ...] = ()
+    writes: tuple[Buffer, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The operator's label."""
+        return self.operation.label
+
+    @property
+    def device(self) -> str:
+        """Python runs on the host."""
+        return HOST
+
+
+Step = Stage | HostCall
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where buffers lie in the arena.
+
+    places: byte offsets. total: bytes of the arena. over: for each Stage the buffers that it reads
+    whose place its last result may take, as its kernel allows.
+    """
+
+    places: Mapping[Buffer, int]
+    total: int
+    over: Mapping[Stage, tuple[Buffer, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A graph as steps in the order in which they run.
+
+    graph: its name, inputs, outputs and constants are the plan's; a plan that was parsed has no
+    operations there. buffers: of every value that native code touches. data: the constants'
+    contents, row-major in the buffer's shape. devices: of the buffers that are not on the host.
+    memory: known once kernels are.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...] = ()
+    buffers: Mapping[Value, Buffer] = field(default_factory=dict)
+    data: Mapping[Buffer, np.ndarray[Any, Any]] = field(default_factory=dict)
+    devices: Mapping[Buffer, str] = field(default_factory=dict)
+    memory: Memory | None = None
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The steps that become kernels."""
+        return tuple(s for s in self.steps if isinstance(s, Stage))
+
+    @cached_property
+    def host_calls(self) -> tuple[HostCall, ...]:
+        """The steps that Python runs."""
+        return tuple(s for s in self.steps if isinstance(s, HostCall))
+
+    @cached_property
+    def given(self) -> frozenset[Buffer]:
+        """What exists before the first step: inputs and constants."""
+        values = (*self.graph.inputs, *self.graph.constants)
+        return frozenset(self.buffers[v] for v in values if v in self.buffers)
+
+    @cached_property
+    def results(self) -> tuple[Buffer, ...]:
+        """What leaves the model, in order."""
+        return tuple(self.buffers[v] for v in self.graph.outputs if v in self.buffers)
+
+    @cached_property
+    def kept(self) -> frozenset[Buffer]:
+        """Buffers that stay as they are: what leaves the model, and what host calls touch."""
+        hosted = (b for s in self.host_calls for b in (*s.reads, *s.writes))
+        return frozenset((*self.results, *hosted))
+
+    @cached_property
+    def named_values(self) -> tuple[Value, ...]:
+        """Inputs, constants, outputs, and what host calls use: no Stage has them to itself."""
+        ends = (*self.graph.inputs, *self.graph.constants, *self.graph.outputs)
+        hosted = (v for s in self.host_calls for v in (*s.operation.reads, *s.operation.writes))
+        return tuple(dict.fromkeys((*ends, *hosted)))
+
+    @cached_property
+    def live(self) -> Mapping[Stage, frozenset[Buffer]]:
+        """For each Stage the buffers that another step, or the caller of the model, uses."""
+        uses = dict.fromkeys(self.results, 2)
+        for step in self.steps:
+            for b in {*step.reads, *step.writes}:
+                uses[b] = uses.get(b, 0) + 1
+        return {s: frozenset(b for b in s.writes if uses[b] > 1) for s in self.stages}
+
+    def device_of(self, buffer: Buffer) -> str:
+        """Where the buffer's memory is."""
+        return self.devices.get(buffer, HOST)
+
+    def touched(self, step: Step) -> tuple[Buffer, ...]:
+        """The buffers in memory that a step uses: all it reads, then what of its results is live.
+
+        A host call and a Kernel given as such write all of their results to memory.
+        """
+        if isinstance(step, HostCall) or step.kernel is not None:
+            return (*step.reads, *step.writes)
+        return (*step.reads, *(b for b in step.writes if b in self.live[step]))
+
+    def with_steps(self, steps: Iterable[Step]) -> Plan:
+        """The plan with other steps; itself if they are the same."""
+        found = tuple(steps)
+        return self if found == self.steps else replace(self, steps=found)
+
+    def __repr__(self) -> str:
+        return f"Plan({self.graph.name!r}, {len(self.steps)} steps)"
+
+    def __str__(self) -> str:
+        from tilewright.plan.printer import show
+
+        return show(self)
+
+
+class Flow:
+    """Who writes and who reads each buffer in a list of Stages; host calls are left out."""
+
+    def __init__(self, stages: Iterable[Step]) -> None:
+        self.writers: dict[Buffer, list[Stage]] = {}
+        self.readers: dict[Buffer, list[Stage]] = {}
+        for stage in stages:
+            if isinstance(stage, Stage):
+                self.add(stage)
+
+    def add(self, stage: Stage) -> None:
+        """Take a Stage into account."""
+        for b in stage.writes:
+            self.writers.setdefault(b, []).append(stage)
+        for b in stage.reads:
+            self.readers.setdefault(b, []).append(stage)
+
+    def remove(self, stage: Stage) -> None:
+        """Forget a Stage."""
+        for b in stage.writes:
+            self.writers[b].remove(stage)
+        for b in stage.reads:
+            self.readers[b].remove(stage)
+
+    def sole_reader(self, buffer: Buffer) -> Stage | None:
+        """The only Stage that reads `buffer`, or None."""
+        found = self.readers.get(buffer, [])
+        return found[0] if len(found) == 1 else None
+
+
+def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Both lists of operators' names in order, each name once, and SOURCES of them at most.
+
+    An operator comes on several ways where two that read its result meet again.
+    """
+    return tuple(dict.fromkeys((*first, *second)))[:SOURCES]
+
+
+def merge(first: Stage, second: Stage, computations: Sequence[Computation]) -> Stage:
+    """One Stage with the given Computations, named after both."""
+    short = f"{first.name}+{second.name.rsplit('.', 1)[-1]}"
+    name = short if len(short) <= 60 else first.name
+    return Stage(
+        name,
+        tuple(computations),
+        joined(first.sources, second.sources),
+        first.flops + second.flops,
+    )

@@ -1,0 +1,82 @@
+"""Stages in the form that schedules are made for: the one place where that form is decided.
+
+Dimensions that belong together are one, and those that a reshape left as digits of a number are
+several; a reduction has its result to itself; a part of a tensor is written from element 0 on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.compute.digits import separate_digits
+from tilewright.compute.joined import join_digits
+from tilewright.compute.local_results import local_results
+from tilewright.compute.merge import merge_dims
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.loops.lower import lower
+from tilewright.loops.nodes import Kernel
+from tilewright.plan.nodes import Stage
+from tilewright.plan.offsets import from_zero
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Interface:
+    """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
+
+    params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
+    offsets: bytes into each value at which the kernel gets it. source: the Stage's Computations,
+    on `values`, as they were before anything was renamed, merged or moved. stage: its name.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    kernel: Kernel | None
+    values: tuple[Buffer, ...]
+    params: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    offsets: tuple[int, ...]
+    source: tuple[Computation, ...] = ()
+    stage: str = ""
+
+    def plain(self) -> Kernel:
+        """The kernel before any schedule."""
+        if self.kernel is not None:
+            return self.kernel
+        return lower(self.name, self.computations, self.params, self.outputs)
+
+
+def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
+    """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
+    if stage.kernel is not None:
+        k = stage.kernel
+        offsets = (0,) * len(k.params)
+        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, stage=stage.name)
+    names: dict[str, int] = {}
+    named = []
+    for c in stage.computations:
+        count = names[c.name] = names.get(c.name, 0) + 1
+        named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
+    outputs = [b for b in stage.writes if b in live]
+    joined, seen = join_digits(named)
+    live = {seen.get(b, b) for b in live}
+    computations, views = merge_dims(local_results(separate_digits(joined, live)))
+    values = (*stage.reads, *outputs)
+    params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
+    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
+    outs = params[len(stage.reads) :]
+    computations, off = from_zero(computations, outs)
+    offsets = tuple(off.get(p, 0) for p in params)
+    source = stage.computations
+    return Interface(name, computations, None, values, params, outs, offsets, source, stage.name)
+
+
+def merged(
+    group: Sequence[Computation], constants: Collection[Buffer] = ()
+) -> tuple[tuple[Computation, ...], set[Buffer]]:
+    """Computations as a target is asked about them, with merged dimensions, and which of their
+    tensors are among the constants."""
+    computations, views = merge_dims(group)
+    return computations, {views.get(b, b) for c in group for b in c.inputs if b in constants}

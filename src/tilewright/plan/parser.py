@@ -1,0 +1,254 @@
+"""Plans from the text that `plan/printer.py` writes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import InputError
+from tilewright.compute.nodes import Computation
+from tilewright.compute.parser import LINES, parse_reducer
+from tilewright.compute.parser import parse as parse_computation
+from tilewright.compute.reducer import Reducer
+from tilewright.expr.nodes import Buffer, Var
+from tilewright.expr.parser import separated
+from tilewright.graph.nodes import Graph, Value
+from tilewright.ir.scanner import Scanner
+from tilewright.loops.nodes import Kernel
+from tilewright.loops.parser import buffer_type
+from tilewright.loops.parser import parse as parse_kernel
+from tilewright.plan.nodes import HOST, HostCall, Memory, Plan, Stage, Step
+
+_INDENT: Final = "  "
+_NAMES: Final = {t.name: t for t in dtypes.ALL}
+
+
+def parse(text: str, graph: Graph | None = None, where: str = "plan") -> Plan:
+    """The plan of a text.
+
+    graph: has the contents of its constants and its host calls' operators; a plan without either
+    needs none. Raises InputError (TW-SYNTAX) naming the line of what is no plan.
+    """
+    return _Reader(text.rstrip().split("\n"), graph, where).plan()
+
+
+@dataclass(eq=False)
+class _Reader:
+    """Reads a plan line by line, and notes what each of them declares."""
+
+    lines: list[str]
+    graph: Graph | None
+    where: str
+    position: int = 0
+    roles: dict[str, list[Value]] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    names: dict[str, Buffer] = field(default_factory=dict)
+    buffers: dict[Value, Buffer] = field(default_factory=dict)
+    devices: dict[Buffer, str] = field(default_factory=dict)
+    places: dict[Buffer, int] = field(default_factory=dict)
+    over: dict[Stage, tuple[Buffer, ...]] = field(default_factory=dict)
+    operators: dict[str, Reducer] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        s = self._scanner(0)
+        s.expect("plan")
+        name = _name(s)
+        total = None
+        if s.accept(","):
+            s.expect("arena", "of")
+            total = int(s.take("number"))
+            s.expect("bytes")
+        _end(s)
+        if self.graph is not None:
+            self.values = {v.name: v for v in self.graph.values}
+        while self.position < len(self.lines):
+            s = self._scanner(1)
+            read = _LINES.get(s.next.text)
+            if read is None:
+                raise s.wrong(f"one of {', '.join(_LINES)}")
+            role = s.take("word")
+            read(self, s, role)
+        graph = self.graph or self._interface(name)
+        known = graph.constants.items()
+        data = {self.buffers[v]: a for v, a in known if v in self.buffers}
+        memory = None if total is None else Memory(self.places, total, self.over)
+        return Plan(graph, tuple(self.steps), self.buffers, data, self.devices, memory)
+
+    def _interface(self, name: str) -> Graph:
+        inputs, outputs = (tuple(self.roles.get(role, ())) for role in ("input", "output"))
+        return Graph(name, inputs, outputs, ())
+
+    def _scanner(self, depth: int) -> Scanner:
+        """The line that comes now, of this depth."""
+        where = f"{self.where}, line {self.position + 1}"
+        line = self.lines[self.position]
+        if _depth(line) != depth:
+            raise InputError(
+                f"expected a line with {2 * depth} spaces before it, found {line!r}",
+                code="TW-SYNTAX",
+                where=where,
+                hint="give the text as it was printed",
+            )
+        self.position += 1
+        return Scanner(line, where)
+
+    def _value(self, s: Scanner, role: str) -> None:
+        """`input x: float32[2, 3] in x_2 on device`."""
+        name = _name(s)
+        s.expect(":")
+        made = _typed(s, name)
+        known = self.values.setdefault(name, made)
+        if role == "constant" and self.graph is None:
+            raise s.refusal(f"the constant {name!r} has contents, which its graph is needed for")
+        if known.type_text != made.type_text:
+            raise s.refusal(f"the graph has {known!r}, the plan {made!r}")
+        self.roles.setdefault(role, []).append(known)
+        within = s.take("word") if s.accept("in") else name
+        if within == "none":
+            s.end()
+            return
+        buffer = self.names.get(within)
+        if buffer is None:
+            if made.dtype is None or not made.static:
+                raise s.refusal(f"{made!r} has no size, and so no buffer")
+            buffer = Buffer(within, made.extents, made.dtype)
+        self.buffers[known] = buffer
+        self._declare(s, buffer)
+
+    def _buffer(self, s: Scanner, role: str) -> None:
+        """`buffer t: float32[2, 3] on device at 64`."""
+        name = s.take("word", "a buffer")
+        s.expect(":")
+        self._declare(s, buffer_type(s, name))
+
+    def _declare(self, s: Scanner, buffer: Buffer) -> None:
+        """What is said of a buffer behind its type."""
+        self.names[buffer.name] = buffer
+        if s.accept("on"):
+            self.devices[buffer] = _name(s)
+        if s.accept("at"):
+            self.places[buffer] = int(s.take("number"))
+        s.end()
+
+    def _reducer(self, s: Scanner, role: str) -> None:
+        line = self.lines[self.position - 1].strip().removeprefix("reducer ")
+        op = parse_reducer(line, s.where)
+        self.operators[op.name] = op
+
+    def _host(self, s: Scanner, role: str) -> None:
+        """`host NonMaxSuppression(boxes, scores) -> chosen`."""
+        kind = _name(s)
+        s.expect("(")
+        separated(s, lambda: _name(s), ")")
+        s.expect("->")
+        written: list[str] = []
+        while s.next.kind != "end":
+            written.append(_name(s))
+            if s.next.kind != "end":
+                s.expect(",")
+        value = next((self.values[n] for n in written if n in self.values), None)
+        op = None if self.graph is None or value is None else self.graph.producer(value)
+        if op is None or op.qualified != kind:
+            raise s.refusal(f"no {kind} of the plan's graph writes {', '.join(written)}")
+        reads, writes = (tuple(self.buffers[v] for v in e if v in self.buffers)
+                         for e in (op.reads, op.writes))  # fmt: skip
+        self.steps.append(HostCall(op, reads, writes))
+
+    def _group(self, s: Scanner, role: str) -> None:
+        """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
+        name = _name(s)
+        device = _name(s) if s.accept("on") else HOST
+        flops, sources, over = 0, [], []
+        while s.accept(","):
+            if s.accept("over"):
+                while s.next.kind == "word":
+                    over.append(self.names[s.take("word")])
+            elif s.accept("from"):
+                while s.next.kind == "text":
+                    sources.append(_name(s))
+                    s.accept(",")
+            else:
+                flops = int(s.take("number", "flops, over or from"))
+                s.expect("flops")
+        _end(s)
+        computations, kernel = self._inside()
+        stage = Stage(name, computations, tuple(sources), flops, kernel, device)
+        self.steps.append(stage)
+        if over:
+            self.over[stage] = tuple(over)
+
+    def _inside(self) -> tuple[tuple[Computation, ...], Kernel | None]:
+        """The Computations or the Kernel below a group."""
+        start = self.position
+        while self.position < len(self.lines) and _depth(self.lines[self.position]) > 1:
+            self.position += 1
+        lines = [line.removeprefix(_INDENT * 2) for line in self.lines[start : self.position]]
+        where = f"{self.where}, lines {start + 1} to {self.position}"
+        if lines and lines[0].startswith("kernel "):
+            return (), parse_kernel(lines, self.names, self.operators, where)
+        variables: dict[str, Var] = {}
+        found: list[Computation] = []
+        while lines:
+            if lines[0].startswith("local "):
+                s = Scanner(lines.pop(0), where)
+                self._buffer(s, s.take("word"))
+                continue
+            here, lines = lines[:LINES], lines[LINES:]
+            if len(here) < LINES:
+                raise Scanner(here[0], where).refusal(f"a Computation has {LINES} lines")
+            made = parse_computation(here, self.names, variables, self.operators, where)
+            found.append(made)
+        return tuple(found), None
+
+
+def _depth(line: str) -> int:
+    return (len(line) - len(line.lstrip())) // len(_INDENT)
+
+
+def _name(s: Scanner) -> str:
+    """A word, or any text in quotes."""
+    if s.next.kind == "text":
+        return str(json.loads(s.take("text")))
+    return s.take("word", "a name")
+
+
+def _end(s: Scanner) -> None:
+    s.expect(":")
+    s.end()
+
+
+def _typed(s: Scanner, name: str) -> Value:
+    """A value from its type: `float32[1, N, ?]`, `sequence(int64)`."""
+    word = "?" if s.accept("?") else s.take("word", "a type")
+    if s.accept("("):
+        inner = _typed(s, name)
+        s.expect(")")
+        kind = word if inner.kind == "tensor" else f"{word}.{inner.kind}"
+        return Value(name, inner.dtype, inner.shape, kind)
+    if word != "?" and word not in _NAMES:
+        raise s.refusal(f"{word} is no dtype")
+    shape: list[Any] | None = None
+    if s.accept("["):
+        shape = []
+        extents = shape
+        separated(s, lambda: extents.append(_extent(s)), "]")
+    return Value(name, _NAMES.get(word), None if shape is None else tuple(shape))
+
+
+def _extent(s: Scanner) -> int | str | None:
+    if s.accept("?"):
+        return None
+    return int(s.take("number")) if s.next.kind == "number" else _name(s)
+
+
+_LINES: Final[Mapping[str, Callable[[_Reader, Scanner, str], None]]] = {
+    **dict.fromkeys(("input", "constant", "output", "value"), _Reader._value),
+    "buffer": _Reader._buffer,
+    "reducer": _Reader._reducer,
+    "host": _Reader._host,
+    "group": _Reader._group,
+}

@@ -1,0 +1,113 @@
+"""Memory planning: offsets in one arena from the buffers' lifetimes.
+
+Greedy by size (largest first, lowest offset that is free for the whole lifetime), the strategy of
+Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.expr.nodes import Buffer
+from tilewright.ir.passes import Pass
+from tilewright.plan.lifetimes import lifetimes
+from tilewright.plan.nodes import Memory, Plan, Stage
+from tilewright.runtime import abi
+
+# What a Stage reads whose place its last result may take.
+Over = Callable[[Stage], tuple[Buffer, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A buffer of `size` bytes that lives from step `first` to step `last`, both included."""
+
+    size: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Byte offset per lifetime, in the order given, and the arena's size in bytes."""
+
+    offsets: tuple[int, ...]
+    total: int
+
+
+def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
+    """Offsets such that no two buffers alive at one step overlap."""
+    order = sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].size, lifetimes[n].first))
+    placed: list[tuple[int, int, Lifetime]] = []  # offset, end, lifetime; sorted by offset
+    offsets = [0] * len(lifetimes)
+    total = 0
+    for n in order:
+        life = lifetimes[n]
+        size = -(-life.size // alignment) * alignment
+        offset = 0
+        for start, end, other in placed:
+            if other.first > life.last or life.first > other.last:
+                continue
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        offsets[n] = offset
+        placed.append((offset, offset + size, life))
+        placed.sort(key=lambda p: p[0])
+        total = max(total, offset + size)
+    return Arena(tuple(offsets), total)
+
+
+@dataclass(frozen=True)
+class PlanMemory(Pass[Plan]):
+    """Every buffer between two steps gets its place in one arena.
+
+    over: what of its operands a Stage's kernel may write its last result over.
+    """
+
+    over: Over = field(repr=False)
+    alignment: int = abi.ALIGNMENT
+
+    def run(self, program: Plan) -> Plan:
+        over = {s: found for s in program.stages if (found := self.over(s))}
+        lives = dict(lifetimes(program))
+        home = _shared(program, over, lives)
+        held = [b for b in lives if in_arena(program, b) and b not in home]
+        sized = [Lifetime(_bytes(b), *lives[b]) for b in held]
+        arena = assign_offsets(sized, self.alignment)
+        places = dict(zip(held, arena.offsets, strict=True))
+        places |= {b: places[root] for b, root in home.items()}
+        return replace(program, memory=Memory(places, arena.total, over))
+
+
+def in_arena(plan: Plan, b: Buffer) -> bool:
+    """Whether a buffer lives between steps only: no input, constant or result."""
+    return b not in plan.given and b not in plan.results
+
+
+def _shared(
+    plan: Plan, over: Mapping[Stage, tuple[Buffer, ...]], lives: dict[Buffer, tuple[int, int]]
+) -> dict[Buffer, Buffer]:
+    """Results that take the place of an operand of their kernel that dies there.
+
+    lives: those of the operands are made as long as the results'.
+    """
+    home: dict[Buffer, Buffer] = {}
+    for n, step in enumerate(plan.steps):
+        if not isinstance(step, Stage) or step not in over:
+            continue
+        out = plan.touched(step)[-1]
+        for source in over[step]:
+            root = home.get(source, source)
+            fits = in_arena(plan, source) and in_arena(plan, out) and lives[out][0] == n
+            dies = lives[source][1] == n and _bytes(source) == _bytes(out)
+            if fits and dies:
+                home[out] = root
+                lives[root] = (lives[root][0], lives[out][1])
+                break
+    return home
+
+
+def _bytes(b: Buffer) -> int:
+    return b.size * b.dtype.itemsize

@@ -1,0 +1,111 @@
+"""The passes over a plan as a named pipeline: each step verified on request, timed and traced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from tilewright.compute.nodes import Computation
+from tilewright.expr.nodes import Buffer
+from tilewright.ir.passes import Pass, Pipeline
+from tilewright.plan.nodes import Plan
+from tilewright.plan.passes.concat_in_place import concat_in_place
+from tilewright.plan.passes.fuse import fuse
+from tilewright.plan.passes.halo import add_halos
+from tilewright.plan.passes.split_groups import IsProfitable, split_groups
+from tilewright.plan.passes.split_sums import split_deep_sums
+from tilewright.plan.passes.windows import separate_windows
+from tilewright.plan.passes.winograd import transform_convolutions
+from tilewright.plan.questions import Cost, Questions
+from tilewright.plan.verify import verify
+
+# Results of a tile per axis that `math` allows: large ones round more.
+WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "strict": (2,), "fast": (2, 4)}
+
+
+@dataclass(frozen=True)
+class Fuse(Pass[Plan]):
+    """Maps go into the kernels of what reads them or of what they read."""
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(fuse(program.steps, program.kept))
+
+
+@dataclass(frozen=True)
+class ConcatInPlace(Pass[Plan]):
+    """Tensors that are copied whole into another live there."""
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(concat_in_place(program.steps, _fixed(program)))
+
+
+@dataclass(frozen=True)
+class SplitGroups(Pass[Plan]):
+    """What is not profitable as one kernel becomes several."""
+
+    is_profitable: IsProfitable = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(split_groups(program.steps, self.is_profitable))
+
+
+@dataclass(frozen=True)
+class Winograd(Pass[Plan]):
+    """Convolutions by Winograd's method, with tiles of so many results per axis, where it pays."""
+
+    cost: Cost = field(repr=False)
+    tiles: tuple[int, ...] = (2,)
+
+    def run(self, program: Plan) -> Plan:
+        data, kept = program.data, program.kept
+        steps = transform_convolutions(program.steps, data, self.tiles, self.cost, kept)
+        return program.with_steps(steps)
+
+
+@dataclass(frozen=True)
+class SplitDeepSums(Pass[Plan]):
+    """Sums that read more than a cache keeps become sums of parts."""
+
+    cost: Cost = field(repr=False)
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(split_deep_sums(program.steps, program.data, self.cost))
+
+
+@dataclass(frozen=True)
+class SeparateWindows(Pass[Plan]):
+    """Pooling along one axis after another, where that is less work.
+
+    exact: what rounds stays in its order.
+    """
+
+    cost: Cost = field(repr=False)
+    exact: bool = False
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(separate_windows(program.steps, self.cost, self.exact))
+
+
+@dataclass(frozen=True)
+class AddHalos(Pass[Plan]):
+    """Tensors that are read with padding hold it in memory."""
+
+    def run(self, program: Plan) -> Plan:
+        return program.with_steps(add_halos(program.steps, _fixed(program)))
+
+
+def _fixed(plan: Plan) -> frozenset[Buffer]:
+    """Buffers that no pass may move: what is kept, and the constants."""
+    return plan.kept.union(plan.data)
+
+
+def plan_pipeline(ask: Questions, math: str) -> Pipeline[Plan]:
+    """The passes from lowering to kernels; `math`: what the arithmetic may become."""
+    exact = math == "exact"
+    passes: list[Pass[Plan]] = [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
+    if not exact:
+        passes += [Winograd(ask.cost, WINOGRAD[math]), SplitDeepSums(ask.cost)]
+    passes += [SeparateWindows(ask.cost, exact), AddHalos()]
+    checked: set[Computation] = set()  # a Computation that a pass leaves as it is, is right still
+    return Pipeline("plan", tuple(passes), partial(verify, checked=checked))

@@ -1,0 +1,145 @@
+"""Plans as text: what exists and where it lies, then the steps, with their Computations.
+
+    plan mlp:
+      input x: float32[48, 64]
+      constant w: float32[64, 32]
+      output y: float32[48, 32]
+      buffer t: float32[48, 32] at 0  # steps 0 to 1
+      group matmul, 196608 flops, from "MatMul -> t":  # step 0
+        matmul(i < 48, j < 32, k < 64) =
+          ...
+
+`plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
+the value's own name. Contents of constants and attributes of host calls are the graph's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from tilewright.compute.printer import show as show_computation
+from tilewright.compute.printer import show_reducer
+from tilewright.expr.nodes import Buffer
+from tilewright.graph.nodes import Value
+from tilewright.graph.printer import show_operation
+from tilewright.loops.printer import show_buffer, show_kernel
+from tilewright.plan.lifetimes import lifetimes
+from tilewright.plan.naming import named, operators
+from tilewright.plan.nodes import HOST, HostCall, Plan, Stage
+
+_INDENT = "  "
+
+
+def show(plan: Plan) -> str:
+    """The plan over one line per buffer and group, with Computations below their groups."""
+    return "\n".join(_lines(named(plan)))
+
+
+def word(text: str) -> str:
+    """A name as it is, or in quotes where it is no word."""
+    plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in ("none", "_")
+    return text if plain else json.dumps(text)
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    memory = plan.memory
+    arena = "" if memory is None else f", arena of {memory.total} bytes"
+    yield f"plan {word(plan.graph.name)}{arena}:"
+    body = (*_values(plan), *_buffers(plan))
+    reducers = (f"reducer {show_reducer(op)}" for op in operators(plan))
+    for line in (*body, *reducers):
+        yield _INDENT + line
+    for number, step in enumerate(plan.steps):
+        lines = _host(step) if isinstance(step, HostCall) else _group(plan, step, number)
+        for line in lines:
+            yield _INDENT + line
+
+
+def _values(plan: Plan) -> Iterator[str]:
+    graph = plan.graph
+    ends = {*graph.inputs, *graph.constants, *graph.outputs}
+    roles = (
+        ("input", graph.inputs),
+        ("constant", tuple(graph.constants)),
+        ("output", graph.outputs),
+        ("value", tuple(v for v in plan.named_values if v not in ends)),
+    )
+    lives = lifetimes(plan)
+    for role, values in roles:
+        for v in values:
+            used = lives.get(plan.buffers[v]) if role == "value" and v in plan.buffers else None
+            note = "" if used is None else _used(*used)
+            yield f"{role} {word(v.name)}: {_type(v)}{_where(plan, v)}{note}"
+
+
+def _type(v: Value) -> str:
+    """As `Value.type_text`, with names of extents as words."""
+    element = "?" if v.dtype is None else v.dtype.name
+    dims = "" if v.shape is None else ", ".join(map(_dim, v.shape))
+    text = element if v.shape is None else f"{element}[{dims}]"
+    for part in reversed(v.kind.split(".")):
+        text = text if part == "tensor" else f"{part}({text})"
+    return text
+
+
+def _dim(d: int | str | None) -> str:
+    return "?" if d is None else word(d) if isinstance(d, str) else str(d)
+
+
+def _where(plan: Plan, v: Value) -> str:
+    """The buffer of a value, where that has another name, and where it lies."""
+    b = plan.buffers.get(v)
+    if b is None:
+        return " in none"
+    return ("" if b.name == word(v.name) else f" in {b.name}") + _lies(plan, b)
+
+
+def _lies(plan: Plan, b: Buffer) -> str:
+    """The device of a buffer, and its place there."""
+    places = {} if plan.memory is None else plan.memory.places
+    return _device(plan.device_of(b)) + (f" at {places[b]}" if b in places else "")
+
+
+def _device(device: str) -> str:
+    return "" if device == HOST else f" on {word(device)}"
+
+
+def _buffers(plan: Plan) -> Iterator[str]:
+    """What lies between steps, with the first and the last of them that use it."""
+    declared = {plan.buffers[v] for v in plan.named_values if v in plan.buffers}
+    for b, used in lifetimes(plan).items():
+        if b not in declared:
+            yield f"buffer {show_buffer(b)}{_lies(plan, b)}{_used(*used)}"
+
+
+def _used(first: int, last: int) -> str:
+    return f"  # steps {first} to {last}"
+
+
+def _host(call: HostCall) -> Iterator[str]:
+    op = call.operation
+    reads, writes = (", ".join("_" if v is None else word(v.name) for v in values)
+                     for values in (op.inputs, op.outputs))  # fmt: skip
+    note = " ".join(show_operation(op).split())
+    yield f"host {word(op.qualified)}({reads}) -> {writes}  # {note}"
+
+
+def _group(plan: Plan, stage: Stage, number: int) -> Iterator[str]:
+    over = () if plan.memory is None else plan.memory.over.get(stage, ())
+    facts = [
+        f", {stage.flops} flops" * bool(stage.flops),
+        f", over {' '.join(b.name for b in over)}" * bool(over),
+        f", from {', '.join(map(json.dumps, stage.sources))}" * bool(stage.sources),
+    ]
+    yield f"group {word(stage.name)}{_device(stage.device)}{''.join(facts)}:  # step {number}"
+    if stage.kernel is not None:
+        texts = [show_kernel(stage.kernel)]
+    else:
+        inner = [b for b in stage.writes if b not in plan.live[stage]]
+        texts = [f"local {show_buffer(b)}{_device(plan.device_of(b))}" for b in inner]
+        texts += map(show_computation, stage.computations)
+    for text in texts:
+        for line in text.split("\n"):
+            yield _INDENT + line
