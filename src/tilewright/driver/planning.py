@@ -53,10 +53,12 @@ def place_buffers(
 def questions(target: Target) -> Questions:
     """What passes ask of the target, about the kernels that it would schedule."""
 
-    def cost(group: Sequence[Computation], constants: Collection[Buffer] = ()) -> float | None:
+    def estimated_cost(
+        group: Sequence[Computation], constants: Collection[Buffer] = ()
+    ) -> float | None:
         return target.estimated_cost(*merged(group, constants))
 
     def is_profitable(group: Sequence[Computation]) -> bool:
         return target.is_profitable(merged(group)[0])
 
-    return Questions(cost, is_profitable)
+    return Questions(estimated_cost, is_profitable)

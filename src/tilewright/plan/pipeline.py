@@ -105,7 +105,7 @@ def plan_pipeline(ask: Questions, math: str) -> Pipeline[Plan]:
     exact = math == "exact"
     passes: list[Pass[Plan]] = [Fuse(), ConcatInPlace(), SplitGroups(ask.is_profitable)]
     if not exact:
-        passes += [Winograd(ask.cost, WINOGRAD[math]), SplitDeepSums(ask.cost)]
-    passes += [SeparateWindows(ask.cost, exact), AddHalos()]
+        passes += [Winograd(ask.estimated_cost, WINOGRAD[math]), SplitDeepSums(ask.estimated_cost)]
+    passes += [SeparateWindows(ask.estimated_cost, exact), AddHalos()]
     checked: set[Computation] = set()  # a Computation that a pass leaves as it is, is right still
     return Pipeline("plan", tuple(passes), partial(verify, checked=checked))

@@ -27,7 +27,7 @@ class Cost(Protocol):
 
 @dataclass(frozen=True)
 class Questions:
-    """cost: of Computations as one kernel. is_profitable: whether that is a good kernel."""
+    """estimated_cost: of Computations as one kernel. is_profitable: whether they should be one."""
 
-    cost: Cost
+    estimated_cost: Cost
     is_profitable: Callable[[Sequence[Computation]], bool]

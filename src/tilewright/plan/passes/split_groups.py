@@ -14,7 +14,7 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
     """The steps, where a group of Computations that makes a slow kernel becomes several kernels.
 
     A softmax over strided columns is an example: each of its passes is fast on its own.
-    is_profitable: whether Computations make one good kernel.
+    is_profitable: whether Computations should be one kernel.
 
     requires: nothing but that all Computations stay, in order. What was inside of a Stage is then
     written to memory by one and read by the next, whole or in part, as tensors between any two are.
@@ -34,7 +34,7 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
 def _groups(
     computations: Iterable[Computation], is_profitable: IsProfitable
 ) -> list[list[Computation]]:
-    """As few profitable groups as there are, in order; one if all of them are."""
+    """As few profitable groups as there are, in order; one if all of them together are."""
     whole = list(computations)
     if len(whole) < 2 or is_profitable(whole):
         return [whole]

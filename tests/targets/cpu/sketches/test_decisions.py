@@ -118,7 +118,7 @@ def in_parts(name: str, c: Computation) -> list[Any]:
     weights = [b for b in c.inputs if b.name == "w"]
     stage = Stage("conv", (c,), ("conv",))
     with record() as events:
-        steps = split_deep_sums([stage], weights, questions(target).cost)
+        steps = split_deep_sums([stage], weights, questions(target).estimated_cost)
     told = [e.fields["parts"] for e in events if e.kind == "split-sum"]
     assert len(steps) == 1 + len(told) and (told or steps == [stage])
     return told
