@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tilewright as tw
-from tests.driver.test_compile import expected, perceptron, sample
+from tests.driver.test_compile import expected, model, perceptron, sample
 from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError, ScheduleError
@@ -130,6 +131,24 @@ def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     usual = KernelCompiler(cpu, cpu, store)
     chosen = KernelCompiler(cpu, cpu, store, choose=lambda f: Selection(values={"mm.tile": (1, 1)}))
     assert usual.compile(face, ()).symbol != chosen.compile(face, ()).symbol
+
+
+@pytest.mark.parametrize(("units", "good"), [(256, True), (64, False)])
+def test_threads_of_a_recurrence_are_a_choice_that_is_proved(units: int, good: bool) -> None:
+    """256 units: 2 ** 18 multiply-adds per step, from which on the threads share them."""
+    rng = np.random.default_rng(units)
+    w = {n: rng.standard_normal((1, 4 * units, k)) for n, k in (("w", 8), ("r", units))}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=units)
+    source = model([node], {"x": [3, 1, 8]}, w)
+    steps = {r.kernel: r for r in schedules(source, mcpu="x86-64-v3", threads=2)}
+    (record,) = (r for r in steps.values() if r.sketch == "given")
+    (threads,) = (p for p in record.parameters if p.name.endswith(".parallel"))
+    assert threads.default is good
+    for shared in (True, False):
+        chosen = {record.kernel: {threads.name: shared}}
+        kernel = text(source, "kernel", mcpu="x86-64-v3", threads=2, schedules=chosen)
+        loop = threads.name.removesuffix(".parallel")
+        assert (f"for {loop} in {4 * units // 64} parallel" in kernel) is shared
 
 
 def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:

@@ -47,6 +47,9 @@ Notes = Mapping[str, Mapping[str, object]]
 PREFETCH = "prefetch"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"
+# Noted at a loop that may run on several threads, by who gives a kernel as it is: the steps of all
+# its iterations together, or the multiply-adds of a product that is too deep in loops to be tiled.
+STEPS, PRODUCTS = "steps", "products"
 
 
 class Stmt(Node, intern=False):

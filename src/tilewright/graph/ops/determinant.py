@@ -90,7 +90,8 @@ def _det(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
             body = Alloc(b, body)
         return body
 
-    return [kernel(op.name, inputs, outputs, nests.rows(out.shape, e.size**3, one))]
+    body = nests.rows(out.shape, e.size**3, one)
+    return [kernel(op.name, inputs, outputs, body, nests.notes)]
 
 
 def _det_arrays(op: OpCall, x: Array) -> list[Array]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
-from tilewright.loops.nodes import Kernel, Stmt, Store, loop
+from tilewright.loops.nodes import STEPS, Kernel, Stmt, Store, loop
 
 Body = Callable[..., Stmt]
 
-PARALLEL_STEPS = 1 << 15  # work per row times rows from which waking the threads pays
-
 
 class Nests:
-    """Loop nests of one kernel."""
+    """Loop nests of one kernel; `notes`: which loops may run on threads, and how much they do."""
 
     def __init__(self) -> None:
         self._count = 0
+        self.notes: dict[str, Mapping[str, object]] = {}
 
     def over(self, extents: Sequence[int], body: Body, *, vector: bool = False) -> Stmt:
         """`body(i, j, ...)` for every point; vector: the innermost iterations run together."""
@@ -28,22 +27,32 @@ class Nests:
         return self._nest(extents, kinds, body)
 
     def rows(self, extents: Sequence[int], work: int, body: Body) -> Stmt:
-        """As `over` for rows of `work` steps each; spread over the threads where it pays."""
-        kinds = ["serial"] * len(extents)
-        wide = [n for n, extent in enumerate(extents) if extent > 1]
-        if wide and math.prod(extents) * work >= PARALLEL_STEPS:
-            kinds[wide[0]] = "parallel"
-        return self._nest(extents, kinds, body)
+        """As `over` for independent rows of `work` steps each, which threads may share."""
+        steps = {STEPS: math.prod(extents) * work}
+        return self._nest(extents, ["serial"] * len(extents), body, steps)
 
-    def loop(self, extent: int, body: Body, kind: str = "serial") -> Stmt:
-        """`body(i)` for i in 0 .. extent-1."""
-        return self._nest([extent], [kind], body)
+    def loop(
+        self,
+        extent: int,
+        body: Body,
+        kind: str = "serial",
+        note: Mapping[str, object] | None = None,
+    ) -> Stmt:
+        """`body(i)` for i in 0 .. extent-1; note: of the loop, if it runs more than once."""
+        return self._nest([extent], [kind], body, note)
 
     def copy(self, target: Buffer, value: Callable[..., Expr]) -> Stmt:
         """`target[i...] = value(i...)` for the whole of `target`."""
         return self.over(target.shape, lambda *i: Store(target, i, value(*i)), vector=True)
 
-    def _nest(self, extents: Sequence[int], kinds: Sequence[str], body: Body) -> Stmt:
+    def _nest(
+        self,
+        extents: Sequence[int],
+        kinds: Sequence[str],
+        body: Body,
+        note: Mapping[str, object] | None = None,
+    ) -> Stmt:
+        """The nest; note: of its outermost loop."""
         point: list[Expr] = []
         loops: list[tuple[Var, int, str]] = []
         for extent, kind in zip(extents, kinds, strict=True):
@@ -54,6 +63,8 @@ class Nests:
             self._count += 1
             point.append(v)
             loops.append((v, extent, kind))
+        if loops and note is not None:
+            self.notes[loops[0][0].name] = note
         found = body(*point)
         for v, extent, kind in reversed(loops):
             found = loop(v, extent, found, kind)
@@ -65,8 +76,9 @@ def kernel(
     inputs: Sequence[Buffer | None],
     outputs: Sequence[Buffer | None],
     body: Stmt,
+    notes: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Kernel:
-    """A Kernel on the operands that are given, each once."""
+    """A Kernel on the operands that are given, each once; notes: those of its loops."""
     written = tuple(b for b in outputs if b is not None)
     params: dict[Any, None] = dict.fromkeys(b for b in inputs if b is not None)
-    return Kernel(name, (*params, *written), written, body)
+    return Kernel(name, (*params, *written), written, body, notes or {})

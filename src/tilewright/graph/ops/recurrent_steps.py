@@ -21,7 +21,7 @@ from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.ops.nests import Nests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block
+from tilewright.loops.nodes import PRODUCTS, Alloc, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
@@ -29,7 +29,6 @@ DOMAIN = "tilewright"
 LANES = 16  # elements per vector step
 TILE = 64  # rows of the recurrent weights that one pass over the state computes
 ROWS = 4  # sequences per pass
-PARALLEL_PRODUCT = 1 << 18  # multiply-adds per step from which the threads share them
 
 Activation = Callable[[Expr, float, float], Expr]
 
@@ -159,8 +158,7 @@ class _Steps:
                 parts.append(self._tile(out, panels, left, p, rest, const(full * ROWS)))
             return block(*parts)
 
-        wide = count > 1 and count * work >= PARALLEL_PRODUCT
-        return self.nests.loop(count, panel, "parallel" if wide else "serial")
+        return self.nests.loop(count, panel, note={PRODUCTS: count * work})
 
     def _tile(
         self,
@@ -236,7 +234,7 @@ def _lstm(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
         return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
 
     body = block(s.begin(s.state, s.start), s.begin(cells, first_cell), s.over_time(step))
-    return [kernel("lstm_steps", inputs, outputs, Alloc(product, body))]
+    return [kernel("lstm_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
 
 
 def _gru(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
@@ -254,7 +252,7 @@ def _gru(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
             return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
 
         body = block(s.begin(s.state, s.start), s.over_time(step))
-        return [kernel("gru_steps", inputs, outputs, Alloc(product, body))]
+        return [kernel("gru_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
     candidate = inputs[5]
     second = s.scratch("candidate", candidate)
     reset = Buffer("reset", (s.batch, units), s.dtype)
@@ -272,7 +270,7 @@ def _gru(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
     body = block(s.begin(s.state, s.start), s.over_time(two_products))
     body = Alloc(product, Alloc(second, Alloc(reset, body)))
-    return [kernel("gru_steps", inputs, outputs, body)]
+    return [kernel("gru_steps", inputs, outputs, body, s.nests.notes)]
 
 
 def _gate(s: _Steps, t: Expr, n: Expr, j: Expr, k: int, product: Buffer) -> Expr:
@@ -300,7 +298,7 @@ def _rnn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
         return block(s.product(product, panels, s.h), s.units_of(lambda n, j: update(t, n, j)))
 
     body = block(s.begin(s.state, s.start), s.over_time(step))
-    return [kernel("rnn_steps", inputs, outputs, Alloc(product, body))]
+    return [kernel("rnn_steps", inputs, outputs, Alloc(product, body), s.nests.notes)]
 
 
 def _types(op: OpCall) -> Sequence[Type]:

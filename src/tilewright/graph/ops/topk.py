@@ -83,7 +83,7 @@ def _top_k(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Kernel]:
 
     free = (*x.shape[:axis], *x.shape[axis + 1 :])
     body = nests.rows(free, extent * 8, row) if k else block()
-    return [kernel(op.name, inputs[:1], outputs, body)]
+    return [kernel(op.name, inputs[:1], outputs, body, nests.notes)]
 
 
 _BOOL = dtypes.bool_

@@ -57,6 +57,12 @@ class CostModel:
     row_point_ns: float = _constant(
         10_000 / 32_768, "ns", "one element of reductions along rows and their maps", BY_HAND
     )
+    given_step_ns: float = _constant(
+        10_000 / 32_768, "ns", "one step of a kernel that an operator gives", BY_HAND
+    )
+    given_product_ns: float = _constant(
+        10_000 / (1 << 18), "ns", "a multiply-add there, whose weights are read each time", BY_HAND
+    )
     sum_point_ns: float = _constant(
         10_000 / 131_072, "ns", "one element of a sum of everything", BY_HAND
     )

@@ -19,7 +19,7 @@ from tilewright.schedule.space.patterns import KernelPattern
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
-from tilewright.targets.cpu.sketches.roles import Plan, plan
+from tilewright.targets.cpu.sketches.roles import TilePlan, plan
 from tilewright.targets.cpu.sketches.rows import in_rows
 from tilewright.targets.cpu.sketches.tiled_reduction import (
     pack_columns,
@@ -35,7 +35,7 @@ class _Product:
     """One of the two products: name, plan, accumulators, the loops that use them by dimension."""
 
     name: str
-    plan: Plan
+    plan: TilePlan
     target: str
     loops: dict[Dim, str]
 

@@ -35,7 +35,12 @@ from tilewright.schedule.space.patterns import (
     uses,
 )
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_transpose import across, axis_of, move_last, transpose
+from tilewright.targets.cpu.sketches.register_transpose import (
+    axis_of,
+    move_last,
+    transpose,
+    transposed_nest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ def _copy(
         return
     if len(nest) > 1:
         s.reorder(*nest)
-    crossed = across(s, nest, at.machine)
+    crossed = transposed_nest(s, nest, at.machine)
     if crossed is None:
         vectorize_inner(s, nest[-1], at.machine.lanes(load.dtype))
         outer = nest[:-1]

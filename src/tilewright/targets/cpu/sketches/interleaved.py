@@ -15,10 +15,10 @@ from tilewright.schedule.space.choices import Choices
 from tilewright.schedule.space.patterns import KernelPattern, address, stride
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.roles import Plan, result_of
+from tilewright.targets.cpu.sketches.roles import TilePlan, result_of
 
 
-def interleaved(p: Plan, pattern: KernelPattern, at: Context, choose: Choices) -> Plan:
+def interleaved(p: TilePlan, pattern: KernelPattern, at: Context, choose: Choices) -> TilePlan:
     """The plan with those dimensions of its batch as `close`.
 
     parameter: `<reduction>.interleaved`, whether a tile goes by all of their steps, where there
@@ -39,14 +39,14 @@ def interleaved(p: Plan, pattern: KernelPattern, at: Context, choose: Choices) -
     return new if choose(f"{r.name}.interleaved", (True, False), good) else p
 
 
-def _tiles(p: Plan) -> int:
+def _tiles(p: TilePlan) -> int:
     """What is left to share."""
     rows = (-(-d.extent // f) for d, f in zip(p.rows, p.tile.rows, strict=True))
     columns = -(-p.vector.extent // p.tile.width)
     return math.prod(d.extent for d in p.batch) * math.prod(rows) * columns
 
 
-def _fits(p: Plan, itemsize: int, costs: CostModel) -> bool:
+def _fits(p: TilePlan, itemsize: int, costs: CostModel) -> bool:
     """Whether results stay in the first cache until they are whole, and operands in the second."""
     steps, rows = math.prod(d.extent for d in p.close), math.prod(p.tile.rows)
     depth = math.prod(d.extent for d in p.reduction)

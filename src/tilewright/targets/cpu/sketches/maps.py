@@ -19,7 +19,7 @@ from tilewright.schedule.space.nest import (
 )
 from tilewright.schedule.space.patterns import KernelPattern, address, free_dims, stride
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.register_transpose import across, shares, transpose
+from tilewright.targets.cpu.sketches.register_transpose import shares, transpose, transposed_nest
 
 
 def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
@@ -38,7 +38,7 @@ def maps(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -> S
     work = math.prod(d.extent for d in dims) * (1 + costs.call_operations * costly)
     taken = work * costs.point_ns + costs.moving(s.kernel.params, at.constants)
     threads = at.threads(choose, c.name, costs.worth_sharing(taken))
-    crossed = across(s, loops, at.machine)
+    crossed = transposed_nest(s, loops, at.machine)
     if crossed is not None and choose(f"{c.name}.tiles", (True, False), True):
         trial = s.fork()
         try:

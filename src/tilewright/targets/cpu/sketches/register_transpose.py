@@ -30,7 +30,7 @@ STRIPS = (64, 256, 1024)  # rows of a strip: what is read of one column stays in
 
 
 @dataclass(frozen=True, slots=True)
-class Across:
+class TransposedNest:
     """loops: of the nest, outermost first. rows: along which it stores to `place`; columns: along
     which it loads `reads`. copy: whether it does nothing else. narrows: whether it makes fewer
     bytes than it reads, of what lies along the columns only."""
@@ -44,7 +44,7 @@ class Across:
     narrows: bool
 
 
-def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None:
+def transposed_nest(s: Schedule, loops: Sequence[str], machine: Machine) -> TransposedNest | None:
     """How a perfect nest reads across, with an intrinsic for it; None where it does not."""
     known = _loops(s)
     nest = [known[name] for name in loops if name in known and known[name].trips != 1]
@@ -73,7 +73,7 @@ def across(s: Schedule, loops: Sequence[str], machine: Machine) -> Across | None
     narrow = all(place.dtype.itemsize < x.dtype.itemsize for x in reads)
     narrows = along and narrow and _axes_apart(place, rows.var, column.var)
     names = tuple(f.var.name for f in nest)
-    return Across(names, rows, column, place, reads, store.value in reads, narrows)
+    return TransposedNest(names, rows, column, place, reads, store.value in reads, narrows)
 
 
 def _loops(s: Schedule) -> dict[str, For]:
@@ -103,7 +103,9 @@ def _axes_apart(load: Load, row: Var, column: Var) -> bool:
     return all(len(a) == 1 for a in axes) and axes[0] != axes[1]
 
 
-def transpose(s: Schedule, a: Across, costs: CostModel, choose: Choices, name: str) -> list[str]:
+def transpose(
+    s: Schedule, a: TransposedNest, costs: CostModel, choose: Choices, name: str
+) -> list[str]:
     """Schedule the nest in tiles; the loops outside of a tile, outermost first.
 
     parameters: `<name>.strip`, rows that are read before the next columns are.
@@ -171,7 +173,9 @@ def _strips(
     return [o], i
 
 
-def _stage(s: Schedule, load: Load, a: Across, around: str | None, machine: Machine) -> None:
+def _stage(
+    s: Schedule, load: Load, a: TransposedNest, around: str | None, machine: Machine
+) -> None:
     """What a tile reads, transposed, in a buffer of its own."""
     new = s.cache_read(load.buffer.name, around, "stack")
     nest = _exchanged(s, new, "r", load, a)
@@ -179,7 +183,7 @@ def _stage(s: Schedule, load: Load, a: Across, around: str | None, machine: Mach
 
 
 def _leave(
-    s: Schedule, a: Across, row: str, column: str, around: str | None, machine: Machine
+    s: Schedule, a: TransposedNest, row: str, column: str, around: str | None, machine: Machine
 ) -> None:
     """A tile is made in vectors along its columns, and leaves its buffer transposed."""
     new = s.cache_write(a.place.buffer.name, around, "stack")
@@ -189,7 +193,7 @@ def _leave(
     s.tensorize(nest[0], _intrinsic(machine, a.place))
 
 
-def _exchanged(s: Schedule, new: str, copy: str, load: Load, a: Across) -> list[str]:
+def _exchanged(s: Schedule, new: str, copy: str, load: Load, a: TransposedNest) -> list[str]:
     """Swap the axes of rows and columns in a staged buffer; the loops of its copy."""
     axes = list(range(len(load.index)))
     row, column = (

@@ -47,7 +47,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TilePlan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
     window: the innermost of the reduction, if neighbouring rows of the tile share what they read
@@ -70,7 +70,7 @@ def plan(
     choose: Choices,
     fixed: tuple[int, int] | None = None,
     dots: bool = False,
-) -> Plan:
+) -> TilePlan:
     """Roles and tile of a reduction that `classify` calls tiled.
 
     fixed: rows and columns that a tile must have. dots: whether it is done by dot products.
@@ -92,7 +92,7 @@ def plan(
     if not at.exact:
         reduction = _ordered(r, reduction, roles.across[0], window, at.costs.orders, choose)
     shared = window if tile.rows[-1:] > (1,) and reduction[-1:] == [window] else None
-    return Plan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared)
+    return TilePlan(roles.batch, roles.rows, v, tuple(reduction), roles.columns, tile, shared)
 
 
 def vector(pattern: KernelPattern, at: Context, choose: Choices) -> Dim:

@@ -1,4 +1,4 @@
-"""Passes over a row: which Computations share one, and in whose memory it leaves its results.
+"""Loops over a row: which Computations share one, and in whose memory it leaves its results.
 
 A map and the reduction of what it computes run in one loop, where the primitives prove that they
 may. An intermediate row lies in the memory of the result that takes its place, where that is large:
@@ -23,7 +23,7 @@ from tilewright.targets.cpu.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class RowLoop:
     """loops: outermost first. computations: what runs in them, in this order."""
 
     loops: tuple[str, ...]
@@ -35,23 +35,23 @@ class Pass:
         return [c for c in self.computations if not c.is_map]
 
 
-def passes(
+def row_loops(
     s: Schedule,
     computations: Sequence[Computation],
     rows: Sequence[Dim],
     machine: Machine,
     choose: Choices,
-) -> list[Pass]:
-    """The passes over one row; the last Computation has the loops `rows` around it.
+) -> list[RowLoop]:
+    """The loops over one row; the last Computation has the loops `rows` around it.
 
-    parameters: `<computation>.joins`, whether it runs in the loop of the pass before it.
+    parameters: `<computation>.joins`, whether it runs in the loop before it.
     """
-    found: list[Pass] = []
-    wide: int | None = None  # the last pass with a loop
+    found: list[RowLoop] = []
+    wide: int | None = None  # the last that runs more than once
     for c in computations:
         around = rows if c is computations[-1] else ()
         dims = [d for d in (*free_dims(c), *reduction_dims(c)) if d not in around]
-        new = Pass(tuple(f"{c.name}.{d.var.name}" for d in dims), (c,))
+        new = RowLoop(tuple(f"{c.name}.{d.var.name}" for d in dims), (c,))
         joined = None if wide is None else _joined(s, found[wide], new, machine, choose)
         if wide is not None and joined is not None:
             found[wide] = joined
@@ -63,10 +63,10 @@ def passes(
 
 
 def _joined(
-    s: Schedule, first: Pass, second: Pass, machine: Machine, choose: Choices
-) -> Pass | None:
+    s: Schedule, first: RowLoop, second: RowLoop, machine: Machine, choose: Choices
+) -> RowLoop | None:
     """Both in one loop, if that is legal, wanted, and gives vectors of one size."""
-    both = Pass(first.loops, (*first.computations, *second.computations))
+    both = RowLoop(first.loops, (*first.computations, *second.computations))
     sizes = _extents(s, first)
     lanes = {machine.lanes(c.outputs[0].tensor.dtype) for c in both.computations}
     if sizes != _extents(s, second) or len(lanes) > 1 or sizes[-1] < 2 * max(lanes):
@@ -85,7 +85,7 @@ def _joined(
     return None
 
 
-def _extents(s: Schedule, p: Pass) -> list[int]:
+def _extents(s: Schedule, p: RowLoop) -> list[int]:
     known = extents(s.kernel)
     return [known.get(name, 1) for name in p.loops]
 

@@ -36,7 +36,7 @@ from tilewright.schedule.space.patterns import (
 )
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
-from tilewright.targets.cpu.sketches.row_loops import Pass, in_results, passes
+from tilewright.targets.cpu.sketches.row_loops import RowLoop, in_results, row_loops
 
 ROWS = (1, 2, 4)  # that may be interleaved
 
@@ -72,7 +72,7 @@ def _total(s: Schedule, c: Computation, points: int, at: Context, choose: Choice
         part, loops[0], *_ = s.split(loops[0], count // parts, tail)  # type: ignore[arg-type]
         s.rfactor(part, "global")
         s.parallel(part)
-    _partial_vectors(s, Pass(tuple(loops), (c,)), lanes, at.costs, choose)
+    _partial_vectors(s, RowLoop(tuple(loops), (c,)), lanes, at.costs, choose)
     return s
 
 
@@ -94,7 +94,7 @@ def in_rows(
                     s.compute_at(o.tensor.name, outer[-1])
                     place(s, o.tensor.name, at.costs.stack)
     together = _together(s, computations, row_dims, outer, at, near, choose)
-    made = passes(s, computations, row_dims, at.machine, choose)
+    made = row_loops(s, computations, row_dims, at.machine, choose)
     whole = not outer or extents(s.kernel)[outer[-1]] % together == 0
     overwritten = in_results(s, computations, at.costs, choose) if whole else set()
     fetch = _fetches(computations, len(row_dims), at.costs)
@@ -136,9 +136,9 @@ def _together(
 
 
 def _vectors(
-    s: Schedule, p: Pass, overwritten: set[Buffer], at: Context, choose: Choices
+    s: Schedule, p: RowLoop, overwritten: set[Buffer], at: Context, choose: Choices
 ) -> str | None:
-    """One pass over a row in vectors; the name of the vector loop."""
+    """One loop over a row in vectors; the name of the vector loop."""
     first = p.computations[0]
     lanes = at.machine.lanes(first.outputs[0].tensor.dtype)
     if p.reductions:
@@ -211,9 +211,9 @@ def _depends(a: Load, d: Dim) -> bool:
 
 
 def _partial_vectors(
-    s: Schedule, p: Pass, lanes: int, costs: CostModel, choose: Choices
+    s: Schedule, p: RowLoop, lanes: int, costs: CostModel, choose: Choices
 ) -> str | None:
-    """A pass as vectors, each reduction in partial results; the vector loop."""
+    """A loop as vectors, each reduction in partial results; the vector loop."""
     name = p.loops[-1]
     extent = extents(s.kernel).get(name, 1)
     if extent < 2 * lanes:

@@ -15,7 +15,7 @@ from functools import partial
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
-from tilewright.loops.nodes import Kernel
+from tilewright.loops.nodes import PRODUCTS, STEPS, Kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.blocks import local
 from tilewright.schedule.space.choices import IMPOSSIBLE, Choices, Sketch
@@ -164,8 +164,18 @@ def _run(kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices) -
 
 
 def _given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
-    """A kernel that an operator gives as it is."""
-    return streamed(Schedule(kernel), at, choose)
+    """A kernel that an operator gives: on threads where it says that they may share a loop.
+
+    parameters: `<loop>.parallel`.
+    """
+    s, costs = Schedule(kernel), at.costs
+    rates = {STEPS: costs.given_step_ns, PRODUCTS: costs.given_product_ns}
+    for loop, said in kernel.notes.items():
+        work = {key: n for key, n in said.items() if key in rates and isinstance(n, int)}
+        taken = sum(rates[key] * n for key, n in work.items())
+        if work and at.threads(choose, loop, costs.worth_sharing(taken)):
+            spread(s, [loop])
+    return streamed(s, at, choose)
 
 
 def _run_parts(

@@ -22,7 +22,7 @@ from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Traffic, columns_outermost
-from tilewright.targets.cpu.sketches.roles import Plan, result_of
+from tilewright.targets.cpu.sketches.roles import TilePlan, result_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class _Loops:
 
 def split_tiles(
     s: Schedule,
-    p: Plan,
+    p: TilePlan,
     names: dict[Dim, str],
     pattern: KernelPattern,
     at: Context,
@@ -69,7 +69,7 @@ def split_tiles(
     return outer, inner
 
 
-def _rows(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
+def _rows(s: Schedule, p: TilePlan, names: dict[Dim, str]) -> _Loops:
     found = _Loops([], [])
     for d, factor in zip(p.rows, p.tile.rows, strict=True):
         if factor == 1:
@@ -83,7 +83,7 @@ def _rows(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
     return found
 
 
-def _columns(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
+def _columns(s: Schedule, p: TilePlan, names: dict[Dim, str]) -> _Loops:
     column = names[p.vector]
     if p.tile.width >= p.vector.extent:
         return _Loops([], [column])
@@ -92,7 +92,7 @@ def _columns(s: Schedule, p: Plan, names: dict[Dim, str]) -> _Loops:
 
 
 def _block(
-    p: Plan, pattern: KernelPattern, steps: int, within: Sequence[Dim], costs: CostModel
+    p: TilePlan, pattern: KernelPattern, steps: int, within: Sequence[Dim], costs: CostModel
 ) -> int:
     """Steps of rows per panel of columns: all of them where that is less traffic.
 
@@ -114,7 +114,7 @@ def _block(
     return 1 if enough and groups * t.columns <= machine.l2 else steps
 
 
-def _traffic(p: Plan, pattern: KernelPattern) -> Traffic:
+def _traffic(p: TilePlan, pattern: KernelPattern) -> Traffic:
     """Of one step of the batch."""
     r = pattern.reduction
     assert r is not None
@@ -128,12 +128,12 @@ def _traffic(p: Plan, pattern: KernelPattern) -> Traffic:
     return Traffic(rows, columns, depth * p.tile.width * itemsize, row_steps, steps)
 
 
-def _row_reads(p: Plan, pattern: KernelPattern) -> list[Load]:
+def _row_reads(p: TilePlan, pattern: KernelPattern) -> list[Load]:
     assert pattern.reduction is not None
     return [a for a in pattern.reduction.accesses if a not in p.columns]
 
 
-def _within_rows(p: Plan, pattern: KernelPattern, machine: Machine) -> list[Dim]:
+def _within_rows(p: TilePlan, pattern: KernelPattern, machine: Machine) -> list[Dim]:
     """Those of the batch that lie within a row wherever rows do, as groups of channels: they go by
     per step of the rows. None where what is read along the columns does not stay in the cache."""
     out, of = result_of(pattern)

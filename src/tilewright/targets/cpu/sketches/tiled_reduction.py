@@ -33,14 +33,14 @@ from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.dot_products import accumulate, dot, multiply, stage_operands
 from tilewright.targets.cpu.sketches.interleaved import interleaved
 from tilewright.targets.cpu.sketches.register_transpose import (
-    across,
     axis_of,
     lanes_last,
     shares,
     transpose,
+    transposed_nest,
     write_across,
 )
-from tilewright.targets.cpu.sketches.roles import Plan, plan, result_of, vector
+from tilewright.targets.cpu.sketches.roles import TilePlan, plan, result_of, vector
 from tilewright.targets.cpu.sketches.tile_loops import split_tiles
 
 
@@ -105,7 +105,7 @@ def _work(r: Computation, costs: CostModel) -> float:
     return steps * (costs.product_ns if is_contraction(r) else costs.point_ns)
 
 
-def _staged_apart(r: Computation, p: Plan, at: Context) -> tuple[Dim, ...]:
+def _staged_apart(r: Computation, p: TilePlan, at: Context) -> tuple[Dim, ...]:
     """The outermost of the batch each of which has its padded input to itself; none if they are too
     few to share."""
     reads = _guarded(r, p)
@@ -115,7 +115,7 @@ def _staged_apart(r: Computation, p: Plan, at: Context) -> tuple[Dim, ...]:
     return found if enough else ()
 
 
-def _guarded(r: Computation, p: Plan) -> list[Load]:
+def _guarded(r: Computation, p: TilePlan) -> list[Load]:
     """The guarded reads that are worth a copy with the values outside: those of a contraction, and
     those whose lanes lie apart, which would be tested and read one by one."""
     values = (n for o in r.outputs for n in postorder(o.value))
@@ -127,7 +127,7 @@ def _guarded(r: Computation, p: Plan) -> list[Load]:
 
 
 def _stage_padding(
-    s: Schedule, r: Computation, p: Plan, anchor: str | None, at: Context, choose: Choices
+    s: Schedule, r: Computation, p: TilePlan, anchor: str | None, at: Context, choose: Choices
 ) -> Schedule:
     """Copy guarded inputs with their padding, where they are read often enough to pay for it.
 
@@ -170,7 +170,7 @@ def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
     return name, loops
 
 
-def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]) -> None:
+def reduce_in_registers(s: Schedule, p: TilePlan, target: str, loops: dict[Dim, str]) -> None:
     """The accumulators' nests: initialised apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
@@ -188,7 +188,7 @@ def reduce_in_registers(s: Schedule, p: Plan, target: str, loops: dict[Dim, str]
     register_vectors(s, column, p.tile.lanes)
 
 
-def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
+def _worth_copying(a: Load, p: TilePlan, at: Context) -> bool:
     """Whether panels of a contiguous operand are used so often that they are copied.
 
     Those of a large one, whose rows are many pages; and those whose rows lie so far apart, by a
@@ -208,7 +208,7 @@ def _worth_copying(a: Load, p: Plan, at: Context) -> bool:
 
 def pack_columns(
     s: Schedule,
-    p: Plan,
+    p: TilePlan,
     outer: Sequence[str],
     loops: dict[Dim, str],
     at: Context,
@@ -238,7 +238,7 @@ def pack_columns(
 def _copy_fast(s: Schedule, nest: list[str], buffer: Buffer, at: Context, choose: Choices) -> None:
     """The nest that packs an operand of every run: its tiles in registers, on all threads."""
     name = f"pack.{buffer.name}"
-    crossed = across(s, nest, at.machine)
+    crossed = transposed_nest(s, nest, at.machine)
     outer = existing(s, nest[:2])
     if crossed is not None and choose(f"{name}.tiles", (True, False), True):
         outer = transpose(s, crossed, at.costs, choose, name)

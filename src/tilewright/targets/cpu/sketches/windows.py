@@ -28,7 +28,7 @@ from tilewright.schedule.space.patterns import (
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile
-from tilewright.targets.cpu.sketches.roles import Plan
+from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers, results
 
 
@@ -107,7 +107,7 @@ def _by_tiles(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices)
         dims = (*rest, rows, v, by)
         loops = {d: f"{c.name}.{d.var.name}" for d in dims}
         window = by if by.extent <= at.costs.taps else None
-        p = Plan(tuple(rest), (rows,), v, (by,), (), tile, window)
+        p = TilePlan(tuple(rest), (rows,), v, (by,), (), tile, window)
         reduce_in_registers(s, p, made.name if c is first else target, loops)
     for name in existing(s, inner[:-1]):
         s.unroll(name)
@@ -143,7 +143,7 @@ def _by_rows(s: Schedule, pattern: KernelPattern, at: Context) -> list[str]:
         s.set_scope(rows.name, "stack")
     loops = {d: f"{last.name}.{d.var.name}" for d in (*rest, place, step)}
     window = step if step.extent <= at.costs.taps else None
-    p = Plan(tuple(rest), (), place, (step,), (), Tile((), 1, lanes), window)
+    p = TilePlan(tuple(rest), (), place, (step,), (), Tile((), 1, lanes), window)
     reduce_in_registers(s, p, target, loops)
     s.vectorize(column)
     _first_rows(s, first, over, _covered(first, last), at.costs)

@@ -39,7 +39,7 @@ from tilewright.schedule.space.patterns import (
 from tilewright.targets.cpu.cost import CostModel
 from tilewright.targets.cpu.sketches.context import Context
 from tilewright.targets.cpu.sketches.register_tile_model import Tile, choose_tile
-from tilewright.targets.cpu.sketches.roles import Plan
+from tilewright.targets.cpu.sketches.roles import TilePlan
 from tilewright.targets.cpu.sketches.tiled_reduction import reduce_in_registers
 
 
@@ -330,7 +330,7 @@ def _products(s: Schedule, pattern: KernelPattern, tile: Tile, panels: Sequence[
         inner.append(d)
     s.reorder(*outer, *(loops[d] for d in inner), loops[k])
     acc = s.cache_write(product.outputs[0].tensor.name, outer[-1], "register")
-    plan = Plan((), tuple(inner), k, tuple(depth), (), tile)
+    plan = TilePlan((), tuple(inner), k, tuple(depth), (), tile)
     reduce_in_registers(s, plan, acc, loops)
     *rest, last = existing(s, [f"{acc}.w{n}" for n in range(len(product.dims))])
     for name in rest:
