@@ -100,8 +100,10 @@ def validate_stages(
 
 def _sketch(happened: Sequence[events.Event]) -> str | None:
     """The sketch that made a kernel's schedule; for one of parts, the kinds of the parts."""
-    made = [e.fields["sketch"] for e in happened if e.kind == "sketch-chosen"]
-    return None if not made or made[-1] == "parts" else str(made[-1])
+    made = [str(e.fields["sketch"]) for e in happened if e.kind == "sketch-chosen"]
+    # Work on constants is a kernel of its own, and one that is given has no sketch.
+    named = [sketch for sketch in made if sketch != "given"]
+    return None if not named or named[-1] == "parts" else named[-1]
 
 
 def kind_of(computations: Sequence[Computation]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import update_wrapper
 from inspect import Parameter, signature
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import For, Kernel
@@ -50,9 +51,8 @@ class Primitive(Generic[_P, _T]):
         self._rewrite = rewrite
         self._as_text = as_text
         self._signature = signature(rewrite)
-        _, *parameters = self._signature.parameters.values()
-        self._of_method = self._signature.replace(parameters=parameters)
-        keywords = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
+        parameters = self._signature.parameters
+        keywords = (k for k, p in parameters.items() if p.kind is Parameter.KEYWORD_ONLY)
         self._options = (*options, *keywords)
 
     def __call__(self, kernel: Kernel, *args: _P.args, **options: _P.kwargs) -> tuple[Kernel, _T]:
@@ -63,29 +63,25 @@ class Primitive(Generic[_P, _T]):
         return _without_lost_notes(after), made
 
     @overload
-    def __get__(self, schedule: None, owner: type) -> Self: ...
+    def __get__(self, schedule: None, owner: type) -> Callable[Concatenate[Performer, _P], _T]: ...
 
     @overload
     def __get__(self, schedule: Performer, owner: type) -> Callable[_P, _T]: ...
 
-    def __get__(self, schedule: Performer | None, owner: type) -> Self | Callable[_P, _T]:
-        if schedule is None:
-            return self
-
-        def method(*args: _P.args, **options: _P.kwargs) -> _T:
+    def __get__(self, schedule: Performer | None, owner: type) -> Callable[..., _T]:
+        def method(schedule: Performer, *args: _P.args, **options: _P.kwargs) -> _T:
             made: _T = schedule.perform(self.__name__, *self._recorded(args, options))
             return made
 
         update_wrapper(method, self._rewrite)
-        method.__signature__ = self._of_method  # type: ignore[attr-defined]
-        return method
+        return method if schedule is None else MethodType(method, schedule)
 
     def _recorded(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as a trace has them: options only where they differ from their default."""
         try:
-            bound = self._of_method.bind(*args, **options)
+            bound = self._signature.bind(None, *args, **options)
         except TypeError:
             return args, options  # what is wrong with them is reported when they are applied
         bound.apply_defaults()
@@ -94,7 +90,7 @@ class Primitive(Generic[_P, _T]):
         parameters = self._signature.parameters
         named = {name: bound.arguments.pop(name) for name in self._options}
         given = {k: v for k, v in named.items() if v != parameters[k].default}
-        return bound.args, given
+        return bound.args[1:], given
 
 
 PRIMITIVES: dict[str, Primitive[..., Any]] = {}

@@ -20,7 +20,7 @@ from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_kinds
-from tilewright.schedule.registry import primitive
+from tilewright.schedule.registry import primitive_with
 from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
 
 
@@ -37,7 +37,7 @@ def _body_of(verb: str, f: For, place: Place, buffer: str, alloc: Place | None) 
     return Part(Place(f.body, (*place.above, f)))
 
 
-@primitive
+@primitive_with(options=["name"])
 def cache_write(
     kernel: Kernel,
     buffer: str,
@@ -113,7 +113,7 @@ def _copy(
     return sweep(prefix, box.shape, taken, env, body)
 
 
-@primitive
+@primitive_with(options=["pad", "name"])
 def cache_read(
     kernel: Kernel,
     buffer: str,

@@ -13,11 +13,11 @@ from tilewright.loops.operands import Mismatch
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.primitives.fission import decompose_reduction
-from tilewright.schedule.registry import primitive, primitive_with
+from tilewright.schedule.registry import primitive_with
 
 
-@primitive
-def blockize(kernel: Kernel, loop: str, *, unit: str | None = None) -> tuple[Kernel, None]:
+@primitive_with(options=["unit"])
+def blockize(kernel: Kernel, loop: str, unit: str | None = None) -> tuple[Kernel, None]:
     """Keep the nest at a loop together as one piece, which no later primitive reaches into.
 
     args: the loop; a name for the piece (default: the loop's).

@@ -27,23 +27,22 @@ from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import refuse
-from tilewright.schedule.registry import primitive
+from tilewright.schedule.registry import primitive_with
 from tilewright.schedule.staging import guarded, sweep
 
 
-@primitive
+@primitive_with(options=["buffer", "suffix"])
 def rfactor(
     kernel: Kernel,
     loop: str,
     scope: Scope = "register",
-    *,
-    suffix: str = ".rf",
     buffer: str | None = None,
+    suffix: str = ".rf",
 ) -> tuple[Kernel, tuple[str, ...]]:
     """Give each iteration of a reduction loop an accumulator of its own; the new buffers' names.
 
-    args: a loop (often the inner one of a split: the vector lanes); the scope and name suffix of
-        the partial results; whose reduction, where the loop has several Updates.
+    args: a loop (often the inner one of a split: the vector lanes); the scope of the partial
+        results; whose reduction, where the loop has several Updates; the suffix of their names.
     requires: the reducer is commutative; the Update's place does not depend on the loop, and is the
         same for all values of the reducer; the loop and the reduction loops directly around it have
         constant extents, and nothing else in them uses what the Update changes. The region that it
