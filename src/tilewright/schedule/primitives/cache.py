@@ -43,7 +43,6 @@ def cache_write(
     buffer: str,
     loop: str | None = None,
     scope: Scope = "register",
-    *,
     name: str | None = None,
 ) -> tuple[Kernel, str]:
     """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
@@ -119,7 +118,6 @@ def cache_read(
     buffer: str,
     loop: str | None = None,
     scope: Scope = "stack",
-    *,
     pad: bool = False,
     name: str | None = None,
 ) -> tuple[Kernel, str]:
