@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.base.dtypes import float32
+from tilewright.base.errors import MemoryLimitError
 from tilewright.loops.lower import lower
 from tilewright.operators import Buffer, map_
 from tilewright.runtime import buffer
@@ -103,3 +104,8 @@ def test_many_threads_never_share_a_result(double):
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_memory_that_the_system_does_not_have_is_an_error_of_ours():
+    with pytest.raises(MemoryLimitError, match="the system refuses"):
+        buffer.Recycled(1 << 62)()

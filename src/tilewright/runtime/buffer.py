@@ -33,13 +33,17 @@ def arena(nbytes: int) -> NDArray[np.uint8]:
             return empty((nbytes,), np.dtype(np.uint8))
         memory = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (MemoryError, OSError, ValueError, OverflowError):
-        raise MemoryLimitError(
-            f"the system refuses {human_bytes(nbytes)} of memory for one running call"
-        ) from None
+        raise _refused(nbytes) from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     shift = -addressof(from_buffer(memory)) % _HUGE_PAGE
     return np.frombuffer(memory, np.uint8, nbytes, shift)
+
+
+def _refused(nbytes: int) -> MemoryLimitError:
+    return MemoryLimitError(
+        f"the system refuses {human_bytes(nbytes)} of memory for one running call"
+    )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -82,7 +86,10 @@ class Recycled:
             blocks.append(block)
             if references <= _UNUSED:
                 return block
-        block = np.empty(self._nbytes, np.uint8)
+        try:
+            block = np.empty(self._nbytes, np.uint8)
+        except MemoryError:
+            raise _refused(self._nbytes) from None
         if len(blocks) < self.MOST:
             blocks.append(block)
         return block

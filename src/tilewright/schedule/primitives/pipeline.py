@@ -123,7 +123,7 @@ def _pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb
 def _check_stages(f: For, n: int, body: _Body, stages: Sequence[int], verb: str) -> None:
     if f.kind != "serial":
         raise refuse(verb, f.var.name, f"the loop is {f.kind}", f"{verb} a serial loop")
-    given = ", ".join(map(str, stages))
+    given = ", ".join(map(str, stages)) or "(none)"
     if len(stages) != len(body.stmts) or min(stages, default=1) != 0 or max(stages) >= n:
         lines = "; ".join(f"{k}: {repr(s).splitlines()[0]}" for k, s in enumerate(body.stmts))
         raise refuse(
