@@ -24,6 +24,11 @@ def refuse(primitive: str, loop: str, message: str, hint: str) -> ScheduleError:
     return ScheduleError(f"{primitive}: {message}", where=f"loop {loop}", hint=hint)
 
 
+def refuse_buffer(primitive: str, buffer: str, message: str, hint: str) -> ScheduleError:
+    """The error of a primitive that would change what a buffer holds, or whose it is."""
+    return ScheduleError(f"{primitive}: {message}", where=f"buffer {buffer}", hint=hint)
+
+
 @contextmanager
 def part_of(primitive: str) -> Iterator[None]:
     """What a primitive is made of refuses in its name: `tile: split: ...`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.base.errors import ScheduleError
 from tilewright.expr.affine import Affine, affine
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.analysis.access import Access, Env, accesses
@@ -15,13 +14,8 @@ from tilewright.loops.analysis.region import Span
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import Place, below
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import show_pair
+from tilewright.schedule.legality import refuse_buffer, show_pair
 from tilewright.schedule.slice_nest import Slice, indexing_loop, slice_nest
-
-
-def refused(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
-    """The error of a primitive that would change what a buffer holds."""
-    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
 
 
 class Home(NamedTuple):
@@ -41,7 +35,7 @@ def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
     """The buffer and its Alloc. Raises ScheduleError for a parameter."""
     buffer, alloc = tree.find_buffer(kernel, name, verb)
     if alloc is None:
-        raise refused(
+        raise refuse_buffer(
             verb, name, "it is a parameter, whose memory is the caller's", "cache_write it first"
         )
     return buffer, alloc
@@ -52,7 +46,7 @@ def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
     path = (*consumer.above, consumer.stmt)
     name = buffer.name
     if alloc.stmt not in path:
-        raise refused(
+        raise refuse_buffer(
             verb, name, "it is not allocated around that loop", "name a loop in its scope"
         )
     for depth in reversed(range(path.index(alloc.stmt) + 1, len(path) - 1)):
@@ -67,7 +61,7 @@ def home_of(buffer: Buffer, alloc: Place, consumer: Place, verb: str) -> Home:
             found = Home(Place(home, path[:depth]), made, between, path[depth + 1])
             _check_movable(buffer, found, verb)
             return found
-    raise refused(
+    raise refuse_buffer(
         verb, name, "no statement before that loop computes it", "name a loop of its consumer"
     )
 
@@ -79,7 +73,7 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
         private |= allocated(s)
     changed = {b for s in home.made for b in writes(s)} - private
     if changed:
-        raise refused(
+        raise refuse_buffer(
             verb,
             buffer.name,
             f"the nest that computes it also writes {sorted(b.name for b in changed)}",
@@ -90,13 +84,13 @@ def _check_movable(buffer: Buffer, home: Home, verb: str) -> None:
     assert isinstance(body, Block)
     first, last = (body.stmts.index(home.made[n]) for n in (0, -1))
     if any(buffer in reads(s) for s in body.stmts[first:last] if s not in home.made):
-        raise refused(
+        raise refuse_buffer(
             verb, buffer.name, "it is read before all of its nests have run", "keep it where it is"
         )
     for s in home.between:
         lost = writes(s) & used
         if lost:
-            raise refused(
+            raise refuse_buffer(
                 verb,
                 buffer.name,
                 f"{sorted(b.name for b in lost)}, which it needs or is, changes before it is used",
@@ -137,9 +131,9 @@ def row_loop(
                 verdict = are_independent(f, env)
                 if not verdict:
                     what = f"its rows depend on one another: one {show_pair(*verdict.pair)}"
-                    raise refused(verb, buffer.name, what, "keep it whole")
+                    raise refuse_buffer(verb, buffer.name, what, "keep it whole")
     if len(found) != 1:
-        raise refused(
+        raise refuse_buffer(
             verb,
             buffer.name,
             f"its nests compute different parts of dimension {dim}",
@@ -152,7 +146,7 @@ def _loop_of_row(a: Access, dim: int, verb: str) -> For:
     """The loop whose iterations index a dimension; ScheduleError where it is not exactly one."""
     f = indexing_loop(a, dim)
     if f is None:
-        raise refused(
+        raise refuse_buffer(
             verb,
             a.buffer.name,
             f"dimension {dim} of {a} is not one loop of its nest",
@@ -177,7 +171,7 @@ def reads_in(buffer: Buffer, f: For, verb: str) -> list[Access]:
     found = [a for a in accesses(f.body) if a.buffer is buffer]
     if not found or any(a.writes for a in found):
         problem = "also writes" if found else "does not read"
-        raise refused(verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer")
+        raise refuse_buffer(verb, buffer.name, f"loop {f.var.name} {problem} it", "name a consumer")
     return found
 
 

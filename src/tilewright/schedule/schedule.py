@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from tilewright.schedule.history import History
 from tilewright.schedule.primitives import annotate as _annotate
-from tilewright.schedule.primitives import cache as _cache
+from tilewright.schedule.primitives import blockize as _blockize
+from tilewright.schedule.primitives import cache_read as _cache_read
+from tilewright.schedule.primitives import cache_write as _cache_write
 from tilewright.schedule.primitives import compute_at as _compute_at
 from tilewright.schedule.primitives import compute_inline as _compute_inline
+from tilewright.schedule.primitives import decompose_reduction as _decompose_reduction
+from tilewright.schedule.primitives import double_buffer as _double_buffer
 from tilewright.schedule.primitives import duplicate as _duplicate
+from tilewright.schedule.primitives import expand as _expand
 from tilewright.schedule.primitives import fission as _fission
-from tilewright.schedule.primitives import hardware as _hardware
+from tilewright.schedule.primitives import fold_storage as _fold_storage
+from tilewright.schedule.primitives import fuse as _fuse
 from tilewright.schedule.primitives import kinds as _kinds
-from tilewright.schedule.primitives import layout as _layout
 from tilewright.schedule.primitives import merge as _merge
-from tilewright.schedule.primitives import nest as _nest
 from tilewright.schedule.primitives import pack as _pack
 from tilewright.schedule.primitives import pad as _pad
 from tilewright.schedule.primitives import partition_loop as _partition_loop
 from tilewright.schedule.primitives import pipeline as _pipeline
 from tilewright.schedule.primitives import rename as _rename
+from tilewright.schedule.primitives import reorder as _reorder
 from tilewright.schedule.primitives import reverse_compute_at as _reverse_compute_at
 from tilewright.schedule.primitives import reverse_compute_inline as _reverse_compute_inline
 from tilewright.schedule.primitives import rfactor as _rfactor
+from tilewright.schedule.primitives import set_scope as _set_scope
 from tilewright.schedule.primitives import slide as _slide
 from tilewright.schedule.primitives import specialize as _specialize
-from tilewright.schedule.primitives import storage as _storage
+from tilewright.schedule.primitives import split as _split
+from tilewright.schedule.primitives import storage_align as _storage_align
+from tilewright.schedule.primitives import store_at as _store_at
 from tilewright.schedule.primitives import store_with as _store_with
+from tilewright.schedule.primitives import tensorize as _tensorize
 from tilewright.schedule.primitives import tile as _tile
+from tilewright.schedule.primitives import transform_layout as _transform_layout
 from tilewright.schedule.primitives import vthread as _vthread
 
 
@@ -42,42 +52,42 @@ class Schedule(History):
 
     __slots__ = ()
 
-    split = _tile.split
+    split = _split.split
     tile = _tile.tile
-    fuse = _nest.fuse
-    reorder = _nest.reorder
+    fuse = _fuse.fuse
+    reorder = _reorder.reorder
     vectorize = _kinds.vectorize
     unroll = _kinds.unroll
     parallel = _kinds.parallel
     serial = _kinds.serial
     bind = _kinds.bind
-    set_scope = _kinds.set_scope
+    set_scope = _set_scope.set_scope
     pipeline = _pipeline.pipeline
-    double_buffer = _pipeline.double_buffer
+    double_buffer = _double_buffer.double_buffer
     vthread = _vthread.vthread
     annotate = _annotate.annotate
     rename = _rename.rename
     fission = _fission.fission
-    decompose_reduction = _fission.decompose_reduction
+    decompose_reduction = _decompose_reduction.decompose_reduction
     merge = _merge.merge
     pad = _pad.pad
     specialize = _specialize.specialize
     partition_loop = _partition_loop.partition_loop
-    cache_write = _cache.cache_write
-    cache_read = _cache.cache_read
+    cache_write = _cache_write.cache_write
+    cache_read = _cache_read.cache_read
     pack = _pack.pack
-    expand = _pack.expand
-    transform_layout = _layout.transform_layout
-    storage_align = _layout.storage_align
+    expand = _expand.expand
+    transform_layout = _transform_layout.transform_layout
+    storage_align = _storage_align.storage_align
     compute_at = _compute_at.compute_at
     duplicate = _duplicate.duplicate
     reverse_compute_at = _reverse_compute_at.reverse_compute_at
-    store_at = _storage.store_at
-    fold_storage = _storage.fold_storage
+    store_at = _store_at.store_at
+    fold_storage = _fold_storage.fold_storage
     store_with = _store_with.store_with
     slide = _slide.slide
     compute_inline = _compute_inline.compute_inline
     reverse_compute_inline = _reverse_compute_inline.reverse_compute_inline
-    blockize = _hardware.blockize
-    tensorize = _hardware.tensorize
+    blockize = _blockize.blockize
+    tensorize = _tensorize.tensorize
     rfactor = _rfactor.rfactor

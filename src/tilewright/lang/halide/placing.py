@@ -18,7 +18,7 @@ from tilewright.notation.halide.func import Func
 from tilewright.notation.halide.lower import Lowered
 from tilewright.notation.halide.pipeline import Pipeline
 from tilewright.schedule import Schedule, tree
-from tilewright.schedule.primitives.storage import live_window
+from tilewright.schedule.primitives.fold_storage import live_window
 
 
 @dataclass(slots=True)

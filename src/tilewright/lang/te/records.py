@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.notation.te.nodes import Axis
-from tilewright.schedule.primitives.tile import Tail
+from tilewright.schedule.primitives.split import Tail
 
 
 class Loop:

@@ -29,7 +29,7 @@ from tilewright.loops.nodes import AXES
 from tilewright.loops.scopes import Scope, check_scope
 from tilewright.notation.te.naming import caller_line
 from tilewright.notation.te.nodes import Axis, Op, Recurrence, Tensor
-from tilewright.schedule.primitives.tile import Tail
+from tilewright.schedule.primitives.split import Tail
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,10 +10,10 @@ touch one element iff a.index == b.index in every dimension. `agreeing(a, b, ban
 
 It is sound, and not complete: an empty set says nothing. `isl.ask` decides what it leaves open.
 
-The lemmas, each of which is tested against enumeration (tests/loops/test_analysis.py). Of an
-equation `sum(c * term) + rest == 0`, where a term is the distance of the two values that an index
-term (a loop variable, or a quotient or remainder of a mixed-radix split such as `f // 8`, `f % 8`)
-has in the two instances, and rest lies in lo..hi:
+The lemmas, of an equation `sum(c * term) + rest == 0`: a term is the distance of the two values
+that an index term (a loop variable, or a quotient or remainder of a mixed-radix split such as
+`f // 8`, `f % 8`) has in the two instances, and rest lies in lo..hi. Each of them is tested against
+enumeration (`tests/loops/analysis/test_differential.py`).
 
 1. Reach. If `lo - reach > 0` or `hi + reach < 0`, with reach the most that all terms can sum up
    to, there is no solution.

@@ -1,15 +1,11 @@
-"""vectorize, unroll, parallel, serial, bind: how a loop's iterations run; set_scope of a buffer."""
+"""vectorize, unroll, parallel, serial, bind: how a loop's iterations run."""
 
 from __future__ import annotations
 
-from tilewright.base.errors import ScheduleError
-from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import AXES, For, Kernel
-from tilewright.loops.scopes import Scope
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import check_axes, check_kinds, refuse
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.staging import rebuffered
 
 
 def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Kernel:
@@ -91,22 +87,3 @@ def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
     result = _with_kind(kernel, loop, axis, "bind", hint)
     check_axes(result, "bind")
     return result, None
-
-
-@primitive
-def set_scope(kernel: Kernel, buffer: str, scope: Scope) -> tuple[Kernel, None]:
-    """Move an allocated buffer to another memory scope.
-
-    requires: the buffer is allocated in the kernel (a parameter belongs to the caller).
-    before: alloc b in global: B
-    after:  alloc b in stack: B
-    """
-    old, place = tree.find_buffer(kernel, buffer, "set_scope")
-    if place is None:
-        raise ScheduleError(
-            "set_scope: the buffer is a parameter, whose memory is the caller's",
-            where=f"buffer {buffer}",
-            hint="stage it in a buffer of your own with cache_read or cache_write",
-        )
-    new = Buffer(old.name, old.shape, old.dtype, scope)
-    return rebuffered(kernel, place, new, lambda index: index), None

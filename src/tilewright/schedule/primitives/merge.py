@@ -23,8 +23,8 @@ def merge(kernel: Kernel, loop: str, other: str) -> tuple[Kernel, None]:
     """Run two loops that follow one another as one: an iteration of each in turn.
 
     args: the loop, whose name stays; the loop that follows it.
-    requires: `other` follows `name` in one sequence (allocations in between go around both) and
-        nothing in between shares memory with `name` that one of them writes; both are serial, of
+    requires: `other` follows `loop` in one sequence (allocations in between go around both) and
+        nothing in between shares memory with `loop` that one of them writes; both are serial, of
         one extent or of constant ones (the shorter one gets a guard); where A(i) and
         B(j), an iteration of each, meet in memory, one of them writing, i <= j; and the number of
         iterations does not depend on what the first loop writes. So it is legal where fission

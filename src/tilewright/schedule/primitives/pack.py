@@ -1,4 +1,4 @@
-"""pack, expand: a buffer whose dimensions follow the loops that use it."""
+"""pack: what a nest reads of a buffer, in the order of its loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_one_place, refuse
+from tilewright.schedule.legality import refuse
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.staging import after_writes, guarded, sweep
 
@@ -119,33 +119,3 @@ def _check_single(buffer: str, found: set[Load], vars_: list[Var], inmost: str, 
             where=f"buffer {buffer}",
             hint="name exactly the loops that its index depends on",
         )
-
-
-@primitive
-def expand(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, None]:
-    """Give each iteration of a loop its own element of a buffer allocated inside it.
-
-    requires: the loop is the innermost one around the buffer's allocation and has a constant
-        extent; the loop allocates the buffer in no other place.
-    Formally, iterations share no element, as before, and one iteration has as many of the buffer as
-    before: a second place, maybe inside of a parallel loop, would be another one.
-    It gains a leading dimension for the loop and is allocated around it, so that the loop's body
-    can be parted (decompose_reduction, fission). Repeat for the loops further out.
-    before: for i in n: alloc c[1]: B(c[0])
-    after:  alloc c[n, 1]: for i in n: B(c[i, 0])
-    """
-    f, place = tree.find_loop(kernel, loop, "expand")
-    old, alloc = tree.find_buffer(kernel, buffer, "expand")
-    if alloc is None or not alloc.loops or alloc.loops[-1] is not f:
-        inner = alloc.loops[-1].var.name if alloc is not None and alloc.loops else None
-        raise ScheduleError(
-            f"expand: {loop} is not the innermost loop around the buffer's allocation",
-            where=f"buffer {buffer}",
-            hint=f"expand it by {inner} first" if inner else "it lives in no loop",
-        )
-    check_one_place(f, old, "expand")
-    new = Buffer(old.name, (tree.trips(f, "expand"), *old.shape), old.dtype, old.scope)
-    env = environment(kernel.body)
-    body = edit.without_alloc(f, old)
-    body = edit.rewrite(body, env, moves={old: lambda index: (new, (f.var, *index))})
-    return edit.put(kernel, place, Alloc(new, body)), None

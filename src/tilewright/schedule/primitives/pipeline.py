@@ -1,4 +1,4 @@
-"""pipeline, double_buffer: the next iteration's first statements before this one's last."""
+"""pipeline: the next iteration's first statements before this one's last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from tilewright.base.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Expr, Mod, const
 from tilewright.loops.analysis.access import Env, accesses, commute, environment
 from tilewright.loops.analysis.dependence import can_delay
@@ -66,44 +65,11 @@ def pipeline(kernel: Kernel, loop: str, *stages: int) -> tuple[Kernel, None]:
                           use(n-1, b[(n-1) % 2]) }
     """
     f, place = tree.find_loop(kernel, loop, "pipeline")
-    return _pipelined(kernel, f, place, stages, "pipeline"), None
+    return pipelined(kernel, f, place, stages, "pipeline"), None
 
 
-@primitive
-def double_buffer(kernel: Kernel, buffer: str, loop: str | None = None) -> tuple[Kernel, None]:
-    """Fill a staged buffer for the next iteration before this one uses it, in two copies.
-
-    args: a buffer allocated in the body of a loop; the loop (None: the innermost one around).
-    requires: what pipeline requires, with the statements that write the buffer at lag 0 and all
-        others at lag 1.
-    before: for i in n: alloc b: { b = load(i); use(i, b) }
-    after:  alloc b[2]: { b[0] = load(0)
-                          for i in n-1: { b[(i+1) % 2] = load(i+1); use(i, b[i % 2]) }
-                          use(n-1, b[(n-1) % 2]) }
-    """
-    old, alloc = tree.find_buffer(kernel, buffer, "double_buffer")
-    around = alloc.loops if alloc is not None else ()
-    if not around or (loop is not None and around[-1].var.name != loop):
-        inner = around[-1].var.name if around else None
-        raise ScheduleError(
-            "double_buffer: it is not allocated in the body of "
-            + (f"loop {loop}" if loop is not None else "a loop"),
-            where=f"buffer {buffer}",
-            hint=f"double_buffer it by {inner}" if inner else "stage it in a loop with cache_read",
-        )
-    f, place = tree.find_loop(kernel, around[-1].var.name, "double_buffer")
-    stmts = sequence(f.body).stmts
-    stages = [int(old not in writes(s)) for s in stmts]
-    if old not in {b for s in stmts for b in writes(s)} or len(set(stages)) != 2:
-        raise ScheduleError(
-            f"double_buffer: no statement of loop {f.var.name} fills it for the others",
-            where=f"buffer {buffer}",
-            hint="stage it directly in the loop, with cache_read or compute_at",
-        )
-    return _pipelined(kernel, f, place, stages, "double_buffer"), None
-
-
-def _pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str) -> Kernel:
+def pipelined(kernel: Kernel, f: For, place: Place, stages: Sequence[int], verb: str) -> Kernel:
+    """`kernel` with a loop whose statements lag by `stages`; refuses in the name of `verb`."""
     n, body = tree.trips(f, verb), sequence(f.body)
     check_unmarked(kernel, (f.var.name,), verb)
     for b in body.buffers:

@@ -15,14 +15,13 @@ from tilewright.loops.analysis.terms import variables
 from tilewright.loops.nodes import Alloc, Block, For, Kernel, Stmt, block
 from tilewright.loops.walk import Place, loops_of
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
     Home,
     home_of,
     own_buffer,
     reads_in,
-    refused,
     relative,
     restrict_to_rows,
     row_loop,
@@ -67,7 +66,7 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     f, place = tree.find_loop(kernel, loop, "slide")
     target, alloc = own_buffer(kernel, buffer, "slide")
     if f.kind != "serial":
-        raise refused(
+        raise refuse_buffer(
             "slide", buffer, f"loop {loop} is {f.kind}: no order to slide in", "keep serial"
         )
     count = tree.trips(f, "slide")
@@ -78,7 +77,7 @@ def slide(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ..
     before = _rows_before(target, _before(home, place), window, env)
     done = max(window.last + 1 - window.step, before, rows - window.step * count, 0)
     if done >= rows:
-        raise refused(
+        raise refuse_buffer(
             "slide", buffer, f"all of it is used before loop {loop}", "slide the other uses first"
         )
     warm, names = _warm(home, target, window, (done, env, tree.names(kernel)))
@@ -97,7 +96,7 @@ def _check_direct(buffer: Buffer, home: Home, f: For, place: Place) -> None:
     for s in place.above[len(home.place.above) + 1 :]:
         if not isinstance(s, Block | Alloc):
             name = f"loop {s.var.name}" if isinstance(s, For) else f"a {type(s).__name__}"
-            raise refused(
+            raise refuse_buffer(
                 "slide",
                 buffer.name,
                 f"{name} is between its computation and loop {f.var.name}",
@@ -110,7 +109,7 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
     found = reads_in(buffer, f, "slide")
     moving = {d for a in found for d, i in enumerate(a.index) if f.var in variables(i)}
     if len(moving) != 1:
-        raise refused(
+        raise refuse_buffer(
             "slide",
             buffer.name,
             f"loop {f.var.name} moves through {len(moving)} dimensions of it",
@@ -122,7 +121,7 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
     ends = [relative(s, offset, f.var) for s in spans]
     steps = {e[0] for e in ends if e is not None}
     if None in ends or len(steps) != 1 or min(steps) < 1:
-        raise refused(
+        raise refuse_buffer(
             "slide",
             buffer.name,
             f"its reads {', '.join(sorted({str(a) for a in found}))} are no window that moves "
@@ -132,7 +131,7 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
     step = steps.pop()
     first, last = min(e[1] for e in ends if e), max(e[2] for e in ends if e)
     if last - first + 1 < step:
-        raise refused(
+        raise refuse_buffer(
             "slide",
             buffer.name,
             f"iterations of loop {f.var.name} leave rows of it out",
@@ -159,7 +158,7 @@ def _rows_before(buffer: Buffer, stmts: Sequence[Stmt], window: _Window, env: En
             if a.buffer is buffer:
                 _, hi = bounds(to_expr(affine(a.index[window.dim]) - window.offset), env)
                 if hi is None:
-                    raise refused(
+                    raise refuse_buffer(
                         "slide", buffer.name, f"{a} has no bounds, before the loop", "clamp it"
                     )
                 need = max(need, hi + 1)

@@ -17,9 +17,9 @@ from tilewright.loops.analysis.terms import loads
 from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Unit
 from tilewright.loops.walk import loops_of, walk
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive
-from tilewright.schedule.relocate import in_order, own_buffer, refused
+from tilewright.schedule.relocate import in_order, own_buffer
 
 _VERB = "store_with"
 
@@ -31,7 +31,7 @@ class _Both(NamedTuple):
     home: Buffer
 
     def refused(self, message: str, hint: str) -> ScheduleError:
-        return refused(_VERB, self.part.name, f"{self.home.name} {message}", hint)
+        return refuse_buffer(_VERB, self.part.name, f"{self.home.name} {message}", hint)
 
 
 @primitive

@@ -11,7 +11,7 @@ from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Kernel, Update
 from tilewright.loops.walk import loops_of
 from tilewright.schedule import Schedule
-from tilewright.schedule.primitives.tile import Tail
+from tilewright.schedule.primitives.split import Tail
 from tilewright.schedule.tree import find_buffer
 
 VECTORS = (1, 2, 4, 8)  # how many vectors of one loop may be in flight

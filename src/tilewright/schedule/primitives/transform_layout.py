@@ -1,4 +1,4 @@
-"""transform_layout, storage_align: where in memory the elements of a buffer lie."""
+"""transform_layout: at which index of a buffer an element lies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
-from tilewright.base.errors import InputError, ScheduleError
+from tilewright.base.errors import InputError
 from tilewright.compute.isl import Domain, TooHard, Translator, sample
 from tilewright.expr.bounds import bounds
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, as_expr, const
@@ -17,18 +17,16 @@ from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.nodes import Kernel, Store
 from tilewright.loops.walk import Place
 from tilewright.schedule import tree
-from tilewright.schedule.registry import primitive, primitive_with
+from tilewright.schedule.legality import refuse_buffer
+from tilewright.schedule.registry import primitive_with
 from tilewright.schedule.staging import rebuffered
 
 
-def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
-    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
-
-
-def _own(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
+def own_buffer(kernel: Kernel, name: str, verb: str) -> tuple[Buffer, Place]:
+    """The buffer and the place of its Alloc. Raises ScheduleError for a parameter."""
     buffer, place = tree.find_buffer(kernel, name, verb)
     if place is None:
-        raise _error(
+        raise refuse_buffer(
             verb,
             name,
             "the buffer is a parameter, whose layout is the caller's",
@@ -62,14 +60,14 @@ def transform_layout(
     before: alloc b[48, 10]: b[i, j] = ...
     after:  alloc b[3, 10, 16]: b[i // 16, j, i % 16] = ...     lambda i, j: (i // 16, j, i % 16)
     """
-    old, place = _own(kernel, buffer, "transform_layout")
+    old, place = own_buffer(kernel, buffer, "transform_layout")
     vars_, index = _mapped(old, written(index_map))
     env: Env = {v: (0, max(n - 1, 0)) for v, n in zip(vars_, old.shape, strict=True)}
     shape: list[int] = []
     for i in index:
         low, high = bounds(i, env)
         if low is None or high is None or low < 0:
-            raise _error(
+            raise refuse_buffer(
                 "transform_layout",
                 buffer,
                 f"{i!r} is in {low}..{high}, not known to be an index",
@@ -98,7 +96,7 @@ def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...
         reason = "it does not give indices"
     except (InputError, TypeError) as error:
         reason = str(error)
-    raise _error(
+    raise refuse_buffer(
         "transform_layout",
         buffer.name,
         f"{text!r} is no map of {len(vars_)} indices: {reason}",
@@ -131,45 +129,6 @@ def _check_one_to_one(
     what = (
         f"{buffer.name}{one} and {buffer.name}{two} would lie" if known else "two elements may lie"
     )
-    raise _error(
+    raise refuse_buffer(
         "transform_layout", buffer.name, f"{what} at one index", "use each digit of the old index"
     )
-
-
-@primitive
-def storage_align(
-    kernel: Kernel, buffer: str, dim: int, factor: int, offset: int = 0
-) -> tuple[Kernel, None]:
-    """Leave room in an allocated buffer so that the stride of a dimension is as wished.
-
-    args: the buffer; a dimension but the last; the stride in elements is to be `offset` modulo
-        `factor` (TVM's storage_align: against bank conflicts and lines of one cache set).
-    requires: the buffer is allocated in the kernel; a multiple of the next dimension's stride is
-        such a number.
-    The next dimension grows by elements that are never used. Primitives that make a buffer anew
-    (compute_at, cache_write) give it the room that it needs, so align it after them.
-    before: alloc b[32, 32]: b[i, j] = ...
-    after:  alloc b[32, 33]: b[i, j] = ...                      storage_align('b', 0, 32, 1)
-    """
-    old, place = _own(kernel, buffer, "storage_align")
-    if not 0 <= dim < len(old.shape) - 1 or factor < 1:
-        raise _error(
-            "storage_align",
-            buffer,
-            f"dimension {dim} modulo {factor}: its dimensions with a stride are "
-            f"0..{len(old.shape) - 2}",
-            "take one of these and a positive factor",
-        )
-    step, extent = old.strides[dim + 1], old.shape[dim + 1]
-    wished = (n for n in range(extent, extent + factor) if (n * step - offset) % factor == 0)
-    size = next(wished, None)
-    if size is None:
-        raise _error(
-            "storage_align",
-            buffer,
-            f"no multiple of {step}, the next dimension's stride, is {offset} modulo {factor}",
-            f"align dimension {dim + 1} first",
-        )
-    shape = (*old.shape[: dim + 1], size, *old.shape[dim + 2 :])
-    new = Buffer(old.name, shape, old.dtype, old.scope)
-    return rebuffered(kernel, place, new, lambda index: index), None

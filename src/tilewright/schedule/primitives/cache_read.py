@@ -1,11 +1,10 @@
-"""cache_write, cache_read: work on a region of a buffer in a smaller buffer of another scope."""
+"""cache_read: what is read of a buffer, staged, with its padding if asked."""
 
 from __future__ import annotations
 
 from math import gcd
 from typing import Any
 
-from tilewright.base.errors import ScheduleError
 from tilewright.base.names import fresh
 from tilewright.compute.guards import conjuncts
 from tilewright.expr.affine import Affine, affine
@@ -14,102 +13,15 @@ from tilewright.expr.nodes import Buffer, Const, Expr, Le, Load, Lt, Select, con
 from tilewright.ir.node import postorder, substitute
 from tilewright.loops.analysis.access import Env, Index, accesses, environment
 from tilewright.loops.analysis.effects import writes
-from tilewright.loops.analysis.region import Region, region, uncovered
-from tilewright.loops.nodes import Alloc, For, Kernel, Stmt, Store, block
+from tilewright.loops.analysis.region import region
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, block
 from tilewright.loops.scopes import Scope
 from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds
+from tilewright.schedule.legality import check_kinds, refuse_buffer
+from tilewright.schedule.primitives.cache_write import body_of
 from tilewright.schedule.registry import primitive_with
-from tilewright.schedule.staging import Part, after_writes, all_writes, guarded, sweep, within
-
-
-def _error(verb: str, buffer: str, message: str, hint: str) -> ScheduleError:
-    return ScheduleError(f"{verb}: {message}", where=f"buffer {buffer}", hint=hint)
-
-
-def _body_of(verb: str, f: For, place: Place, buffer: str, alloc: Place | None) -> Part:
-    """The body of a loop that `buffer` exists around."""
-    if alloc is not None and alloc.stmt not in place.above:
-        raise _error(
-            verb, buffer, f"it does not exist around loop {f.var.name}", "name a loop in its scope"
-        )
-    return Part(Place(f.body, (*place.above, f)))
-
-
-@primitive_with(options=["name"])
-def cache_write(
-    kernel: Kernel,
-    buffer: str,
-    loop: str | None = None,
-    scope: Scope = "register",
-    name: str | None = None,
-) -> tuple[Kernel, str]:
-    """Work on what one iteration writes of `buffer` in a buffer of its own; returns its name.
-
-    args: the buffer; the loop in whose body to stage it (None: around all nests that write it);
-        the scope and name (default `<buffer>.acc`) of the new buffer.
-    requires: the region one iteration touches has constant extents (bounds). Formally, with B the
-        box around all elements that the body touches, S those that its first Store stores for sure
-        (no guard, no gaps, before all else): if S = B, B is written back as the body leaves it;
-        else B is read in first, so that what the body leaves alone is written back as it was, and
-        no other iteration of a loop around that may run at the same time touches B.
-    Nothing outside of B is written: a program that writes a part of its result still does. The copy
-    back is left out where the buffer is an intermediate that nothing else uses and the body reads
-    nothing that it has not stored first; then the new buffer replaces it. The loops of these copies
-    are `<new>.r<dimension>` and `<new>.w<dimension>`.
-    before: for o: { C[o] = 0; for k: C[o] += A[o, k] }
-    after:  for o: alloc c: { c[0] = 0; for k: c[0] += A[o, k]; C[o] = c[0] }
-    """
-    old, alloc = tree.find_buffer(kernel, buffer, "cache_write")
-    env = environment(kernel.body)
-    if not any(a.buffer is old and a.writes for a in accesses(kernel.body)):
-        raise _error("cache_write", buffer, "nothing writes it", "cache_read stages reads")
-    if loop is None:
-        part = all_writes(kernel, old, alloc)
-    else:
-        f, place = tree.find_loop(kernel, loop, "cache_write")
-        part = _body_of("cache_write", f, place, buffer, alloc)
-    body = part.body
-    touched = [a for a in accesses(body) if a.buffer is old]
-    if not any(a.writes for a in touched):
-        raise _error(
-            "cache_write", buffer, f"loop {loop} does not write it", "cache_read stages reads"
-        )
-    box = region(old, touched, env, "cache_write")
-    taken = tree.names(kernel)
-    new = Buffer(fresh(taken, name or f"{buffer}.acc"), box.shape, old.dtype, scope)
-    inner = edit.rewrite(body, env, moves={old: lambda index: (new, box.local(index))})
-    uses = sum(a.buffer is old for a in accesses(kernel.body))
-    private = alloc is not None and uses == sum(a.buffer is old for a in accesses(body))
-    if private and uncovered(body, old, env) is None:
-        result = part.put(kernel, Alloc(new, inner))
-        result = result.with_body(edit.without_alloc(result.body, old))
-    else:
-        parts = [inner, _copy(old, new, box, f"{new.name}.w", taken, env, back=True)]
-        if uncovered(body, old, env, writes_too=True) is not None:
-            parts.insert(0, _copy(old, new, box, f"{new.name}.r", taken, env, back=False))
-        result = part.put(kernel, Alloc(new, block(*parts)))
-        around = [x.var.name for x in part.place.loops]
-        check_kinds(result, around, "cache_write", "stage it before the loop gets its kind")
-    return result, new.name
-
-
-def _copy(
-    old: Buffer,
-    new: Buffer,
-    box: Region,
-    prefix: str,
-    taken: set[str],
-    env: Env,
-    back: bool,
-) -> Stmt:
-    def body(local: Index) -> Stmt:
-        point = box.point(local)
-        move = Store(old, point, Load(new, local)) if back else Store(new, local, Load(old, point))
-        return guarded(point, old, env, move)
-
-    return sweep(prefix, box.shape, taken, env, body)
+from tilewright.schedule.staging import Part, after_writes, guarded, sweep, within
 
 
 @primitive_with(options=["pad", "name"])
@@ -174,10 +86,10 @@ def _read_part(kernel: Kernel, old: Buffer, alloc: Place | None, loop: str | Non
         part = after_writes(kernel, old, alloc, "cache_read")
     else:
         f, place = tree.find_loop(kernel, loop, "cache_read")
-        part = _body_of("cache_read", f, place, old.name, alloc)
+        part = body_of("cache_read", f, place, old.name, alloc)
     found = [a for a in accesses(part.body) if a.buffer is old]
     if not found or any(a.writes for a in found):
-        raise _error(
+        raise refuse_buffer(
             "cache_read",
             old.name,
             "it is written there" if found else "it is not read there",
@@ -206,7 +118,7 @@ def _guarded_reads(body: Stmt, buffer: Buffer, env: Env) -> tuple[dict[Select, L
     free -= set(found.values())
     for load in free:
         if within(load.index, buffer, env) is not None:
-            raise _error(
+            raise refuse_buffer(
                 "cache_read",
                 buffer.name,
                 f"bounds do not prove that the unguarded read {load!r} is inside",
@@ -216,7 +128,7 @@ def _guarded_reads(body: Stmt, buffer: Buffer, env: Env) -> tuple[dict[Select, L
         _check_guard(select.condition, load, env)
     constants = {s.otherwise for s in found}
     if len(constants) > 1:
-        raise _error(
+        raise refuse_buffer(
             "cache_read",
             buffer.name,
             f"the guarded reads have different values outside: {sorted(map(repr, constants))}",
@@ -253,7 +165,7 @@ def _check_guard(condition: Expr, load: Load, env: Env) -> None:
         too_low = lo != first if below else lo is not None and low is not None and lo > low
         too_high = hi != last if beyond else hi is not None and high is not None and hi < high
         if too_low or too_high:
-            raise _error(
+            raise refuse_buffer(
                 "cache_read",
                 load.buffer.name,
                 f"the guard {condition!r} of {load!r} is not the test that dimension {d} is inside",
@@ -296,7 +208,7 @@ def _limit(part: Expr, load: Load) -> tuple[int, int | None, int | None]:
                 return d, index.const - ratio * form.const, None
             if ratio < 0:
                 return d, None, index.const - ratio * form.const
-    raise _error(
+    raise refuse_buffer(
         "cache_read",
         load.buffer.name,
         f"the guard {part!r} of {load!r} is not a test of one index",

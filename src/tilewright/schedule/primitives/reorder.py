@@ -1,26 +1,24 @@
-"""reorder, fuse: other orders of perfectly nested loops."""
+"""reorder: other orders of perfectly nested loops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
-from tilewright.base.names import fresh
-from tilewright.expr.nodes import INDEX, Expr, FloorDiv, Mod, Var, const
-from tilewright.loops.analysis.access import environment
+from tilewright.expr.nodes import Expr
 from tilewright.loops.analysis.dependence import can_reorder
 from tilewright.loops.analysis.terms import loads
 from tilewright.loops.analysis.verdict import Illegal, Unknown
-from tilewright.loops.nodes import Block, For, If, Kernel, Stmt, loop
+from tilewright.loops.nodes import Block, For, If, Kernel, Stmt
 from tilewright.loops.walk import Place
 from tilewright.schedule import edit, tree
 from tilewright.schedule.legality import because, check_kinds, refuse
-from tilewright.schedule.primitives.annotate import check_unmarked
 from tilewright.schedule.registry import primitive
 
 
-def _band(kernel: Kernel, names: tuple[str, ...], primitive_: str) -> tuple[list[For], Stmt, Place]:
+def perfect_nest(
+    kernel: Kernel, names: tuple[str, ...], primitive_: str
+) -> tuple[list[For], Stmt, Place]:
     """The chain of loops from the outermost to the innermost of `names`, its body and its place.
 
     Guards between the loops that read no memory are moved into the body.
@@ -69,7 +67,7 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
     """
     if len(set(loops)) != len(loops) or len(loops) < 2:
         raise refuse("reorder", ", ".join(loops), "it takes two or more loops", "name each once")
-    band, body, place = _band(kernel, loops, "reorder")
+    band, body, place = perfect_nest(kernel, loops, "reorder")
     by_name = {f.var.name: f for f in band}
     queue = iter(loops)
     order = [by_name[next(queue)] if f.var.name in loops else f for f in band]
@@ -105,29 +103,3 @@ def _exchanged(
             if (first[x] - second[x]) * (first[y] - second[y]) < 0:
                 return x, y
     return swapped[0]
-
-
-@primitive
-def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
-    """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
-
-    requires: `inner` is the whole body of `outer`, guards apart; both extents are constant and both
-        loops are serial, or both are parallel.
-    before: for i in m: for j in n: B(i, j)
-    after:  for f in m*n: B(f // n, f % n)
-    """
-    band, body, place = _band(kernel, (outer, inner), "fuse")
-    check_unmarked(kernel, (outer, inner), "fuse")
-    if [f.var.name for f in band] != [outer, inner]:
-        raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
-    a, b = band
-    if a.kind != b.kind or a.kind not in ("serial", "parallel"):
-        kinds = f"the kinds are {a.kind} and {b.kind}"
-        raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
-    m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
-    fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
-    env = environment(kernel.body)
-    env[fused] = (0, max(m * n - 1, 0))
-    parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
-    new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)
-    return edit.put(kernel, place, new), fused.name

@@ -1,4 +1,4 @@
-"""blockize, tensorize: a nest as one piece, done by an instruction of the machine."""
+"""tensorize: a nest done by an instruction of the machine."""
 
 from __future__ import annotations
 
@@ -12,21 +12,8 @@ from tilewright.loops.nodes import Block, For, Kernel, Stmt, Store, Unit
 from tilewright.loops.operands import Mismatch
 from tilewright.loops.walk import Place, walk
 from tilewright.schedule import edit, tree
-from tilewright.schedule.primitives.fission import decompose_reduction
+from tilewright.schedule.primitives.decompose_reduction import decompose_reduction
 from tilewright.schedule.registry import primitive_with
-
-
-@primitive_with(options=["unit"])
-def blockize(kernel: Kernel, loop: str, unit: str | None = None) -> tuple[Kernel, None]:
-    """Keep the nest at a loop together as one piece, which no later primitive reaches into.
-
-    args: the loop; a name for the piece (default: the loop's).
-    requires: the loop exists and is not inside of such a piece already.
-    before: for i: for j: B(i, j)
-    after:  for i: block j: for j: B(i, j)
-    """
-    f, place = tree.find_loop(kernel, loop, "blockize")
-    return edit.put(kernel, place, Unit(unit or loop, None, (), f)), None
 
 
 def _name(intrinsic: object) -> object:

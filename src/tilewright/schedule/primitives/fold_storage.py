@@ -1,115 +1,25 @@
-"""store_at, fold_storage: memory further out than the computation, and only what is alive.
-
-Halide's `store_at(outer).compute_at(inner)` is, in these primitives: `compute_at(buffer, outer)`;
-then `slide(buffer, inner)` where the windows of neighbouring iterations overlap, else
-`store_at(buffer, outer, inner)`; then `fold_storage`, since only a window is live at a time.
-"""
+"""fold_storage: a dimension of an intermediate as a ring of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewright.expr.affine import Affine, affine
+from tilewright.expr.affine import Affine
 from tilewright.expr.bounds import bounds
-from tilewright.expr.nodes import Buffer, Expr, Mod, const
+from tilewright.expr.nodes import Buffer, Mod, const
 from tilewright.loops.analysis.access import Access, Env, Index, accesses, environment
-from tilewright.loops.analysis.region import region, span, uncovered
-from tilewright.loops.nodes import For, Kernel, Stmt, block
+from tilewright.loops.analysis.region import span
+from tilewright.loops.nodes import For, Kernel, Stmt
 from tilewright.loops.walk import below, loops_of
-from tilewright.schedule import edit, tree
-from tilewright.schedule.legality import check_kinds, part_of
-from tilewright.schedule.primitives.compute_at import compute_at
+from tilewright.schedule import edit
+from tilewright.schedule.legality import check_kinds, refuse_buffer
 from tilewright.schedule.registry import primitive
 from tilewright.schedule.relocate import (
-    Home,
-    home_of,
     in_order,
     own_buffer,
-    reads_in,
-    refused,
     relative,
-    restrict_to_rows,
-    row_loop,
-    with_parts,
 )
-from tilewright.schedule.slice_nest import Slice
-
-
-@primitive
-def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tuple[Kernel, None]:
-    """Compute a buffer inside a consumer's loop, its memory allocated further out.
-
-    args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
-        loop, inside of that one, to compute it in.
-    requires: as compute_at, of the outer loop; then: all reads besides its own computation are in
-        the inner loop, and one run of the nests initialises all that they update. Iterations may
-        compute elements again, so that loops in between which run at once are refused.
-    before: for i in n + 2: T[i] = f(i)
-            for o: for v: D[o*8 + v] = g(T[o*8 + v])
-    after:  for o: alloc T: for v: { T[v] = f(o*8 + v); D[o*8 + v] = g(T[v]) }
-    """
-    if loop is not None:
-        with part_of("store_at"):
-            kernel, _ = compute_at(kernel, buffer, loop)
-    f, place = tree.find_loop(kernel, compute, "store_at")
-    target, alloc = own_buffer(kernel, buffer, "store_at")
-    home = home_of(target, alloc, place, "store_at")
-    env = environment(kernel.body)
-    _check_uses(kernel, target, f, home)
-    late = uncovered(block(*home.made), target, env)
-    if late is not None:
-        raise refused(
-            "store_at", buffer, f"computing it again would find {late} changed", "use compute_at"
-        )
-    box = region(target, reads_in(target, f, "store_at"), env, "store_at")
-    steps = list(home.made)
-    for d, (base, size) in enumerate(zip(box.base, box.shape, strict=True)):
-        if all(_computes_within(s, target, d, (base, size), env) for s in steps):
-            continue
-        offset, rows = row_loop(target, steps, d, env, "store_at")
-        part = Slice(affine(base) - offset, size, rows)
-        steps = [restrict_to_rows(s, target, d, part, env, "store_at") for s in steps]
-        env = env | {v: r for s in steps for v, r in environment(s).items()}
-    inner = For(f.var, f.extent, f.kind, block(*steps, f.body))
-    result = with_parts(kernel, home, place, (), inner)
-    around = [x.var.name for x in (*place.loops, f)]
-    check_kinds(result, around, "store_at", "compute_at gives each iteration memory of its own")
-    return result, None
-
-
-def _computes_within(
-    nest: Stmt, buffer: Buffer, dim: int, part: tuple[Expr, int], env: Env
-) -> bool:
-    """Whether all that a nest computes in a dimension is in the part `base .. base + size - 1`."""
-    base, size = part
-    for a in accesses(nest):
-        if a.buffer is not buffer:
-            continue
-        found = span(a.index[dim], {f.var for f in a.loops}, env)
-        first = None if found is None else found.base - affine(base)
-        if found is None or first is None or not first.is_const:
-            return False
-        if first.const + found.lo < 0 or first.const + found.hi >= size:
-            return False
-    return True
-
-
-def _check_uses(kernel: Kernel, buffer: Buffer, f: For, home: Home) -> None:
-    """All reads are in the loop, besides those of the nests themselves."""
-
-    def read(stmts: Iterable[Stmt]) -> int:
-        found = (a for s in stmts for a in accesses(s))
-        return sum(a.buffer is buffer and a.kind == "load" for a in found)
-
-    inner = read([f.body])
-    if inner == 0 or read([kernel.body]) != inner + read(home.made):
-        raise refused(
-            "store_at",
-            buffer.name,
-            f"it is also used outside loop {f.var.name}, or not inside",
-            "name a loop around all of its uses",
-        )
 
 
 class _Phase(NamedTuple):
@@ -138,10 +48,12 @@ def fold_storage(kernel: Kernel, buffer: str, dim: int, factor: int) -> tuple[Ke
     """
     target, alloc = own_buffer(kernel, buffer, "fold_storage")
     if not 0 <= dim < len(target.shape):
-        raise refused("fold_storage", buffer, f"it has no dimension {dim}", "0 is the outermost")
+        raise refuse_buffer(
+            "fold_storage", buffer, f"it has no dimension {dim}", "0 is the outermost"
+        )
     if not 1 <= factor < target.shape[dim]:
         extent = target.shape[dim]
-        raise refused(
+        raise refuse_buffer(
             "fold_storage",
             buffer,
             f"{factor} is not in 1..{extent - 1}, the sizes below that of dimension {dim}",
@@ -150,7 +62,7 @@ def fold_storage(kernel: Kernel, buffer: str, dim: int, factor: int) -> tuple[Ke
     least, stmt = live_window(kernel, buffer, dim)
     if factor < least:
         loop = f"loop {stmt.var.name}" if isinstance(stmt, For) else "a statement before the loop"
-        raise refused(
+        raise refuse_buffer(
             "fold_storage",
             buffer,
             f"{least} rows are alive at once in {loop}, more than {factor}",
@@ -199,7 +111,9 @@ def _phase(s: Stmt, buffer: Buffer, dim: int, env: Env) -> _Phase | None:
         return moving
     ends = [bounds(a.index[dim], env) for a in found]
     if any(lo is None or hi is None for lo, hi in ends):
-        raise refused("fold_storage", buffer.name, f"dimension {dim} has no bounds", "clamp it")
+        raise refuse_buffer(
+            "fold_storage", buffer.name, f"dimension {dim} has no bounds", "clamp it"
+        )
     written = [hi for (_, hi), a in zip(ends, found, strict=True) if a.writes and hi is not None]
     first = min(lo for lo, _ in ends if lo is not None)
     return _Phase(s, 0, 1, first, max(written, default=None))

@@ -1,0 +1,95 @@
+"""decompose_reduction: the initialisation of a reduction in a nest of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.errors import ScheduleError
+from tilewright.loops.analysis.dependence import can_separate
+from tilewright.loops.analysis.verdict import Illegal, Verdict
+from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, While, block
+from tilewright.schedule import edit, tree
+from tilewright.schedule.legality import check_steady, refuse
+from tilewright.schedule.primitives.fission import check_apart
+from tilewright.schedule.registry import primitive
+
+
+@primitive
+def decompose_reduction(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
+    """Initialise a reduction in a nest of its own before `loop`; returns that nest's loops.
+
+    args: the accumulator; the outermost loop to hoist its initialisation out of.
+    requires: inside the loop the first statements to run are Stores that initialise `buffer`,
+        nested in loops (and guards) only, and where the rest of the body meets them in memory it
+        is in the same iteration of all of these loops; none of the extents and guards around
+        them reads what the loop writes.
+    before: for i: for j: { C[i, j] = 0; for k: C[i, j] += A }
+    after:  for i.init: for j.init: C[i.init, j.init] = 0
+            for i: for j: for k: C[i, j] += A
+    """
+    f, place = tree.find_loop(kernel, loop, "decompose_reduction")
+    tree.find_buffer(kernel, buffer, "decompose_reduction")
+    spine: list[For | If] = []
+    s: Stmt = f
+    while not isinstance(s, Block):
+        if isinstance(s, For) or (isinstance(s, If) and s.otherwise is None):
+            spine.append(s)
+            s = s.body if isinstance(s, For) else s.then
+            continue
+        raise _no_start(loop, buffer, s)
+    starts = _leading(s, buffer)
+    if not starts:
+        raise _no_start(loop, buffer, s)
+    check_steady(spine, s, "decompose_reduction", loop)
+    first, rest = block(*starts), block(*s.stmts[len(starts) :])
+    loops = [x for x in spine if isinstance(x, For)]
+    verdict = can_separate(kernel, loops, starts, s.stmts[len(starts) :])
+    check_apart(verdict, "decompose_reduction", _parted(verdict, loops))
+    hoisted, remaining = first, rest
+    for x in reversed(spine):
+        hoisted = _around(x, hoisted)
+        remaining = _around(x, remaining)
+    copy, table = edit.renamed(hoisted, tree.names(kernel), ".init")
+    new = edit.put(kernel, place, block(copy, remaining))
+    return new, tuple(table[x.var.name] for x in loops)
+
+
+def _parted(verdict: Verdict, loops: Sequence[For]) -> str:
+    """The loop in different iterations of which the parts meet; the outermost if not known."""
+    names = [f.var.name for f in loops]
+    if isinstance(verdict, Illegal):
+        first, second = verdict.witness.first, verdict.witness.second
+        return next(n for n in names if first[n] != second[n])
+    return names[0]
+
+
+def _leading(s: Block, buffer: str) -> list[Stmt]:
+    """The Stores at the start of a block, up to the last one that writes `buffer`."""
+    starts: list[Stmt] = []
+    count = 0
+    for n, x in enumerate(s.stmts):
+        if not isinstance(x, Store):
+            break
+        starts.append(x)
+        if x.buffer.name == buffer:
+            count = n + 1
+    return starts[:count] if count < len(s.stmts) else []
+
+
+def _around(spine: For | If, body: Stmt) -> Stmt:
+    if isinstance(spine, For):
+        return For(spine.var, spine.extent, spine.kind, body)
+    return If(spine.condition, body, None)
+
+
+def _no_start(name: str, buffer: str, s: Any) -> ScheduleError:
+    if isinstance(s, Alloc):
+        reason = f"{s.buffer.name} is allocated inside the loop, around the reduction"
+        hint = f"expand({s.buffer.name!r}, ...) first, so that it outlives the loop"
+    elif isinstance(s, While):
+        reason, hint = "a while loop is in between", "nothing can be hoisted out of it"
+    else:
+        reason = f"its innermost body does not start with a Store to {buffer}"
+        hint = "name the loop around the initialisation, before reordering"
+    return refuse("decompose_reduction", name, reason, hint)

@@ -1,0 +1,41 @@
+"""fuse: two directly nested loops as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.names import fresh
+from tilewright.expr.nodes import INDEX, FloorDiv, Mod, Var, const
+from tilewright.loops.analysis.access import environment
+from tilewright.loops.nodes import Kernel, loop
+from tilewright.schedule import edit, tree
+from tilewright.schedule.legality import refuse
+from tilewright.schedule.primitives.annotate import check_unmarked
+from tilewright.schedule.primitives.reorder import perfect_nest
+from tilewright.schedule.registry import primitive
+
+
+@primitive
+def fuse(kernel: Kernel, outer: str, inner: str) -> tuple[Kernel, str]:
+    """Two directly nested loops as one of all their iterations; returns `<outer>_<inner>`.
+
+    requires: `inner` is the whole body of `outer`, guards apart; both extents are constant and both
+        loops are serial, or both are parallel.
+    before: for i in m: for j in n: B(i, j)
+    after:  for f in m*n: B(f // n, f % n)
+    """
+    band, body, place = perfect_nest(kernel, (outer, inner), "fuse")
+    check_unmarked(kernel, (outer, inner), "fuse")
+    if [f.var.name for f in band] != [outer, inner]:
+        raise refuse("fuse", outer, f"{inner} is not the loop directly inside it", "reorder first")
+    a, b = band
+    if a.kind != b.kind or a.kind not in ("serial", "parallel"):
+        kinds = f"the kinds are {a.kind} and {b.kind}"
+        raise refuse("fuse", outer, kinds, "fuse before the kinds are set")
+    m, n = tree.trips(a, "fuse"), tree.trips(b, "fuse")
+    fused = Var(fresh(tree.names(kernel), f"{outer}_{inner}"), INDEX)
+    env = environment(kernel.body)
+    env[fused] = (0, max(m * n - 1, 0))
+    parts: dict[Any, Any] = {a.var: FloorDiv(fused, const(n)), b.var: Mod(fused, const(n))}
+    new = loop(fused, m * n, edit.rewrite(body, env, parts), a.kind)
+    return edit.put(kernel, place, new), fused.name
