@@ -42,6 +42,8 @@ FOUND = {
     "guarded": f"({Q}, {K}, {V}, float[{ROWS},{KEYS}] m) => (float[2,3,{ROWS},{SIZE}] y) "
     f"{{ {CONSTANTS} {TURN} zero = Constant<value_float=0.0>() t = MatMul(q, kt) s = Add(t, m) "
     "p = Softmax<axis=-1>(s) n = IsNaN(p) o = Where(n, zero, p) y = MatMul(o, v) }",
+    "any step of one element": f"{ENDS} {{ {CONSTANTS} {TURN} t = MatMul(q, kt) u = Erf(t) "
+    "w = Softplus(u) s = Pow(w, d) p = Softmax<axis=-1>(s) o = Sqrt(p) y = MatMul(o, v) }",
     "three axes": f"(float[6,{ROWS},{SIZE}] q, float[6,{KEYS},{SIZE}] k, float[6,{KEYS},{SIZE}] v)"
     f" => (float[6,{ROWS},{SIZE}] y) {{ kt = Transpose<perm=[0,2,1]>(k) "
     f"s = MatMul(q, kt) {TAIL} }}",

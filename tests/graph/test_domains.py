@@ -20,7 +20,7 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops import registry
-from tilewright.graph.ops.registry import OpCall, OpDef
+from tilewright.graph.ops.registry import OpCall, OpDef, Trait
 from tilewright.graph.pipeline import graph_pipeline
 
 OWN = "test.reversed"  # its operators do what ONNX's of that name do, and negate or complement it
@@ -119,6 +119,11 @@ SELECTIONS = {
     "Gather<axis = 2>(r, two)": [1, 4, 1, 6],
     "DepthToSpace<blocksize = 2>(r)": [1, 1, 12, 12],
     "SpaceToDepth<blocksize = 2>(r)": [1, 16, 3, 3],
+    "GlobalMaxPool(r)": [1, 4, 1, 1],
+    "Tile(r, tiles)": [1, 8, 6, 6],
+    "GatherElements<axis = 3>(r, columns)": [1, 4, 1, 2],
+    "GatherND(r, zeros)": [6, 6],
+    "ReverseSequence<batch_axis = 0, time_axis = 1>(r, lengths)": [1, 4, 6, 6],
 }
 for _nodes, _shape in SELECTIONS.items():
     PATTERNS[f"bytes, {_nodes.partition('(')[0].partition('<')[0]}"] = (
@@ -126,7 +131,9 @@ for _nodes, _shape in SELECTIONS.items():
         f"r = DequantizeLinear(x, s, z) a = {_nodes} y = QuantizeLinear(a, s, z)",
         {
             **QDQ, "shape": np.array([1, 4, 36]), "zero": np.array([0]), "two": np.array([2]),
-            "twice": np.array([2, 4, 6, 6]),
+            "twice": np.array([2, 4, 6, 6]), "tiles": np.array([1, 2, 1, 1]),
+            "columns": np.arange(8).reshape(1, 4, 1, 2) % 6, "zeros": np.array([0, 0]),
+            "lengths": np.array([3]),
         },
     )  # fmt: skip
 # Operators on feature maps, between two convolutions that decide how those are stored.
@@ -166,11 +173,8 @@ def model_of(name: str) -> Any:
     return model
 
 
-# Only how a tensor is stored hangs on these (`passes/layout.py`), or they are what a pass makes.
-STORED = set(
-    "ConvInteger Einsum GlobalLpPool GroupNormalization LayerNormalization QLinearConv Shape Size "
-    "Upsample".split()
-)
+# What passes make.
+MADE = {"LayerNormalization"}
 MAPS = {"ConvTranspose", "Resize"}  # those without Computations of their own
 
 CASES = [(p, n) for p in PATTERNS for n, _ in enumerate(model_of(p).graph.node)]
@@ -277,11 +281,12 @@ def _fed(v: Value) -> Any:
 def test_every_operator_that_a_pass_looks_for_is_in_a_pattern() -> None:
     """Whoever teaches a pass another operator adds it to the patterns above."""
     folders = [SOURCES / "graph" / "passes", SOURCES / "graph" / "passes" / "idioms"]
-    files = [*(f for folder in folders for f in folder.glob("*.py"))]
-    files.append(SOURCES / "graph" / "ops" / "attention.py")
+    files = [f for folder in folders for f in folder.glob("*.py")]
     sought = {word for f in files for word in _sought(ast.parse(f.read_text()))}
     known = {d.op_type for d in registry.registered() if not d.domain}
-    assert sorted(sought & known - {*NAMES} - STORED) == []
+    asked = Trait.MOVES_DATA | Trait.SELECTS
+    sought |= {d.op_type for d in registry.registered() if d.traits & asked} - {"Split"}
+    assert sorted(sought & known - {*NAMES} - MADE) == []
     assert {"Identity", "Conv", "BatchNormalization", "Softmax", "ReduceMean"} <= sought
 
 
@@ -294,6 +299,8 @@ def _sought(tree: ast.AST) -> Iterator[str]:
         if getattr(call.func, "attr", getattr(call.func, "id", "")) in ("op", "ops", "Operation")
     }
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "onnx":
+            yield node.attr
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in made:
             yield from node.value.split() if "\n" not in node.value else ()
 

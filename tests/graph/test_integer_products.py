@@ -178,13 +178,22 @@ SELECTIONS = {
     "MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>": "1, 2, 6, 6",
     "Transpose<perm = [0, 2, 3, 1]>": "1, 6, 6, 2",
     "Flatten": "1, 72",
+    "GlobalMaxPool": "1, 2, 1, 1",
+}
+LONGS = "i = Constant<value_ints = {}>() t = "
+SELECTIONS = {f"t = {op}(r)": shape for op, shape in SELECTIONS.items()} | {
+    LONGS.format([1, 2, 1, 1]) + "Tile(r, i)": "1, 4, 6, 6",
+    LONGS.format([0, 0]) + "GatherND<batch_dims = 0>(r, i)": "6, 6",
+    LONGS.format([1]) + "Gather<axis = 1>(r, i)": "1, 1, 6, 6",
+    "g = Constant<value = int64[1, 2, 1, 3] {5, 0, 1, 2, 3, 4}>() "
+    "t = GatherElements<axis = 3>(r, g)": "1, 2, 1, 3",
 }
 
 
-@pytest.mark.parametrize("op", SELECTIONS)
-def test_selections_stay_bytes(op):
+@pytest.mark.parametrize("middle", SELECTIONS)
+def test_selections_stay_bytes(middle):
     x = drawn(np.uint8, 1, 2, 6, 6)
-    made = [quantised_twice(f"t = {op}(r)", 0.25, u, 9, SELECTIONS[op]) for u in (0.25, 0.5)]
+    made = [quantised_twice(middle, 0.25, u, 9, SELECTIONS[middle]) for u in (0.25, 0.5)]
     same, other = (text(m, "graph", mcpu=DOTS) for m in made)
     assert "QuantizeLinear(" not in same and "QuantizeLinear(" in other
     for model in made:

@@ -32,18 +32,13 @@ from tilewright.graph.nodes import Graph, Operation, Shape, Value, constant
 from tilewright.graph.ops.errors import RULES, DataDependent, definition_of_node, place
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.inside import check_parts
-from tilewright.graph.ops.registry import Array, OpCall, definition_of, foreign
+from tilewright.graph.ops.registry import Array, OpCall, definition_of, foreign, has_trait
+from tilewright.graph.ops.traits import DEQUANTIZES, IMPURE
 from tilewright.graph.renaming import name_outputs
 from tilewright.graph.unroll import unroll
 
 MAX_BYTES = (1 << 63) - 1
 FOLD_ELEMENTS = 4096  # shape arithmetic is far below; weights are far above
-IMPURE = frozenset(
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli "
-    "Dropout".split()
-)
-# Products of what DequantizeLinear reads are better than of what it makes.
-UNFOLDED = IMPURE | {"DequantizeLinear"}
 
 
 class Fallback(Protocol):
@@ -199,7 +194,7 @@ class Typer:
                 found = definition.static_value(call)
             if found is not None:
                 return as_typed(op, found)
-        if op.qualified in UNFOLDED or op.subgraphs or not op.reads:
+        if has_trait(op, IMPURE | DEQUANTIZES) or op.subgraphs or not op.reads:
             return None
         if not all(v in self.known for v in op.reads):
             return None

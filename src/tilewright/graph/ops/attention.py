@@ -28,7 +28,6 @@ from tilewright.loops.nodes import Kernel
 
 ATTENTION = "Attention"
 DOMAIN = "tilewright"
-POINTWISE = frozenset("Add Sub Mul Div Where Tanh Min Max Cast CastLike IsNaN Clip".split())
 
 
 def _body(call: OpCall) -> Graph:

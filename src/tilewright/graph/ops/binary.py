@@ -33,8 +33,12 @@ from tilewright.expr.nodes import (
     call,
     const,
 )
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, widened
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.derivative import by
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import COMMUTATIVE, POINTWISE, Trait
 
 Scalar = Callable[..., Expr]
 OnArrays = Callable[..., Any]
@@ -49,11 +53,13 @@ def nary(
     like: int = 0,
     cost: int = 1,
     since: int = 1,
+    traits: Trait = Trait.NONE,
+    gradient: Gradient | None = None,
 ) -> None:
     """Register an operator on broadcast operands.
 
     scalar, arrays: the call, then one argument per operand. result: its dtype; else that of
-    operand `like`.
+    operand `like`. traits: besides POINTWISE.
     """
 
     def infer(op: OpCall) -> Sequence[Type]:
@@ -95,6 +101,8 @@ def nary(
             compute=compute,
             reference=reference,
             flops=lambda op: cost * op.size_out(0),
+            traits=POINTWISE | traits,
+            gradient=gradient,
         )
     )
 
@@ -159,11 +167,47 @@ def _power_arrays(_: OpCall, base: Array, exponent: Array) -> Any:
     return np.power(base, exponent.astype(base.dtype))
 
 
-nary("Add", lambda _, a, b: a + b, lambda _, a, b: a + b)
-nary("Sub", lambda _, a, b: a - b, lambda _, a, b: a - b)
-nary("Mul", lambda _, a, b: a * b, lambda _, a, b: a * b)
-nary("Div", lambda _, a, b: Div(a, b), _divide_arrays)
-nary("Pow", _power, _power_arrays, cost=8)
+def _div_gradient(o: Callable[..., Value], x: Sequence[Value], y: Value, g: Value) -> list[Value]:
+    part = o("Div", g, x[1])
+    return [part, o("Neg", o("Mul", part, y))]
+
+
+def _pow_gradient(
+    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
+    """x ** 0 is 1 everywhere, and 0 ** e with e >= 0 has no slope along e: not 0 * infinity."""
+    base, exponent = x
+    none, zero = f.constant(0, base.dtype), f.constant(0, exponent.dtype)
+    less = f.op("Sub", exponent, f.constant(1, exponent.dtype))
+    slope = f.op("Mul", f.op("Pow", base, less), f.op("CastLike", exponent, base))
+    slope = f.op("Where", f.op("Equal", exponent, zero), none, slope)
+    rise = f.op("Mul", y, f.op("Log", base))
+    flat = f.op("And", f.op("Equal", base, none), f.op("GreaterOrEqual", exponent, zero))
+    return f.op("Mul", g, slope), f.op("Mul", g, f.op("Where", flat, none, rise))
+
+
+nary(
+    "Add",
+    lambda _, a, b: a + b,
+    lambda _, a, b: a + b,
+    traits=COMMUTATIVE,
+    gradient=by(lambda o, x, y, g: [g, g]),
+)
+nary(
+    "Sub",
+    lambda _, a, b: a - b,
+    lambda _, a, b: a - b,
+    gradient=by(lambda o, x, y, g: [g, o("Neg", g)]),
+)
+nary(
+    "Mul",
+    lambda _, a, b: a * b,
+    lambda _, a, b: a * b,
+    traits=COMMUTATIVE,
+    gradient=by(lambda o, x, y, g: [o("Mul", g, x[1]), o("Mul", g, x[0])]),
+)
+nary("Div", lambda _, a, b: Div(a, b), _divide_arrays, gradient=by(_div_gradient))
+nary("Pow", _power, _power_arrays, cost=8, gradient=_pow_gradient)
 nary(
     "Mod",
     _mod,
@@ -175,29 +219,50 @@ nary(
     lambda _, x, slope: Select(x < 0, slope * x, x),
     lambda _, x, slope: np.where(x < 0, slope * x, x),
 )
-nary("Max", _folded(Max), lambda _, *a: reduce(np.maximum, a), since=6)
-nary("Min", _folded(Min), lambda _, *a: reduce(np.minimum, a), since=6)
-nary("Sum", _folded(lambda a, b: a + b), lambda _, *a: reduce(np.add, a), since=6)
+nary(
+    "Max",
+    _folded(Max),
+    lambda _, *a: reduce(np.maximum, a),
+    since=6,
+    traits=COMMUTATIVE,
+)
+nary(
+    "Min",
+    _folded(Min),
+    lambda _, *a: reduce(np.minimum, a),
+    since=6,
+    traits=COMMUTATIVE,
+)
+nary(
+    "Sum",
+    _folded(lambda a, b: a + b),
+    lambda _, *a: reduce(np.add, a),
+    since=6,
+    traits=COMMUTATIVE,
+    gradient=by(lambda o, x, y, g: [g] * len(x)),
+)
 nary(
     "Mean",
     lambda _, *args: reduce(lambda a, b: a + b, args) / len(args),
     lambda _, *a: reduce(np.add, a) / len(a),
     since=6,
+    traits=COMMUTATIVE,
 )
 
-_COMPARISONS: tuple[tuple[str, Callable[[Expr, Expr], Expr], Any], ...] = (
-    ("Equal", Eq, np.equal),
-    ("Less", Lt, np.less),
-    ("LessOrEqual", Le, np.less_equal),
-    ("Greater", lambda a, b: Lt(b, a), np.greater),
-    ("GreaterOrEqual", lambda a, b: Le(b, a), np.greater_equal),
+_COMPARISONS: tuple[tuple[str, Callable[[Expr, Expr], Expr], Any, Trait], ...] = (
+    ("Equal", Eq, np.equal, COMMUTATIVE),
+    ("Less", Lt, np.less, Trait.NONE),
+    ("LessOrEqual", Le, np.less_equal, Trait.NONE),
+    ("Greater", lambda a, b: Lt(b, a), np.greater, Trait.NONE),
+    ("GreaterOrEqual", lambda a, b: Le(b, a), np.greater_equal, Trait.NONE),
 )
-for _name, _node, _arrays in _COMPARISONS:
+for _name, _node, _arrays, _traits in _COMPARISONS:
     nary(
         _name,
         lambda _, a, b, node=_node: node(a, b),
         lambda _, a, b, f=_arrays: f(a, b),
         result=dtypes.bool_,
+        traits=_traits,
     )
 
 _LOGIC: tuple[tuple[str, Callable[[Expr, Expr], Expr], Any], ...] = (
@@ -213,6 +278,7 @@ for _name, _node, _arrays in _LOGIC:
         _name,
         lambda _, a, b, node=_node: node(a, b),
         lambda _, a, b, f=_arrays: f(a, b),
+        traits=COMMUTATIVE,
     )
 nary("BitShift", _shift, _shift_arrays, since=11)
 
@@ -286,6 +352,7 @@ register(
         compute=_clip_6,
         reference=_clip_6_arrays,
         flops=lambda op: 2 * op.size(0),
+        traits=POINTWISE,
     )
 )
 register(
@@ -296,5 +363,6 @@ register(
         compute=_clip,
         reference=_clip_arrays,
         flops=lambda op: 2 * op.size(0),
+        traits=POINTWISE,
     )
 )

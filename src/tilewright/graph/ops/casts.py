@@ -20,6 +20,7 @@ from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Bitcast, Buffer, Expr, Max, Min, Select, Shr, const
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import IMPURE, POINTWISE
 
 Buffers = Sequence[Buffer]
 
@@ -124,6 +125,7 @@ for _name, _since in (("Cast", 6), ("CastLike", 15)):
             since=_since,
             compute=_cast,
             reference=_cast_arrays,
+            traits=POINTWISE,
         )
     )
 
@@ -141,7 +143,7 @@ def _bitcast(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
     return [map_(call.name, out, lambda *i: Bitcast(x[i], out.dtype))]
 
 
-register(OpDef("BitCast", _bitcast_type, since=26, compute=_bitcast))
+register(OpDef("BitCast", _bitcast_type, since=26, compute=_bitcast, traits=POINTWISE))
 
 
 def _dropout_types(call: OpCall) -> Sequence[Type]:
@@ -171,4 +173,13 @@ def _dropout(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computatio
     return found
 
 
-register(OpDef("Dropout", _dropout_types, since=7, compute=_dropout, by_value=(1, 2)))
+register(
+    OpDef(
+        "Dropout",
+        _dropout_types,
+        since=7,
+        compute=_dropout,
+        by_value=(1, 2),
+        traits=IMPURE,
+    )
+)

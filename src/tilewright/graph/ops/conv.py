@@ -16,6 +16,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SPATIAL
 from tilewright.graph.ops.windows import Windows, windows
 
 Buffers = Sequence[Buffer]
@@ -145,4 +146,4 @@ def correlate(x: Array, w: Array, shape: Windows, group: int) -> Array:
     return found
 
 
-register(OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops))
+register(OpDef("Conv", _type, compute=_conv, reference=_arrays, flops=_flops, traits=SPATIAL))

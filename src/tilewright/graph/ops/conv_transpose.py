@@ -30,6 +30,7 @@ from tilewright.graph.ops.broadcasting import wide_dtype
 from tilewright.graph.ops.conv import with_bias
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 
@@ -310,5 +311,6 @@ register(
         compute=_direct,
         decompose=_decompose,
         flops=lambda call: 2 * call.size(0) * math.prod(call.shape(1)[1:]),
+        traits=SPATIAL,
     )
 )

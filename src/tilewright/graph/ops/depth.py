@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.compute.build import map_
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Program, Type, register
+from tilewright.graph.ops.traits import MOVES_DATA, SPATIAL
 
 
 def _block(call: OpCall) -> int:
@@ -60,7 +61,15 @@ def _to_space_reference(call: OpCall, x: Array) -> list[Array]:
     return [parts.reshape(n, c // (b * b), h * b, w * b)]
 
 
-register(OpDef("DepthToSpace", _to_space_type, compute=_to_space, reference=_to_space_reference))
+register(
+    OpDef(
+        "DepthToSpace",
+        _to_space_type,
+        compute=_to_space,
+        reference=_to_space_reference,
+        traits=SPATIAL | MOVES_DATA,
+    )
+)
 
 
 def _to_depth_type(call: OpCall) -> Sequence[Type]:
@@ -93,4 +102,12 @@ def _to_depth_reference(call: OpCall, x: Array) -> list[Array]:
     return [np.ascontiguousarray(parts).reshape(n, c * b * b, h // b, w // b)]
 
 
-register(OpDef("SpaceToDepth", _to_depth_type, compute=_to_depth, reference=_to_depth_reference))
+register(
+    OpDef(
+        "SpaceToDepth",
+        _to_depth_type,
+        compute=_to_depth,
+        reference=_to_depth_reference,
+        traits=SPATIAL | MOVES_DATA,
+    )
+)

@@ -14,6 +14,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import CHANGES_AXES
 
 Buffers = Sequence[Buffer]
 
@@ -128,4 +129,14 @@ def _flops(call: OpCall) -> int:
     return call.arity * math.prod(parse(call).extents.values())
 
 
-register(OpDef("Einsum", _type, since=12, compute=_compute, reference=_arrays, flops=_flops))
+register(
+    OpDef(
+        "Einsum",
+        _type,
+        since=12,
+        compute=_compute,
+        reference=_arrays,
+        flops=_flops,
+        traits=CHANGES_AXES,
+    )
+)

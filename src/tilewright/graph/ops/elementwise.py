@@ -17,8 +17,12 @@ from tilewright.base.dtypes import DType, float64, int64
 from tilewright.compute.build import cast, map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import wide, widened
-from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.derivative import Formula, by
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, Gradient, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import IDEMPOTENT, MOVES_DATA, POINTWISE, Trait
 
 Scalar = Callable[[OpCall, Expr], Expr]
 OnArrays = Callable[[OpCall, Array], Any]
@@ -40,8 +44,13 @@ def unary(
     result: DType | None = None,
     cost: int = 1,
     since: int = 1,
+    traits: Trait = Trait.NONE,
+    gradient: Gradient | None = None,
 ) -> None:
-    """Register an operator of one operand. result: its dtype, if it is not the operand's."""
+    """Register an operator of one operand. result: its dtype, if it is not the operand's.
+
+    traits: besides POINTWISE.
+    """
 
     def infer(op: OpCall) -> Sequence[Type]:
         return [(result or op.dtype(0), op.shape(0))]
@@ -66,6 +75,8 @@ def unary(
             compute=compute,
             reference=reference,
             flops=lambda op: cost * op.size_out(0),
+            traits=POINTWISE | traits,
+            gradient=gradient,
         )
     )
 
@@ -161,41 +172,94 @@ def _isinf_arrays(op: OpCall, x: Array) -> Any:
     return positive | (np.isneginf(x) & bool(op.attr("detect_negative", 1)))
 
 
-_SIMPLE = (  # ONNX's name, function of an expression, NumPy's
-    ("Exp", "exp", np.exp),
-    ("Log", "log", np.log),
-    ("Sqrt", "sqrt", np.sqrt),
-    ("Sin", "sin", np.sin),
-    ("Cos", "cos", np.cos),
+def _relu_gradient(
+    f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
+    zero = f.constant(0, y.dtype)
+    return [f.op("Where", f.op("Greater", y, zero), g, zero)]
+
+
+def _sigmoid_gradient(o: Callable[..., Value], y: Value, g: Value) -> Sequence[Value]:
+    """g * y * (1 - y)"""
+    flow = o("Mul", g, y)
+    return [o("Sub", flow, o("Mul", flow, y))]
+
+
+_SMOOTH: tuple[tuple[str, str, Any, Formula], ...] = (
+    # ONNX's name, function of an expression, NumPy's, the derivative
+    ("Exp", "exp", np.exp, lambda o, x, y, g: [o("Mul", g, y)]),
+    ("Log", "log", np.log, lambda o, x, y, g: [o("Div", g, x[0])]),
+    ("Sqrt", "sqrt", np.sqrt, lambda o, x, y, g: [o("Div", g, o("Add", y, y))]),
+    ("Sin", "sin", np.sin, lambda o, x, y, g: [o("Mul", g, o("Cos", x[0]))]),
+    ("Cos", "cos", np.cos, lambda o, x, y, g: [o("Neg", o("Mul", g, o("Sin", x[0])))]),
+    ("Tanh", "tanh", np.tanh, lambda o, x, y, g: [o("Sub", g, o("Mul", g, o("Mul", y, y)))]),
+    ("Sigmoid", "sigmoid", sigmoid, lambda o, x, y, g: _sigmoid_gradient(o, y, g)),
+)
+for _name, _scalar, _arrays, _formula in _SMOOTH:
+    unary(_name, _function(_scalar), _ufunc(_arrays), gradient=by(_formula))
+
+_SIMPLE = (
     ("Tan", "tan", np.tan),
     ("Asin", "arcsin", np.arcsin),
     ("Acos", "arccos", np.arccos),
     ("Atan", "arctan", np.arctan),
     ("Sinh", "sinh", np.sinh),
     ("Cosh", "cosh", np.cosh),
-    ("Tanh", "tanh", np.tanh),
     ("Asinh", "arcsinh", np.arcsinh),
     ("Acosh", "arccosh", np.arccosh),
     ("Atanh", "arctanh", np.arctanh),
     ("Erf", "erf", erf),
-    ("Sigmoid", "sigmoid", sigmoid),
-    ("Floor", "floor", np.floor),
-    ("Ceil", "ceil", np.ceil),
-    ("Round", "round_even", np.rint),
 )
 for _name, _scalar, _arrays in _SIMPLE:
     unary(_name, _function(_scalar), _ufunc(_arrays), cost=1)
 
-unary("Identity", lambda _, x: x, lambda _, x: x, cost=0)
-unary("Abs", lambda _, x: call("abs", x) if x.dtype.is_signed else x, _ufunc(np.abs))
-unary("Neg", lambda _, x: -x, _ufunc(np.negative))
-unary("Reciprocal", lambda _, x: 1.0 / x, lambda _, x: 1 / x)
-unary("Sign", lambda _, x: _sign(x), _ufunc(np.sign))
+_WHOLE = (
+    ("Floor", "floor", np.floor),
+    ("Ceil", "ceil", np.ceil),
+    ("Round", "round_even", np.rint),
+)
+for _name, _scalar, _arrays in _WHOLE:
+    unary(_name, _function(_scalar), _ufunc(_arrays), traits=IDEMPOTENT)
+
+unary(
+    "Identity",
+    lambda _, x: x,
+    lambda _, x: x,
+    cost=0,
+    traits=IDEMPOTENT | MOVES_DATA,
+    gradient=by(lambda o, x, y, g: [g]),
+)
+unary(
+    "Abs",
+    lambda _, x: call("abs", x) if x.dtype.is_signed else x,
+    _ufunc(np.abs),
+    traits=IDEMPOTENT,
+    gradient=by(lambda o, x, y, g: [o("Mul", g, o("Sign", x[0]))]),
+)
+unary(
+    "Neg",
+    lambda _, x: -x,
+    _ufunc(np.negative),
+    gradient=by(lambda o, x, y, g: [o("Neg", g)]),
+)
+unary(
+    "Reciprocal",
+    lambda _, x: 1.0 / x,
+    lambda _, x: 1 / x,
+    gradient=by(lambda o, x, y, g: [o("Neg", o("Mul", g, o("Mul", y, y)))]),
+)
+unary("Sign", lambda _, x: _sign(x), _ufunc(np.sign), traits=IDEMPOTENT)
 unary("Not", lambda _, x: ~x, _ufunc(np.logical_not))
 unary("BitwiseNot", lambda _, x: ~x, _ufunc(np.bitwise_not))
 unary("IsNaN", _function("isnan"), _ufunc(np.isnan), result=dtypes.bool_)
 unary("IsInf", _isinf, _isinf_arrays, result=dtypes.bool_)
-unary("Relu", lambda _, x: Max(x, const(0, x.dtype)), lambda _, x: np.maximum(x, 0))
+unary(
+    "Relu",
+    lambda _, x: Max(x, const(0, x.dtype)),
+    lambda _, x: np.maximum(x, 0),
+    traits=IDEMPOTENT,
+    gradient=_relu_gradient,
+)
 unary("Softplus", lambda _, x: _softplus(x), lambda _, x: np.logaddexp(x, np.zeros_like(x)), cost=3)
 unary("Softsign", lambda _, x: x / (1.0 + call("abs", x)), lambda _, x: x / (1 + np.abs(x)), cost=2)
 unary(

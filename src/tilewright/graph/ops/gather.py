@@ -13,6 +13,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Select, const
 from tilewright.graph.ops.errors import place
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import MOVES_DATA
 
 Buffers = Sequence[Buffer]
 
@@ -68,7 +69,9 @@ def _check_indices(call: OpCall, indices: Array, extent: int) -> None:
     )
 
 
-register(OpDef("Gather", _gather_type, compute=_gather, reference=_gather_arrays))
+register(
+    OpDef("Gather", _gather_type, compute=_gather, reference=_gather_arrays, traits=MOVES_DATA)
+)
 
 
 def _gather_elements(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
@@ -100,6 +103,7 @@ register(
         since=11,
         compute=_gather_elements,
         reference=lambda call, data, indices: [_take_along(call, data, indices)],
+        traits=MOVES_DATA,
     )
 )
 

@@ -23,6 +23,7 @@ from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.matmul import matmul_shape
 from tilewright.graph.ops.offsets import corrected, factor, shaped, total
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SPATIAL
 from tilewright.graph.ops.windows import Windows
 
 Buffers = Sequence[Buffer]
@@ -241,6 +242,7 @@ register(
         compute=_convolution,
         decompose=_conv_parts,
         flops=_conv_flops(0, 1),
+        traits=SPATIAL,
     )
 )
 
@@ -269,5 +271,6 @@ register(
         since=10,
         decompose=_qlinear_conv,
         flops=_conv_flops(0, 3),
+        traits=SPATIAL,
     )
 )

@@ -13,6 +13,7 @@ from tilewright.expr.nodes import Buffer, Expr, Select, call, const
 from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 
@@ -75,6 +76,7 @@ register(
         compute=_lrn,
         reference=_lrn_arrays,
         flops=lambda op: (2 * sum(_reach(op)) + 7) * op.size(0),
+        traits=SPATIAL,
     )
 )
 

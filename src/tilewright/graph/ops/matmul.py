@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.errors import UnsupportedError
 from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, operand, wide, wide_dtype, widened
+from tilewright.graph.ops.derivative import scaled, turned
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import CHANGES_AXES
 
 Buffers = Sequence[Buffer]
 
@@ -61,6 +66,15 @@ def _matmul_flops(call: OpCall) -> int:
     return 2 * call.size_out(0) * call.shape(0)[-1]
 
 
+def _matmul_gradient(
+    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
+    a, b = x
+    if min(call.rank(0), call.rank(1)) < 2:
+        raise UnsupportedError("the derivative of a product with a vector", where=call.name)
+    return f.op("MatMul", g, turned(f, b)), f.op("MatMul", turned(f, a), g)
+
+
 register(
     OpDef(
         "MatMul",
@@ -68,6 +82,8 @@ register(
         compute=_matmul,
         reference=_matmul_arrays,
         flops=_matmul_flops,
+        traits=CHANGES_AXES,
+        gradient=_matmul_gradient,
     )
 )
 
@@ -133,6 +149,20 @@ def _gemm_arrays(call: OpCall, a: Array, b: Array, c: Array | None = None) -> li
     return [found.astype(a.dtype)]
 
 
+def _gemm_gradient(
+    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
+    a, b = x[:2]
+    alpha, across, down = call.attr("alpha", 1.0), call.attr("transA", 0), call.attr("transB", 0)
+
+    def product(left: Value, right: Value, turn_left: int, turn_right: int) -> Value:
+        return f.op("Gemm", left, right, transA=turn_left, transB=turn_right, alpha=alpha)
+
+    to_a = product(b, g, down, 1) if across else product(g, b, 0, 1 - down)
+    to_b = product(g, a, 1, across) if down else product(a, g, 1 - across, 0)
+    return to_a, to_b, scaled(f, g, call.attr("beta", 1.0))
+
+
 register(
     OpDef(
         "Gemm",
@@ -140,5 +170,7 @@ register(
         compute=_gemm,
         reference=_gemm_arrays,
         flops=lambda call: 2 * math.prod(_gemm_shape(call)),
+        traits=CHANGES_AXES,
+        gradient=_gemm_gradient,
     )
 )

@@ -21,6 +21,7 @@ from tilewright.graph.nodes import Operation
 from tilewright.graph.ops.broadcasting import element, wide, wide_dtype, widened
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 
@@ -201,6 +202,7 @@ register(
         compute=_batch_norm,
         reference=_batch_norm_arrays,
         flops=lambda op: 2 * op.size(0),
+        traits=SPATIAL,
     )
 )
 
@@ -340,6 +342,7 @@ register(
         compute=_instance_norm,
         reference=_instance_norm_arrays,
         flops=lambda op: 8 * op.size(0),
+        traits=SPATIAL,
     )
 )
 

@@ -17,6 +17,7 @@ from tilewright.expr.nodes import INDEX, Buffer, Expr, FloorDiv, Max, Min, const
 from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import SELECTS, SPATIAL
 from tilewright.graph.ops.windows import Windows, windows
 
 Buffers = Sequence[Buffer]
@@ -115,7 +116,14 @@ def _window_flops(call: OpCall) -> int:
 
 
 register(
-    OpDef("MaxPool", _max_types, compute=_max_pool, reference=_max_arrays, flops=_window_flops)
+    OpDef(
+        "MaxPool",
+        _max_types,
+        compute=_max_pool,
+        reference=_max_arrays,
+        flops=_window_flops,
+        traits=SPATIAL | SELECTS,
+    )
 )
 
 
@@ -215,6 +223,7 @@ register(
         compute=_average_pool,
         reference=_average_arrays,
         flops=_window_flops,
+        traits=SPATIAL,
     )
 )
 
@@ -248,7 +257,7 @@ def root(x: Expr, p: int) -> Expr:
     return apply("sqrt", x) if p == 2 else apply("pow", x, const(1 / p, x.dtype))
 
 
-register(OpDef("LpPool", _type, since=2, compute=_lp_pool, flops=_window_flops))
+register(OpDef("LpPool", _type, since=2, compute=_lp_pool, flops=_window_flops, traits=SPATIAL))
 
 
 def _global_type(call: OpCall) -> Sequence[Type]:
@@ -292,10 +301,10 @@ def _global_arrays(f: Any) -> Any:
     return reference
 
 
-for _name, _op, _f in (
-    ("GlobalMaxPool", "max", np.max),
-    ("GlobalAveragePool", "mean", np.mean),
-    ("GlobalLpPool", "lp", None),
+for _name, _op, _f, _traits in (
+    ("GlobalMaxPool", "max", np.max, SPATIAL | SELECTS),
+    ("GlobalAveragePool", "mean", np.mean, SPATIAL),
+    ("GlobalLpPool", "lp", None, SPATIAL),
 ):
     register(
         OpDef(
@@ -304,5 +313,6 @@ for _name, _op, _f in (
             compute=_global(_op),
             reference=None if _f is None else _global_arrays(_f),
             flops=lambda call: call.size(0),
+            traits=_traits,
         )
     )

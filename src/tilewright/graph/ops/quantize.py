@@ -16,6 +16,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.ops.casts import ONNX_DTYPES, converted, dtype_attribute
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import DEQUANTIZES
 
 Buffers = Sequence[Buffer]
 
@@ -163,6 +164,7 @@ register(
         compute=_dequantize,
         reference=_real_arrays,
         flops=lambda call_: 2 * call_.size(0),
+        traits=DEQUANTIZES,
     )
 )
 

@@ -24,6 +24,7 @@ from tilewright.expr.nodes import call as apply
 from tilewright.graph.ops.broadcasting import wide
 from tilewright.graph.ops.casts import dtype_attribute
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import IMPURE
 
 Buffers = Sequence[Buffer]
 GOLDEN = 0x9E3779B97F4A7C15
@@ -98,8 +99,8 @@ def _like_type(call: OpCall) -> Sequence[Type]:
 
 
 for _name, _draw in (("RandomUniform", _uniform), ("RandomNormal", _normal)):
-    register(OpDef(_name, _made_type, compute=_random(_draw)))
-    register(OpDef(f"{_name}Like", _like_type, compute=_random(_draw)))
+    register(OpDef(_name, _made_type, compute=_random(_draw), traits=IMPURE))
+    register(OpDef(f"{_name}Like", _like_type, compute=_random(_draw), traits=IMPURE))
 
 
 def _bernoulli(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation] | None:
@@ -115,7 +116,7 @@ def _bernoulli(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     return [map_(call.name, out, value)]
 
 
-register(OpDef("Bernoulli", _like_type, since=15, compute=_bernoulli))
+register(OpDef("Bernoulli", _like_type, since=15, compute=_bernoulli, traits=IMPURE))
 
 
 def _multinomial_type(call: OpCall) -> Sequence[Type]:
@@ -144,4 +145,4 @@ def _multinomial(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Comput
     return [reduce_(call.name, (best, out), (classes,), op, value)]
 
 
-register(OpDef("Multinomial", _multinomial_type, since=7, compute=_multinomial))
+register(OpDef("Multinomial", _multinomial_type, since=7, compute=_multinomial, traits=IMPURE))

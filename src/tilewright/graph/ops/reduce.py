@@ -18,8 +18,11 @@ from tilewright.compute.build import cast, map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import arg_reducer
 from tilewright.expr.nodes import Buffer, Expr, Select, call, const
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops import derivative
 from tilewright.graph.ops.broadcasting import wide, wide_dtype, widened
-from tilewright.graph.ops.registry import Array, Compute, OpCall, OpDef, Type, register
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, Compute, Gradient, OpCall, OpDef, Type, register
 
 Buffers = Sequence[Buffer]
 
@@ -37,6 +40,7 @@ class Row:
     before: Callable[[Expr], Expr] = lambda x: x
     after: Callable[[Expr, int], Expr] | None = None
     axes_input: int = 18  # since this version the axes are an input
+    gradient: Gradient | None = None
 
 
 def reduced_axes(op: OpCall, rank: int, axes_input: int) -> list[int]:
@@ -124,8 +128,24 @@ def _register(row: Row, compute: Compute | None = None) -> None:
             compute=compute or _row_compute(row),
             reference=reference,
             flops=lambda op: op.size(0),
+            gradient=row.gradient,
         )
     )
+
+
+def _gradient(mean: bool) -> Gradient:
+    def rule(f: Fragment, op: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
+        extents = derivative.extents(x[0])
+        axes = op.ints(1) if op.has(1) else op.attr("axes")
+        over = {op.axis(a, len(extents)) for a in (axes or range(len(extents)))}
+        if axes == [] and op.attr("noop_with_empty_axes", 0):
+            over = set()
+        kept = [1 if i in over else n for i, n in enumerate(extents)]
+        flow = derivative.spread(f, derivative.reshaped(f, g, kept), x[0])
+        count = max(math.prod(extents[i] for i in over), 1)
+        return [derivative.scaled(f, flow, 1 / count) if mean else flow]
+
+    return rule
 
 
 def _real(function: str) -> Callable[[Expr, int], Expr]:
@@ -172,11 +192,11 @@ def _extreme(name: str, worst: float) -> Callable[[Array, tuple[int, ...]], Any]
 
 
 for _row in (
-    Row("ReduceSum", "add", _keep(np.sum), axes_input=13),
+    Row("ReduceSum", "add", _keep(np.sum), axes_input=13, gradient=_gradient(mean=False)),
     Row("ReduceProd", "mul", _keep(np.prod)),
     Row("ReduceMax", "max", _extreme("max", -math.inf)),
     Row("ReduceMin", "min", _extreme("min", math.inf)),
-    Row("ReduceMean", "add", _mean_arrays, after=_mean),
+    Row("ReduceMean", "add", _mean_arrays, after=_mean, gradient=_gradient(mean=True)),
     Row("ReduceL1", "add", lambda x, a: np.sum(np.abs(x), a, keepdims=True), before=_abs),
     Row(
         "ReduceL2",

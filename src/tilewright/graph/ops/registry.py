@@ -34,6 +34,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Shape, Value
 from tilewright.graph.ops.errors import DataDependent, definition_of_node, place
+from tilewright.graph.ops.traits import Trait
 from tilewright.loops.nodes import Kernel
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class OpCall:
 
 Infer = Callable[[OpCall], Sequence[Type]]
 Compute = Callable[[OpCall, Sequence[Buffer], Sequence[Buffer]], Program | None]
+# (where to add operators, the call, its inputs, its output, what flows to the output)
+Gradient = Callable[["Fragment", OpCall, Sequence[Value], Value, Value], Sequence[Value]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +180,8 @@ class OpDef:
     static_value: the results where types alone decide them (Shape, Size), else None.
     by_value: inputs whose values the native form needs; where one is an input of the model, the
     model is compiled for each of its values.
+    traits: what passes and rules may rely on (`ops/traits.py`).
+    gradient: what flows to each input from what flows to output 0 (`ops/derivative.py`).
     """
 
     op_type: str
@@ -190,6 +195,13 @@ class OpDef:
     decompose: Callable[[OpCall, Fragment], Sequence[Value] | None] | None = None
     static_value: Callable[[OpCall], Sequence[Array] | None] | None = None
     by_value: tuple[int, ...] = ()
+    traits: Trait = Trait.NONE
+    gradient: Gradient | None = None
+
+    @property
+    def qualified(self) -> str:
+        """The operator with its domain, as `Operation.qualified`."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def covers(self, version: int) -> bool:
         """Whether it defines the operator of that version."""
@@ -234,6 +246,21 @@ def lookup(op_type: str, domain: str = "", version: int = 1) -> OpDef | None:
 def definition_of(operation: Operation) -> OpDef | None:
     """The definition of the operator that `operation` applies, or None."""
     return lookup(operation.op_type, operation.domain, operation.version)
+
+
+def has_trait(operation: Operation, trait: Trait) -> bool:
+    """Whether the operator that `operation` applies has one of the traits.
+
+    A version without a definition is what the nearest one with a definition is. Of an operator that
+    nothing defines, nothing is known.
+    """
+    definition = definition_of(operation)
+    if definition is None:
+        others = _definitions.get((operation.domain, operation.op_type))
+        if not others:
+            return False
+        definition = min(others, key=lambda d: abs(d.since - operation.version))
+    return bool(definition.traits & trait)
 
 
 def registered() -> list[OpDef]:
@@ -303,13 +330,16 @@ def _load_families() -> None:
 __all__ = [
     "Array",
     "DataDependent",
+    "Gradient",
     "Graph",
     "OpCall",
     "OpDef",
     "Program",
+    "Trait",
     "Type",
     "definition_of",
     "foreign",
+    "has_trait",
     "lookup",
     "native_dtype",
     "program_of",

@@ -33,6 +33,7 @@ from tilewright.graph.ops.resample import (
     taps,
     weighted,
 )
+from tilewright.graph.ops.traits import SPATIAL
 
 Buffers = Sequence[Buffer]
 DOMAIN = "tilewright"
@@ -258,4 +259,4 @@ def _along(call: OpCall, f: Fragment, x: Value, n: int, axis: Axis) -> Value:
 
 
 for _name, _since, _until in (("Resize", 10, None), ("Upsample", 7, 9)):
-    register(OpDef(_name, _type, since=_since, until=_until, decompose=_decompose))
+    register(OpDef(_name, _type, since=_since, until=_until, decompose=_decompose, traits=SPATIAL))

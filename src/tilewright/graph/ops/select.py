@@ -13,6 +13,7 @@ from tilewright.graph.ops.broadcasting import wide, wide_dtype
 from tilewright.graph.ops.elementwise import same_type
 from tilewright.graph.ops.gather import wrapped
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import MOVES_DATA
 
 Buffers = Sequence[Buffer]
 
@@ -37,7 +38,7 @@ def _gather_nd(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     return [map_(call.name, outputs[0], at)]
 
 
-register(OpDef("GatherND", _gather_nd_type, since=11, compute=_gather_nd))
+register(OpDef("GatherND", _gather_nd_type, since=11, compute=_gather_nd, traits=MOVES_DATA))
 
 
 def _one_hot_axis(call: OpCall) -> int:
@@ -118,4 +119,6 @@ def _reverse_sequence(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[C
     return [map_(call.name, outputs[0], at)]
 
 
-register(OpDef("ReverseSequence", same_type, since=10, compute=_reverse_sequence))
+register(
+    OpDef("ReverseSequence", same_type, since=10, compute=_reverse_sequence, traits=MOVES_DATA)
+)

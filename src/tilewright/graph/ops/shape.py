@@ -12,8 +12,12 @@ from tilewright.base import dtypes
 from tilewright.compute.build import map_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Expr, const
+from tilewright.graph.nodes import Value
 from tilewright.graph.ops.broadcasting import broadcast, element
+from tilewright.graph.ops.derivative import as_input
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array, OpCall, OpDef, Type, register
+from tilewright.graph.ops.traits import CHANGES_AXES, MOVES_DATA
 
 Buffers = Sequence[Buffer]
 
@@ -90,7 +94,18 @@ def _reshape_op(name: str, shape_of: Any, since: int = 1, until: int | None = No
         values = {v: a for v, a in known.items() if v is not None and a is not None}
         return [x.reshape(tuple(shape_of(_with_shape(call, x, values))))]
 
-    register(OpDef(name, infer, since=since, until=until, compute=compute, reference=reference))
+    register(
+        OpDef(
+            name,
+            infer,
+            since=since,
+            until=until,
+            compute=compute,
+            reference=reference,
+            traits=MOVES_DATA | CHANGES_AXES,
+            gradient=as_input,
+        )
+    )
 
 
 def _with_shape(call: OpCall, x: Array, values: dict[Any, Array]) -> OpCall:
@@ -175,12 +190,21 @@ def _transpose(call: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computat
     return [map_(call.name, outputs[0], lambda *i: x[tuple(i[p] for p in place)])]
 
 
+def _transpose_gradient(
+    f: Fragment, call: OpCall, x: Sequence[Value], y: Value, g: Value
+) -> Sequence[Value]:
+    perm = _perm(call)
+    return [f.op("Transpose", g, perm=[perm.index(i) for i in range(len(perm))])]
+
+
 register(
     OpDef(
         "Transpose",
         lambda call: [(call.dtype(0), tuple(call.shape(0)[p] for p in _perm(call)))],
         compute=_transpose,
         reference=lambda call, x: [np.transpose(x, call.attr("perm"))],
+        traits=MOVES_DATA | CHANGES_AXES,
+        gradient=_transpose_gradient,
     )
 )
 
@@ -200,6 +224,7 @@ register(
         reference=lambda _, x, shape: [
             np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in shape)))
         ],
+        traits=MOVES_DATA,
     )
 )
 
@@ -232,6 +257,7 @@ register(
         since=6,
         compute=_tile,
         reference=lambda _, x, repeats: [np.tile(x, tuple(repeats))],
+        traits=MOVES_DATA,
     )
 )
 
@@ -323,7 +349,16 @@ def _split_arrays(call: OpCall, x: Array, *_: Array) -> list[Array]:
     return np.split(x, np.cumsum(sizes)[:-1].tolist(), axis)
 
 
-register(OpDef("Split", _split_types, since=2, compute=_split, reference=_split_arrays))
+register(
+    OpDef(
+        "Split",
+        _split_types,
+        since=2,
+        compute=_split,
+        reference=_split_arrays,
+        traits=MOVES_DATA,
+    )
+)
 
 
 def _slices(call: OpCall) -> list[tuple[int, int, int]]:
@@ -379,6 +414,7 @@ register(
         lambda call: [(call.dtype(0), tuple(w[1] for w in _slices(call)))],
         compute=_slice,
         reference=_slice_arrays,
+        traits=MOVES_DATA,
     )
 )
 
@@ -428,6 +464,7 @@ register(
         _shape_type,
         static_value=_shape_value,
         reference=lambda call, x: [_shape_arrays(call, x)],
+        traits=CHANGES_AXES,
     )
 )
 register(
@@ -438,5 +475,6 @@ register(
             [np.array(call.size(0), np.int64)] if call.value(0).static else None
         ),
         reference=lambda _, x: [np.array(x.size, np.int64)],
+        traits=CHANGES_AXES,
     )
 )

@@ -22,14 +22,13 @@ from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.integer import requantised
 from tilewright.graph.ops.offsets import shaped
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
 from tilewright.graph.passes.simplify import remove_unused
 
 _BYTE = 255  # what two bytes, one of them a zero point, differ by at most
 _WHOLE = 2**31 - 1
 MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # of a sum that int32 holds
-# What gives some of its first input's elements, in an order that is known or by comparing them.
-SELECTING = ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
-             "Identity", "Expand", "Gather", "DepthToSpace", "SpaceToDepth")  # fmt: skip
 
 Rule = Callable[[Graph, Operation, Fragment], Value | None]
 
@@ -289,7 +288,7 @@ def _selection(graph: Graph, op: Operation, q: _Real, f: Fragment) -> Value | No
     if op.qualified == "DequantizeLinear":
         x = _real(graph, op.outputs[0], (uint8, int8))
         return x.whole if x is not None and _same(graph, x, q) else None
-    if op.qualified not in SELECTING or len(op.writes) != 1:
+    if not has_trait(op, MOVES_DATA | SELECTS) or len(op.writes) != 1:
         return None
     x = _real(graph, op.inputs[0], (uint8, int8))
     if x is None or not _same(graph, x, q):

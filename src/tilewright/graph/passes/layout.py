@@ -12,18 +12,10 @@ from collections.abc import Iterable
 
 from tilewright.base.dtypes import int8, uint8
 from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import CHANGES_AXES, SPATIAL
 
-# Operators over feature maps [N, C, spatial...]; the first input and output are feature maps.
-SPATIAL = frozenset(
-    "Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool "
-    "BatchNormalization InstanceNormalization GroupNormalization LRN Resize Upsample DepthToSpace "
-    "SpaceToDepth QLinearConv ConvInteger".split()
-)
 WORD = 4  # bytes that a dot product takes at once
-# Operators that move data between axes: a layout does not pass through them.
-_REARRANGE = frozenset(
-    "Reshape Transpose Flatten Squeeze Unsqueeze MatMul Gemm Einsum Shape Size".split()
-)
 
 
 def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, ...]]:
@@ -40,12 +32,12 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
     maps: set[Value] = set()
     pending: list[Operation] = []
     for op in graph.operations:
-        if op.qualified in SPATIAL:
+        if has_trait(op, SPATIAL):
             found = [op.inputs[0], op.outputs[0]]
             _extend(maps, (v for v in found if v is not None and _is_map(v)), pending, graph)
     while pending:
         op = pending.pop()
-        if op.qualified in _REARRANGE:
+        if has_trait(op, CHANGES_AXES):
             continue
         ranks = {len(v.shape) for v in maps & {*op.reads, *op.writes} if v.shape is not None}
         values = (v for v in (*op.reads, *op.writes) if _is_map(v) and len(v.extents) in ranks)

@@ -14,9 +14,10 @@ import numpy as np
 
 from tilewright.base import events, limits
 from tilewright.graph.folding import as_typed, may_fold
-from tilewright.graph.infer import IMPURE, Fallback, run_operation
+from tilewright.graph.infer import Fallback, run_operation
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.graph.ops.registry import native_dtype
+from tilewright.graph.ops.registry import has_trait, native_dtype
+from tilewright.graph.ops.traits import IMPURE
 
 FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as what it was made from
 
@@ -24,7 +25,7 @@ FOLD_BYTES = 64 << 20  # a folded result may be this large, or as large as what 
 def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
     """Operations on constants become constants, up to a size.
 
-    op(constants) = arrays, and it is the same in every run (no operator of IMPURE; what subgraphs
+    op(constants) = arrays, and it is the same in every run (no impure operator; what subgraphs
     draw is not looked at, so operators with subgraphs stay); the arrays have the types that the
     results were given, which everything behind is typed by.
     """
@@ -33,7 +34,7 @@ def fold_constants(graph: Graph, fallback: Fallback | None = None) -> Graph:
     for op in graph.operations:
         limits.check()
         arrays = results = None
-        if not op.subgraphs and op.qualified not in IMPURE and _foldable(op, constants):
+        if not op.subgraphs and not has_trait(op, IMPURE) and _foldable(op, constants):
             given = [None if v is None else constants[v] for v in op.inputs]
             results = run_operation(op, given, fallback)
         if results is not None:
@@ -146,7 +147,8 @@ def merge_repeated(graph: Graph) -> Graph:
     captured = _captured(graph)
     for op in graph.operations:
         op = renamed(op, swap)
-        if op.subgraphs or op.qualified in IMPURE or any(v in graph.outputs for v in op.writes):
+        fixed = op.subgraphs or any(v in graph.outputs for v in op.writes)
+        if fixed or has_trait(op, IMPURE):
             kept.append(op)
             continue
         key = (op.qualified, op.version, op.inputs, _attributes(op), len(op.outputs))

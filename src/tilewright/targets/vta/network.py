@@ -21,8 +21,9 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.infer import specialise
 from tilewright.graph.interp import run
 from tilewright.graph.nodes import Graph, Value
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
 from tilewright.graph.passes.batchnorm import fold_batchnorm
-from tilewright.graph.passes.integers import SELECTING
 from tilewright.graph.passes.simplify import remove_no_ops, remove_unused
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
@@ -110,7 +111,7 @@ class Network:
         if part.main is None:
             (op,) = part.operations
             source = op.inputs[0] if op.inputs else None
-            if op.qualified in SELECTING and source in self.units:
+            if has_trait(op, MOVES_DATA | SELECTS) and source in self.units:
                 self.units[part.result] = self.units[source]  # the same bytes
             return Step(part, None, part.why)
         data = part.main.inputs[0]

@@ -16,7 +16,9 @@ import numpy as np
 
 from tilewright.base import events
 from tilewright.graph.nodes import Graph, Operation, Value, constant
-from tilewright.graph.ops.attention import ATTENTION, DOMAIN, POINTWISE
+from tilewright.graph.ops.attention import ATTENTION, DOMAIN
+from tilewright.graph.ops.registry import has_trait
+from tilewright.graph.ops.traits import POINTWISE
 
 MAX_STEPS = 12  # operators between the two products
 # Scales that may go from before a sum to behind it, or the other way round, and 1 over them: the
@@ -94,7 +96,7 @@ def _paths(graph: Graph, value: Value, scores: Value, steps: int = 0) -> Iterato
         return
     if op.qualified == "MatMul":
         yield [op]
-    elif op.qualified in POINTWISE:
+    elif has_trait(op, POINTWISE):
         for v in op.inputs:
             if v is not None and v.shape == scores.shape:
                 for rest in _paths(graph, v, scores, steps + 1):
@@ -113,7 +115,7 @@ def _forward(graph: Graph, found: Value) -> list[Operation] | None:
                 continue
             if op.qualified == "MatMul" and product is None:
                 product = op
-            elif op.qualified in POINTWISE and len(steps) < MAX_STEPS:
+            elif has_trait(op, POINTWISE) and len(steps) < MAX_STEPS:
                 steps.append(op)
                 reached.update(op.writes)
                 queue += op.writes

@@ -1,0 +1,80 @@
+"""What rules of derivatives are written with.
+
+A rule (`OpDef.gradient`) gives, for one operator, what flows to each of its inputs from what flows
+to its output, as operators added to a Fragment. `graph/gradient.py` walks a graph with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.base.dtypes import int64
+from tilewright.base.errors import UnsupportedError
+from tilewright.graph.nodes import Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Gradient, OpCall
+
+# (apply an operator by name to values, the inputs, the output, what flows to it)
+Formula = Callable[[Callable[..., Value], Sequence[Value], Value, Value], Sequence[Value]]
+
+
+def by(formula: Formula) -> Gradient:
+    """A rule that needs the operators' names alone: `by(lambda o, x, y, g: [o("Mul", g, y)])`."""
+    return lambda f, _, x, y, g: formula(f.op, x, y, g)
+
+
+def extents(v: Value) -> tuple[int, ...]:
+    """The shape of `v`. Raises UnsupportedError where it is not known."""
+    if not v.static:
+        raise UnsupportedError(
+            "a derivative needs known shapes", where=f"tensor {v.name!r}", hint="give dims={...}"
+        )
+    return v.extents
+
+
+def shape(f: Fragment, sizes: Sequence[int]) -> Value:
+    """Extents (or axes) as an operand."""
+    return f.constant(list(sizes), int64)
+
+
+def spread(f: Fragment, v: Value, like: Value) -> Value:
+    """`v` broadcast to the shape of `like`."""
+    return f.op("Expand", v, shape(f, extents(like)))
+
+
+def filled(f: Fragment, like: Value, number: float) -> Value:
+    """One number in the shape and type of `like`."""
+    return spread(f, f.constant(number, like.dtype), like)
+
+
+def reshaped(f: Fragment, v: Value, sizes: Sequence[int]) -> Value:
+    """`v` with another shape."""
+    return f.op("Reshape", v, shape(f, sizes))
+
+
+def as_input(f: Fragment, _: OpCall, x: Sequence[Value], y: Value, g: Value) -> Sequence[Value]:
+    """The rule of what gives its first input another shape."""
+    return [reshaped(f, g, extents(x[0]))]
+
+
+def scaled(f: Fragment, v: Value, factor: float) -> Value:
+    """`v` times a number."""
+    return v if factor == 1 else f.op("Mul", v, f.constant(factor, v.dtype))
+
+
+def turned(f: Fragment, v: Value) -> Value:
+    """The last two axes exchanged."""
+    rank = len(extents(v))
+    return f.op("Transpose", v, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def summed_to(f: Fragment, flow: Value, like: Value) -> Value:
+    """`flow` summed over the axes along which `like` was broadcast."""
+    have, want = extents(flow), extents(like)
+    if have == want:
+        return flow
+    padded = (1,) * (len(have) - len(want)) + want
+    axes = [i for i, (a, b) in enumerate(zip(have, padded, strict=True)) if a != b]
+    if axes:
+        flow = f.op("ReduceSum", flow, shape(f, axes), keepdims=1)
+    return reshaped(f, flow, want)

@@ -1,0 +1,48 @@
+"""What an operator says about itself, for passes and rules to ask.
+
+A definition gives its traits (`OpDef(..., traits=POINTWISE | COMMUTATIVE)`); a pass asks
+`has_trait(operation, POINTWISE)`. `tilewright.testing.traits` checks each by running the operator.
+"""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class Trait(Flag):
+    """A property of an operator, whatever its attributes, operand types and version."""
+
+    NONE = 0
+    #: An element of the result is a function of the operands' elements at its place, which are
+    #: broadcast as NumPy does (from version 7 on).
+    POINTWISE = auto()
+    #: The first two operands may be exchanged.
+    COMMUTATIVE = auto()
+    #: Applied to its own result, with the same other operands and attributes, it changes nothing.
+    IDEMPOTENT = auto()
+    #: Each element of the result is one of the first operand's, at a place that does not depend on
+    #: its elements.
+    MOVES_DATA = auto()
+    #: Each element of the result is one of the first operand's; which one, its order decides, so
+    #: that the operator commutes with increasing functions.
+    SELECTS = auto()
+    #: The first operand and result are feature maps [batch, channel, spatial...].
+    SPATIAL = auto()
+    #: The axes of the result are others than those of the operands: no layout passes through.
+    CHANGES_AXES = auto()
+    #: Two runs may differ: neither folded, nor merged with another.
+    IMPURE = auto()
+    #: Gives real numbers for integers with a scale. Rules look for the integers, so it is not
+    #: folded while types are inferred.
+    DEQUANTIZES = auto()
+
+
+POINTWISE = Trait.POINTWISE
+COMMUTATIVE = Trait.COMMUTATIVE
+IDEMPOTENT = Trait.IDEMPOTENT
+MOVES_DATA = Trait.MOVES_DATA
+SELECTS = Trait.SELECTS
+SPATIAL = Trait.SPATIAL
+CHANGES_AXES = Trait.CHANGES_AXES
+IMPURE = Trait.IMPURE
+DEQUANTIZES = Trait.DEQUANTIZES

@@ -1,0 +1,218 @@
+"""Whether an operator has the traits that its definition gives, tried on one use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base.dtypes import dtype_of
+from tilewright.graph import interp
+from tilewright.graph.infer import Fallback
+from tilewright.graph.nodes import Operation, Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array, Trait, definition_of
+
+POINTS: Final = 5  # of a result that are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """An operator applied to arrays (None: left out), on which a trait is tried.
+
+    fallback: what runs operators without a native form here.
+    """
+
+    op_type: str
+    operands: Sequence[Array | None]
+    attributes: Mapping[str, Any]
+    domain: str = ""
+    version: int = 21
+    count: int = 1
+    fallback: Fallback | None = None
+
+    def operation(self) -> tuple[Operation, Sequence[Operation]]:
+        """The operation on its own, and the operations that compute it."""
+        f = Fragment("use", {})
+        values = [None if a is None else f.constant(a) for a in self.operands]
+        how: dict[str, Any] = {"version": self.version, "domain": self.domain}
+        f.ops(self.op_type, *values, count=self.count, **how, **self.attributes)
+        return f.operations[-1], f.operations
+
+    def run(self) -> list[Array]:
+        """The results."""
+        op, _ = self.operation()
+        definition = definition_of(op)
+        assert definition is not None
+        given = [None if a is None else np.asarray(a) for a in self.operands]
+        if definition.compute is None and definition.decompose is not None:
+            return _run_parts(op, given)
+        with np.errstate(all="ignore"):
+            return [np.asarray(a) for a in interp.run_on(op, given, self.fallback)]
+
+    def on(self, first: Array, *, second: Array | None = None) -> list[Array]:
+        """The results with another first operand, or others."""
+        rest = self.operands[1:] if second is None else (second, *self.operands[2:])
+        return replace(self, operands=(first, *rest)).run()
+
+    @property
+    def first(self) -> Array:
+        """The first operand."""
+        found = self.operands[0]
+        assert found is not None
+        return found
+
+
+def _run_parts(op: Operation, given: Sequence[Array | None]) -> list[Array]:
+    """The results of an operator that other operators say."""
+    from tilewright.graph.infer import Typer
+
+    known = {v: a for v, a in zip(op.inputs, given, strict=True) if v is not None and a is not None}
+    free = {v: Value(f"{v.name}/free", v.dtype, v.shape) for v in known if v is op.inputs[0]}
+    typer = Typer(None, None, {v: a for v, a in known.items() if v not in free})
+    inputs = tuple(None if v is None else free.get(v, v) for v in op.inputs)
+    outputs = typer.apply(replace(op, inputs=inputs))
+    values: dict[Value, Any] = {**typer.known, **{free[v]: known[v] for v in free}}
+    for part in typer.operations:
+        found = interp.run(part, values, None)
+        values |= {v: a for v, a in zip(part.outputs, found, strict=False) if v is not None}
+    return [np.asarray(values[v]) for v in outputs if v is not None]
+
+
+def wrong_traits(use: Use, traits: Trait) -> list[str]:
+    """What of `traits` does not hold in this use, a line each. Each use tries every trait."""
+    return [
+        f"{use.op_type} is not {trait.name}: {why}"
+        for trait, check in _CHECKS.items()
+        if trait & traits
+        for why in check(use)
+    ]
+
+
+def _same(a: Array, b: Array) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _pointwise(use: Use) -> Iterator[str]:
+    operands = [None if a is None else np.asarray(a) for a in use.operands]
+    (result,) = use.run()
+    shape = result.shape
+    if np.broadcast_shapes(*(a.shape for a in operands if a is not None)) != shape:
+        yield f"the result has the shape {list(shape)}"
+        return
+    spread = [None if a is None else np.broadcast_to(a, shape) for a in operands]
+    for n in np.random.default_rng(1).integers(0, result.size, POINTS):
+        at = np.unravel_index(int(n), shape)
+        alone = [None if a is None else a[at].reshape((1,) * len(shape)) for a in spread]
+        # What may be a scalar alone (a bound, a type to cast to) stays one.
+        alone = [
+            a if a is None or b is None or b.ndim else b
+            for a, b in zip(alone, operands, strict=True)
+        ]
+        (found,) = replace(use, operands=alone).run()
+        if not _same(found.reshape(()), result[at]):
+            yield f"at {at} it gives {result[at]}, and {found} on the elements there alone"
+
+
+def _commutative(use: Use) -> Iterator[str]:
+    second = use.operands[1]
+    assert second is not None
+    if not _same(use.run()[0], use.on(second, second=use.first)[0]):
+        yield "with its first two operands exchanged it gives something else"
+
+
+def _idempotent(use: Use) -> Iterator[str]:
+    (once,) = use.run()
+    if not _same(once, use.on(once)[0]):
+        yield "a second time it changes its result"
+
+
+def _distinct(like: Array, seed: int) -> Array:
+    numbers = np.random.default_rng(seed).permutation(like.size) - like.size // 3
+    return numbers.reshape(like.shape).astype(like.dtype)
+
+
+def _sources(use: Use, x: Array) -> list[Array] | None:
+    """For each element of each result the position in `x`, whose elements differ, that it had."""
+    place = {float(v): n for n, v in enumerate(x.reshape(-1))}
+    results = use.on(x)
+    if any(float(v) not in place for y in results for v in y.reshape(-1)):
+        return None
+    return [np.array([place[float(v)] for v in y.reshape(-1)]).reshape(y.shape) for y in results]
+
+
+def _moves_data(use: Use) -> Iterator[str]:
+    first, second = (_sources(use, _distinct(use.first, seed)) for seed in (1, 2))
+    if first is None or second is None:
+        yield "it gives a number that is not among its first operand's"
+    elif any(not _same(a, b) for a, b in zip(first, second, strict=True)):
+        yield "where an element goes depends on the elements"
+
+
+def _selects(use: Use) -> Iterator[str]:
+    x = _distinct(use.first, 1)
+    if _sources(use, x) is None:
+        yield "it gives a number that is not among its first operand's"
+
+    def increasing(a: Array) -> Array:
+        return np.asarray(3 * a + (a > x.size // 2) * 5 - 2, a.dtype)
+
+    pairs = zip(use.on(x), use.on(increasing(x)), strict=True)
+    if any(not _same(increasing(a), b) for a, b in pairs):
+        yield "an increasing function applied before it is not the same as one behind it"
+
+
+def _spatial(use: Use) -> Iterator[str]:
+    x, y = use.first, use.run()[0]
+    if x.ndim < 3 or y.ndim != x.ndim or y.shape[0] != x.shape[0]:
+        yield f"it makes {list(y.shape)} of {list(x.shape)}"
+        return
+    other = x.copy()
+    other[0] = other[0][..., ::-1] + other.dtype.type(1)
+    if x.shape[0] > 1 and not _same(y[1:], use.on(other)[0][1:]):
+        yield "an element of the batch depends on another"
+
+
+def _changes_axes(use: Use) -> Iterator[str]:
+    x = np.abs(_distinct(use.first, 1)) + use.first.dtype.type(1)
+    (y,) = use.on(x)
+    if y.shape != x.shape:
+        return
+    at = tuple(0 if n == 0 else extent - 1 for n, extent in enumerate(x.shape))
+    other = x.copy()
+    other[at] += 1
+    if not _same(y[at], use.on(other)[0][at]):
+        yield "an element of the result stands where the operand's did"
+
+
+def _impure(use: Use) -> Iterator[str]:
+    runs = [replace(use).run()[0] for _ in range(4)]
+    if all(_same(runs[0], other) for other in runs[1:]):
+        yield "four runs give the same"
+
+
+def _dequantizes(use: Use) -> Iterator[str]:
+    x, y = use.first, use.run()[0]
+    given = [0 if a is None else a for a in (*use.operands[1:3], None, None)]
+    scale, zero = (np.asarray(a).astype(y.dtype) for a in given[:2])
+    if not dtype_of(x.dtype).is_int or not dtype_of(y.dtype).is_float:
+        yield f"it makes {y.dtype} of {x.dtype}"
+    elif not np.allclose(y, (x.astype(y.dtype) - zero) * scale):
+        yield "the result is not (x - zero) * scale"
+
+
+_CHECKS: Final[Mapping[Trait, Callable[[Use], Iterator[str]]]] = {
+    Trait.POINTWISE: _pointwise,
+    Trait.COMMUTATIVE: _commutative,
+    Trait.IDEMPOTENT: _idempotent,
+    Trait.MOVES_DATA: _moves_data,
+    Trait.SELECTS: _selects,
+    Trait.SPATIAL: _spatial,
+    Trait.CHANGES_AXES: _changes_axes,
+    Trait.IMPURE: _impure,
+    Trait.DEQUANTIZES: _dequantizes,
+}
