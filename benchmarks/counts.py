@@ -36,7 +36,7 @@ def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
     machine = target(options.target, options.mcpu)
     graph = steps.optimise(steps.import_model(path, (), options), options, machine)
     plan = planning.make_plan(graph, machine)
-    return {(s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.stages}
+    return {(s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups}
 
 
 def _counts(stage: Any, data: Collection[Any], machine: Any) -> Counts:

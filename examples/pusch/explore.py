@@ -22,7 +22,7 @@ from tilewright import te as t
 from tilewright.dataflow.explore import Grain, explore
 from tilewright.dataflow.lower import Network
 from tilewright.graph.nodes import Graph, Value
-from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Plan
 
 PES = [8, 16, 32, 64, 128]
 
@@ -38,7 +38,7 @@ class Stack:
 
 
 def network(layout: Layout, method: str = "cholesky") -> Network:
-    """The chain from what arrives to unbiased symbols, a Stage for each Computation."""
+    """The chain from what arrives to unbiased symbols, a group for each Computation."""
     way, n, k = METHODS[method], chain.blocks(layout), layout.layers
     shapes = {
         "y": (2, n, layout.symbols, layout.antennas, LANES),
@@ -55,7 +55,7 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
     sums = chain.matched(layout, Stack(h), y)
     x = chain.solve(layout, way, sums, Stack(factors, 1))
     steps = [tensors[0].op for tensors in (pairs, h, *rows, factors, sums, x)]
-    stages = [Stage(c.name, (c,), (c.name,)) for c in map(t.computation, steps)]
+    stages = [FusionGroup(c.name, (c,), (c.name,)) for c in map(t.computation, steps)]
     buffers = {
         Value(tensor.name, tensor.dtype, tensor.shape): tensor.buffer
         for tensor in (*given.values(), *x)

@@ -20,7 +20,7 @@ from tilewright.ir.node import transform
 from tilewright.loops.nodes import For, Kernel
 from tilewright.loops.passes.hoist import Hoisted
 from tilewright.plan import normalize, pipeline
-from tilewright.plan.nodes import HostCall, Step
+from tilewright.plan.nodes import HostFallback, Step
 from tilewright.plan.passes import memory
 from tilewright.schedule import Schedule
 from tilewright.targets.cpu.target import CpuTarget
@@ -47,7 +47,7 @@ def shifted(computations: Iterable[Computation]) -> tuple[Computation, ...]:
 
 def with_shifted(steps: Iterable[Step]) -> list[Step]:
     return [
-        s if isinstance(s, HostCall) else replace(s, computations=shifted(s.computations))
+        s if isinstance(s, HostFallback) else replace(s, computations=shifted(s.computations))
         for s in steps
     ]
 
@@ -85,7 +85,7 @@ FAULTS = {
         simplify, "merge_repeated", without_operations, "TW-MODEL", "after pass merge-repeated"
     ),
     "plan": Fault(
-        pipeline, "add_halos", without_steps, "TW-STAGE-RESULT", "after pass add-halos"
+        pipeline, "add_halos", without_steps, "TW-PLAN-RESULT", "after pass add-halos"
     ),
     "computation of a stage": Fault(
         pipeline, "concat_in_place", with_shifted, "TW-BOUNDS", "after pass concat-in-place"

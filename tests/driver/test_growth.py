@@ -137,7 +137,7 @@ def written(root: Node) -> int:
 @pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_stages_grow_with_the_operators(name: str, depth: int) -> None:
     graph = deep(name, depth)
-    made = planned(graph).stages
+    made = planned(graph).groups
     operators = len(graph.operations)
     values = [o.value for s in made for c in s.computations for o in c.outputs]
     sizes = [sum(1 for _ in postorder(v)) for v in values]
@@ -165,8 +165,8 @@ def test_an_operator_in_several_kernels_counts_once() -> None:
     b = Chain()
     turned = b("Where", b.c, b.x, b.number(0))
     graph = b.graph(b("ReduceSum", turned, b.ints(1)), b("ReduceMax", turned, b.ints(1)))
-    made = planned(graph).stages
-    alone = planned(b.graph(turned)).stages
+    made = planned(graph).groups
+    alone = planned(b.graph(turned)).groups
     sums = sum(s.flops for s in made)
     assert sums - sum(s.flops for s in alone) == 2 * 32
 

@@ -14,7 +14,7 @@ from tilewright.base.store import Store
 from tilewright.compute.build import map_, reduce_
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import Interface, interface
 from tilewright.targets.cpu.machine import machine
 from tilewright.targets.cpu.target import CpuTarget
@@ -26,11 +26,11 @@ NATIVE: Any = CpuTarget(machine("x86-64-v3"))
 
 def product() -> Interface:
     c = reduce_("product", Y, (24,), "add", lambda i, j, k: A[i, k] * B[k, j])
-    return interface(Stage("product", (c,)), {Y})
+    return interface(FusionGroup("product", (c,)), {Y})
 
 
 def difference() -> Interface:
-    return interface(Stage("s", (map_("s", Y, lambda i, j: A[i, j] - B[j, i]),)), {Y})
+    return interface(FusionGroup("s", (map_("s", Y, lambda i, j: A[i, j] - B[j, i]),)), {Y})
 
 
 def right(face: Interface, code: Any, fixed: tuple[bool, ...]) -> bool:
@@ -94,5 +94,5 @@ def test_layers_that_say_the_same_share_their_code() -> None:
     compiler = KernelCompiler(NATIVE, NATIVE, None)
     a, b, y = (Buffer(n, (24, 24), float32) for n in ("other", "names", "here"))
     c = reduce_("product", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
-    other = interface(Stage("x", (c,)), {y})
+    other = interface(FusionGroup("x", (c,)), {y})
     assert compiler.compile(product(), ()) is compiler.compile(other, ())

@@ -1,4 +1,4 @@
-"""Stages taken apart into kernels, and the constants of a model in one block."""
+"""Groups taken apart into kernels, and the constants of a model in one block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.prepare import Preparer
 from tilewright.expr.nodes import Buffer, Expr
 from tilewright.graph.nodes import Operation
-from tilewright.plan.nodes import HostCall, Stage
+from tilewright.plan.nodes import FusionGroup, HostFallback
 from tilewright.plan.normalize import interface
 from tilewright.plan.passes.split_groups import split_groups
 from tilewright.plan.verify import verify_steps
@@ -73,7 +73,7 @@ def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
     """Whatever is profitable: several write one tensor, and one reads what it writes."""
     group = steps()
     made: Any = split_groups(
-        [Stage("s", tuple(group), ("op",), 7)], Profitable(*covered).is_profitable
+        [FusionGroup("s", tuple(group), ("op",), 7)], Profitable(*covered).is_profitable
     )
     assert (len(made) == 1) is ("abcde" in covered)
     after = [c for s in made for c in s.computations]
@@ -84,8 +84,8 @@ def test_all_computations_stay_in_their_order(covered: tuple[str, ...]) -> None:
 
 
 def test_one_computation_and_what_runs_elsewhere_stay() -> None:
-    call = HostCall(Operation("Own", (), (), {}, "", 1, "call"))
-    one = Stage("one", tuple(steps()[:1]))
+    call = HostFallback(Operation("Own", (), (), {}, "", 1, "call"))
+    one = FusionGroup("one", tuple(steps()[:1]))
     listed = [one, call, one]
     assert split_groups(listed, Profitable().is_profitable) == listed
 
@@ -176,7 +176,7 @@ def test_work_on_constants_reads_constants() -> None:
     c = reduce_("mm", y, (48,), "add", lambda i, j, k: x[i, k] * w[k, j])
     cpu = target("cpu")
     compiler = KernelCompiler(cpu, cpu, None)
-    made = compiler.compile(interface(Stage("mm", (c,)), {y}), {w})
+    made = compiler.compile(interface(FusionGroup("mm", (c,)), {y}), {w})
     assert made.preparations
     run = Preparer([made]).run
     data = np.arange(48 * 64, dtype=np.float32).reshape(48, 64)

@@ -1,4 +1,4 @@
-"""Random lists of Stages: right after every pass, as kernels on several machines, and whole."""
+"""Random plans: right after every pass, as kernels on several machines, and whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.compute.build import map_
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.expr.nodes import Buffer
 from tilewright.plan import normalize, pipeline
-from tilewright.plan.nodes import Stage, Step
+from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.normalize import interface
 from tilewright.plan.passes.fuse import fuse
 from tilewright.plan.passes.halo import add_halos
@@ -48,7 +48,7 @@ def first_failure(count: int = 60) -> random_stages.StageFailure:
 def test_a_halo_without_its_border_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def borderless(steps: Sequence[Step], keep: Any) -> list[Step]:
         made = add_halos(steps, keep)
-        return [s for s in made if not (isinstance(s, Stage) and s.name.endswith(".halo"))]
+        return [s for s in made if not (isinstance(s, FusionGroup) and s.name.endswith(".halo"))]
 
     monkeypatch.setattr(pipeline, "add_halos", borderless)
     failure = first_failure()
@@ -62,12 +62,12 @@ def test_a_wrong_value_is_found_after_the_pass_that_made_it(
     def negated(steps: Sequence[Step], keep: Any) -> list[Step]:
         made = fuse(steps, keep)
         for n, s in enumerate(made):
-            if isinstance(s, Stage) and s.is_map and s.computations[0].dims:
+            if isinstance(s, FusionGroup) and s.is_map and s.computations[0].dims:
                 c = s.computations[0]
                 if c.outputs[0].value.dtype is float32:
                     o = c.outputs[0]
                     wrong = type(o)(o.tensor, o.index, -o.value)
-                    made[n] = Stage(s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources)
+                    made[n] = FusionGroup(s.name, (type(c)(c.name, c.dims, (wrong,)),), s.sources)
         return made
 
     monkeypatch.setattr(pipeline, "fuse", negated)
@@ -83,7 +83,7 @@ def test_a_reduction_into_part_of_a_tensor_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:
     x, y = Buffer("x", (8,), float32), Buffer("y", (8,), float32)
-    face = interface(Stage("s", (map_("s", y, lambda i: x[i] * 2.0),)), {y})
+    face = interface(FusionGroup("s", (map_("s", y, lambda i: x[i] * 2.0),)), {y})
     machine = target("cpu")
     code = KernelCompiler(machine, machine, None).compile(face, ())
     memory = {x: np.arange(8, dtype=np.float32), y: np.zeros(8, np.float32)}

@@ -22,7 +22,7 @@ from tilewright.driver.validate import validate, validate_model
 from tilewright.expr.nodes import Buffer, Load, Min, Select, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Kernel, Stmt, Store, block, loop
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import Interface, interface
 from tilewright.runtime.abi import REPORT_SIZE
 from tilewright.runtime.executable import Executable
@@ -124,7 +124,7 @@ def test_a_kernel_may_not_leave_its_part_of_a_result():
     x, y = Buffer("x", (4, 4), f32), Buffer("y", (6, 6), f32)
     i, j = Var("i", i64), Var("j", i64)
     part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (i + 1, j + 1), x[i, j]),))
-    face = interface(Stage("part", (part,)), {y})
+    face = interface(FusionGroup("part", (part,)), {y})
     part_of = (Span(0, ((1, 4),)),) * 2
     assert reach(face.computations, face.outputs) == {face.outputs[0]: Permitted(part_of, part_of)}
     p, q = Var("p", i64), Var("q", i64)
@@ -166,7 +166,7 @@ def test_a_kernel_may_not_write_between_what_it_writes(index, bad):
     x, y = Buffer("x", (4, 4), f32), Buffer("y", (48,), f32)
     i, j, k = Var("i", i64), Var("j", i64), Var("k", i64)
     part = Computation("part", (Dim(i, 4), Dim(j, 4)), (Output(y, (index(i, j),), x[i, j]),))
-    face = interface(Stage("part", (part,)), {y})
+    face = interface(FusionGroup("part", (part,)), {y})
     out = face.outputs[0]
     plain = face.plain()
     for place in bad:
@@ -198,7 +198,7 @@ def test_every_iteration_of_an_intrinsic_is_checked():
 
 def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kernel():
     x, y = Buffer("x", (8, 8), f32), Buffer("y", (8, 8), f32)
-    face = interface(Stage("t", (map_("t", y, lambda i, j: x[j, i]),)), {y})
+    face = interface(FusionGroup("t", (map_("t", y, lambda i, j: x[j, i]),)), {y})
     out = face.outputs[0]
     s = Schedule(face.plain())
     s.tensorize("t.i", TRANSPOSES[f32])
@@ -212,7 +212,7 @@ def test_every_iteration_of_an_intrinsic_is_checked_against_the_part_of_its_kern
 def test_it_is_part_of_the_key_and_of_the_options():
     assert Options().decisive != Options(sanitize=True).decisive
     x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
-    face = interface(Stage("m", (map_("m", y, lambda i: x[i]),)), {y})
+    face = interface(FusionGroup("m", (map_("m", y, lambda i: x[i]),)), {y})
     machine = target("cpu")
     codes = [KernelCompiler(machine, machine, None, s).compile(face, ()) for s in (False, True)]
     assert codes[0].symbol != codes[1].symbol

@@ -22,7 +22,7 @@ from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import ScheduleRecord
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import interface
 from tilewright.schedule import Schedule
 from tilewright.schedule.space.selection import Selection
@@ -126,7 +126,7 @@ def test_what_a_primitive_refused_is_told_with_its_reason(monkeypatch: pytest.Mo
 def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     a, b, y = (Buffer(n, (24, 24), float32) for n in "aby")
     c = reduce_("mm", y, (24,), "add", lambda i, j, k: a[i, k] * b[k, j])
-    face, store = interface(Stage("mm", (c,)), {y}), Store(tmp_path, 1 << 30)
+    face, store = interface(FusionGroup("mm", (c,)), {y}), Store(tmp_path, 1 << 30)
     cpu = target("cpu")
     usual = KernelCompiler(cpu, cpu, store)
     chosen = KernelCompiler(cpu, cpu, store, choose=lambda f: Selection(values={"mm.tile": (1, 1)}))
@@ -154,7 +154,7 @@ def test_threads_of_a_recurrence_are_a_choice_that_is_proved(units: int, good: b
 def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:
     a, y = (Buffer(n, (8,), float32) for n in "ay")
     kernel = lower("k", [map_("m", y, lambda i: a[i] * 2.0)], [a, y], [y])
-    face = interface(Stage("whole", (), kernel=kernel), {y})
+    face = interface(FusionGroup("whole", (), kernel=kernel), {y})
     large = replace(target("cpu").machine, l3=8, measured=(("streamed", 8.0),))  # type: ignore[attr-defined]
     cpu = replace(target("cpu"), machine=large)  # type: ignore[type-var]
     for streams in (True, False):

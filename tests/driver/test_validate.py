@@ -21,7 +21,7 @@ from tilewright.driver.validate import Verdict, validate, validate_model
 from tilewright.expr.nodes import Buffer, Const, Load, Var, const
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, While, block, loop
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import Interface, interface
 from tilewright.targets.cpu import emit_memory
 from tilewright.targets.cpu.sketches.rules import RULES
@@ -75,11 +75,11 @@ Change = Callable[[Kernel], Kernel]
 
 def face_of(*group: Computation, live: Buffer | None = None) -> Interface:
     last = group[-1].outputs[0].tensor
-    return interface(Stage("k", group), {live or last})
+    return interface(FusionGroup("k", group), {live or last})
 
 
 def judged(face: Interface, change: Change, **how) -> Verdict:
-    """The verdict on the plain nest of a Stage after a change that makes it wrong."""
+    """The verdict on the plain nest of a group after a change that makes it wrong."""
     machine = target("cpu")
     compiler = KernelCompiler(machine, machine, None)
     fixed = [False] * len(face.values)
@@ -331,7 +331,7 @@ def test_a_failure_is_told_of_a_loop_program_that_nobody_interprets(monkeypatch)
     x, y = Buffer("x", (8,), f32), Buffer("y", (8,), f32)
     i = Var("i", dtypes.int64)
     late = Kernel("late", (x, y), (y,), loop(i, 8, Store(y, (i,), x[i + 1])))
-    face = interface(Stage("late", (), kernel=late), {y})
+    face = interface(FusionGroup("late", (), kernel=late), {y})
     machine = target("cpu")
     code = KernelCompiler(machine, machine, None, sanitize=True).compile(face, ())
     monkeypatch.setattr(check, "STEPS", 0)

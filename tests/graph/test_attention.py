@@ -111,7 +111,7 @@ def agree(body: str, change: Callable[[dict[str, Any]], None] | None = None) -> 
 
 def kernels_of(body: str) -> list[list[str]]:
     plan = make_plan(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
-    return [[c.name for c in s.computations] for s in plan.stages]
+    return [[c.name for c in s.computations] for s in plan.groups]
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -193,8 +193,8 @@ def test_one_query_is_not_one_kernel() -> None:
     body = FOUND["plain"].replace(f",{ROWS},", ",1,")
     is_profitable = target("cpu").is_profitable
     plan = make_plan(graph_pipeline("strict", None).run(load(bytes_of(body))), target("cpu"))
-    assert all(is_profitable(s.computations) for s in plan.stages)
-    assert len(plan.stages) == 3
+    assert all(is_profitable(s.computations) for s in plan.groups)
+    assert len(plan.groups) == 3
 
 
 def test_float16() -> None:

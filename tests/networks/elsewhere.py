@@ -118,7 +118,7 @@ class Validation:
 
 
 def faces(plan: Plan) -> Iterator[tuple[Interface, tuple[bool, ...]]]:
-    for stage in plan.stages:
+    for stage in plan.groups:
         face = interface(stage, plan.live[stage])
         yield face, tuple(b in plan.data for b in face.values)
 

@@ -14,7 +14,7 @@ from tilewright.base import events
 from tilewright.base.dtypes import float32
 from tilewright.expr.nodes import Buffer
 from tilewright.operators import map_
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import interface
 from tilewright.plan.offsets import from_zero
 from tilewright.plan.passes.concat_in_place import concat_in_place
@@ -104,14 +104,14 @@ def test_a_tensor_that_occurs_twice_has_one_place() -> None:
 
 def test_who_reads_a_part_does_not_write_another() -> None:
     x, a, b = (Buffer(n, s, float32) for n, s in (("x", (4, 32)), ("a", (4, 32)), ("b", (8, 32))))
-    first = Stage("first", (map_("first", a, lambda i, j: x[i, j]),))
-    copy = Stage("copy", (map_("copy", b, lambda i, j: a[i, j], extents=(4, 32)),))
+    first = FusionGroup("first", (map_("first", a, lambda i, j: x[i, j]),))
+    copy = FusionGroup("copy", (map_("copy", b, lambda i, j: a[i, j], extents=(4, 32)),))
 
     def below(i: Any, j: Any) -> Any:
         return (i + 4, j)
 
     rest = map_("rest", b, lambda i, j: a[i, j] + 1.0, extents=(4, 32), index=below)
-    reads_and_writes = Stage("rest", (rest,))
+    reads_and_writes = FusionGroup("rest", (rest,))
     assert len(concat_in_place([first, copy, reads_and_writes], {b})) == 3
     assert len(concat_in_place([first, copy, reads_and_writes], ())) == 3
     assert len(concat_in_place([first, copy], ())) == 1
@@ -120,12 +120,12 @@ def test_who_reads_a_part_does_not_write_another() -> None:
 def test_parts_of_one_tensor_are_written_by_one_kernel() -> None:
     x, y = Buffer("x", (4, 32), float32), Buffer("y", (4, 128), float32)
 
-    def part(n: int) -> Stage:
+    def part(n: int) -> FusionGroup:
         def at(i: Any, j: Any) -> Any:
             return (i, j + 32 * n)
 
         c = map_("part", y, lambda i, j: x[i, j] * 2.0, extents=(4, 32), index=at)
-        return Stage("part", (c,))
+        return FusionGroup("part", (c,))
 
     faces = [interface(part(n), {y}) for n in (1, 2, 3)]
     assert [f.offsets for f in faces] == [(0, 128 * n) for n in (1, 2, 3)]

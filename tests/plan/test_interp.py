@@ -19,7 +19,7 @@ from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.interp import UNWRITTEN, evaluate
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.testing.machines import MACHINES
 
 NET = """
@@ -41,7 +41,7 @@ X = RNG.standard_normal((4, 6)).astype(np.float32)
 
 
 def plans() -> list[Plan]:
-    """Of the network, with host calls and a Kernel given as such: as lowered, and in the end."""
+    """Of the network, with host fallbacks and a Kernel of its own: as lowered, and in the end."""
     graph = load(onnx.parser.parse_model(NET))
     return [lower(graph), make_plan(graph, MACHINES["haswell"].target())]
 
@@ -56,7 +56,7 @@ def expected() -> list[Any]:
 @pytest.mark.parametrize("n", [0, 1])
 def test_a_plan_with_host_calls_gives_what_the_model_does(n: int) -> None:
     plan = plans()[n]
-    assert plan.host_calls and any(s.kernel for s in plan.stages)
+    assert plan.host_fallbacks and any(s.kernel for s in plan.groups)
     found = evaluate(plan, {"x": X, "k": np.zeros(2, np.int64)}, OnnxFallback())
     for got, want in zip(found, expected(), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
@@ -77,6 +77,6 @@ def test_what_nobody_has_written_is_marked() -> None:
     part = map_("part", y, lambda i: x[i] + 1.0, extents=(2,))
     values = {Value("x", float32, (2,)): x, Value("y", float32, (4,)): y}
     graph = Graph("g", *((v,) for v in values), ())
-    plan = Plan(graph, (Stage("part", (part,)),), values)
+    plan = Plan(graph, (FusionGroup("part", (part,)),), values)
     (found,) = evaluate(plan, {"x": np.ones(2, np.float32)})
     assert found.tolist() == [2.0, 2.0, UNWRITTEN, UNWRITTEN]

@@ -1,4 +1,4 @@
-"""For each condition of a pass over Stages a list that would go wrong without it."""
+"""For each condition of a pass over groups a list that would go wrong without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.loops.nodes import Alloc, Kernel, Store, block, loop
 from tilewright.loops.passes.hoist import hoist
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HostCall, Stage, Step
+from tilewright.plan.nodes import FusionGroup, HostFallback, Step
 from tilewright.plan.offsets import from_zero
 from tilewright.plan.passes.concat_in_place import concat_in_place
 from tilewright.plan.passes.fuse import fuse
@@ -46,7 +46,7 @@ def same(before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence
         verify_steps(steps, given, results)
         memory: dict[Buffer, Any] = {b: a.copy() for b, a in data.items()}
         for s in steps:
-            assert isinstance(s, Stage)
+            assert isinstance(s, FusionGroup)
             for b in s.writes:
                 memory.setdefault(b, np.full(b.shape, np.nan, b.dtype.numpy))
             run(s.computations, memory)
@@ -55,14 +55,14 @@ def same(before: Steps, after: Steps, given: Sequence[Buffer], results: Sequence
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
 
 
-def stage(name: str, *computations: Computation) -> Stage:
-    return Stage(name, computations)
+def stage(name: str, *computations: Computation) -> FusionGroup:
+    return FusionGroup(name, computations)
 
 
 # -- fusion
 
 
-def several() -> tuple[list[Stage], list[Buffer], Buffer, Buffer]:
+def several() -> tuple[list[FusionGroup], list[Buffer], Buffer, Buffer]:
     """Row sums s and their shares y, both read by others; who reads s comes first."""
     x = Buffer("x", (4, 8), float32)
     s, y = Buffer("s", (4,), float32), Buffer("y", (4,), float32)
@@ -101,7 +101,7 @@ def test_the_mean_of_rows_that_is_read_before_the_rows_are() -> None:
 def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
     steps, *_, u = several()
     (s,) = (b for b in steps[0].writes if b.name == "s")
-    call = HostCall(Operation("Own", (), (), {}, "", 1, "call"))
+    call = HostFallback(Operation("Own", (), (), {}, "", 1, "call"))
     listed: list[Step] = [steps[0], call, steps[2]]
     assert len(fuse(listed, frozenset({s, u}))) == 3
     assert len(fuse([steps[0], steps[2]], frozenset({s, u}))) == 1
@@ -110,22 +110,22 @@ def test_nor_for_one_behind_a_host_call_that_may_read_it() -> None:
 # -- tensors that live in others
 
 
-def copied(into: Buffer, tensor: Buffer, at: int = 0) -> Stage:
+def copied(into: Buffer, tensor: Buffer, at: int = 0) -> FusionGroup:
     """Rows of a tensor into those of a larger one from `at` on."""
     index: Callable[..., Any] = lambda i, j: (i + at, j)  # noqa: E731
     value: Callable[..., Any] = lambda i, j: tensor[i, j]  # noqa: E731
     return stage("copy", map_("copy", into, value, extents=tensor.shape, index=index))
 
 
-def doubled(out: Buffer, source: Buffer, at: int = 0) -> Stage:
+def doubled(out: Buffer, source: Buffer, at: int = 0) -> FusionGroup:
     value: Callable[..., Any] = lambda i, j: source[i + at, j] * 2.0  # noqa: E731
     return stage("doubled", map_("doubled", out, value))
 
 
 X, T, V, Z = (Buffer(n, (4, 32), float32) for n in "xtvz")
 U, OTHER = Buffer("u", (8, 32), float32), Buffer("o", (4, 32), float32)
-# Stages, what leaves the model, and how many copies go.
-PLACES: dict[str, tuple[list[Stage], set[Buffer], int]] = {
+# groups, what leaves the model, and how many copies go.
+PLACES: dict[str, tuple[list[FusionGroup], set[Buffer], int]] = {
     "both": ([doubled(T, X), doubled(V, T), copied(U, T), copied(U, V, 4), doubled(Z, U, 2)],
              {Z}, 1),
     "both, each made alone": ([doubled(T, X), doubled(V, X), copied(U, T), copied(U, V, 4),
@@ -153,7 +153,7 @@ def test_tensors_that_live_in_others(name: str) -> None:
 # -- halos
 
 
-def blurred(out: Buffer, source: Buffer, outside: float, product: bool = True) -> Stage:
+def blurred(out: Buffer, source: Buffer, outside: float, product: bool = True) -> FusionGroup:
     """Sums of three rows, `outside` beyond the edges."""
     w = Buffer("w3", (3,), float32)
 
@@ -164,8 +164,8 @@ def blurred(out: Buffer, source: Buffer, outside: float, product: bool = True) -
     return stage("blurred", reduce_("blurred", out, (3,), "add", value))
 
 
-# Stages, what leaves the model, and whether t gets a border.
-HALOS: dict[str, tuple[list[Stage], set[Buffer], bool]] = {
+# groups, what leaves the model, and whether t gets a border.
+HALOS: dict[str, tuple[list[FusionGroup], set[Buffer], bool]] = {
     "a convolution": ([doubled(T, X), blurred(Z, T, 0.0)], {Z}, True),
     "of ones": ([doubled(T, X), blurred(Z, T, 1.0)], {Z}, True),
     "and one who has something else there": (
@@ -217,7 +217,7 @@ def transformed(steps: Steps, keep: Collection[Buffer]) -> list[Step]:
         return transform_convolutions(steps, {FILTER}, (2,), lambda group: 1.0, keep)
 
 
-def with_map() -> tuple[Stage, Buffer, Buffer]:
+def with_map() -> tuple[FusionGroup, Buffer, Buffer]:
     t, u = (Buffer(n, (5, 6, 6), float32) for n in "tu")
     return stage("conv", convolution(t), map_("relu", u, lambda *i: t[i] * 2.0)), t, u
 
@@ -246,7 +246,7 @@ def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
     wide = Buffer("wide", (4, 6, 6), float32)
     t, u = (Buffer(n, (5, 6, 6), float32) for n in "tu")
 
-    def part(n: int) -> Stage:
+    def part(n: int) -> FusionGroup:
         index: Callable[..., Any] = lambda c, i, j: (c + 2 * n, i, j)  # noqa: E731
         value: Callable[..., Any] = lambda c, i, j: IMAGE[c, i, j] + float(n)  # noqa: E731
         return stage(f"part{n}", map_("part", wide, value, extents=(2, 6, 6), index=index))
@@ -263,11 +263,11 @@ def test_a_tensor_written_in_parts_is_not_copied_between_them() -> None:
 
 
 def test_tiles_read_no_rows_that_are_written_later() -> None:
-    """The last tile goes on behind the windows, where another Stage writes its part."""
+    """The last tile goes on behind the windows, where another group writes its part."""
     wide, t = Buffer("wide", (9, 8, 4), float32), Buffer("t", (5, 6, 5), float32)
     image = Buffer("x", (9, 8, 4), float32)
 
-    def rows(start: int, stop: int) -> Stage:
+    def rows(start: int, stop: int) -> FusionGroup:
         index: Callable[..., Any] = lambda i, j, c: (i + start, j, c)  # noqa: E731
         value: Callable[..., Any] = lambda i, j, c: image[i + start, j, c] * 2.0  # noqa: E731
         extents = (stop - start, 8, 4)
@@ -305,7 +305,7 @@ def test_what_rounds_stays_in_order_under_exact_math(
     x, y = Buffer("x", (9, 9), dtype), Buffer("y", (7, 7), dtype)
     c = reduce_("c", y, (3, 3), op, lambda i, j, m, n: x[i + m, j + n])
     (made,) = separate_windows([stage("s", c)], lambda g: float(-len(g)), exact)
-    assert isinstance(made, Stage) and (len(made.computations) == 2) is separated
+    assert isinstance(made, FusionGroup) and (len(made.computations) == 2) is separated
 
 
 # -- reductions read by digits
@@ -413,7 +413,7 @@ def test_an_operator_of_another_domain_is_no_convolution() -> None:
     y = Value("y", float32, (1, 2, 3, 4))
     op = Operation("Conv", (), (y,), {}, "com.acme", 1, "own")
     made = lower(Graph("g", (), (y,), (op,)))
-    assert isinstance(made.steps[0], HostCall)
+    assert isinstance(made.steps[0], HostFallback)
 
 
 def test_same_finds_what_differs() -> None:

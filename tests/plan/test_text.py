@@ -22,7 +22,7 @@ from tilewright.frontends.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph, Value
 from tilewright.plan.interp import evaluate
-from tilewright.plan.nodes import Memory, Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Memory, Plan
 from tilewright.plan.parser import parse
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.verify import verify
@@ -64,7 +64,7 @@ def again(plan: Plan) -> Plan:
     made = parse(str(plan), plan.graph)
     assert str(made) == str(plan)
     verify(made)
-    assert [s.flops for s in made.stages] == [s.flops for s in plan.stages]
+    assert [s.flops for s in made.groups] == [s.flops for s in plan.groups]
     return made
 
 
@@ -115,7 +115,7 @@ def awkward() -> Plan:
     best = reduce_("if", (BEST, AT), (6,), op, value)
     first = map_("a b", Y, lambda i, j: X[i, j] * 2.0)
     values = {Value("x", float32, (4, 6)): X, Value('o "1"', int64, (4,)): AT}
-    steps = (Stage("s\n1", (first,), ("one, two",), 24), Stage("s\n1", (best,), (), 0))
+    steps = (FusionGroup("s\n1", (first,), ("one, two",), 24), FusionGroup("s\n1", (best,), (), 0))
     ends = tuple((v,) for v in values)
     return Plan(Graph("a plan", *ends, ()), steps, values)
 
@@ -127,7 +127,7 @@ def test_names_are_made_words() -> None:
     made = parse(text)
     assert str(made) == text
     assert [v.name for v in made.graph.outputs] == ['o "1"']
-    assert [s.name for s in made.stages] == ["s\n1", "s\n1"] and made.stages[0].flops == 24
+    assert [s.name for s in made.groups] == ["s\n1", "s\n1"] and made.groups[0].flops == 24
     x = np.arange(24, dtype=np.float32).reshape(4, 6) % 5
     (one,), (two,) = (evaluate(p, {"x": x}) for p in (plan, made))
     np.testing.assert_array_equal(one, two)
@@ -136,7 +136,7 @@ def test_names_are_made_words() -> None:
 def test_devices_and_memory_are_said() -> None:
     plan = awkward()
     away = [X, Y, BEST, AT]
-    steps = tuple(replace(s, device="gpu 0") for s in plan.stages)
+    steps = tuple(replace(s, device="gpu 0") for s in plan.groups)
     memory = Memory({Y: 64, BEST: 0}, 192, {steps[1]: (Y,)})
     plan = replace(plan, steps=steps, devices=dict.fromkeys(away, "gpu 0"), memory=memory)
     text = str(plan)
@@ -150,17 +150,17 @@ def test_devices_and_memory_are_said() -> None:
     made = parse(text)
     verify(made)
     assert str(made) == text
-    assert made.memory is not None and made.memory.over[made.stages[1]] == made.stages[1].reads
+    assert made.memory is not None and made.memory.over[made.groups[1]] == made.groups[1].reads
 
 
 def test_variables_that_computations_share_stay_shared() -> None:
     plan = planned(NETWORKS["attention_then_convolution"]().graph)
 
     def shared(p: Plan) -> list[int]:
-        return [len({d.var for c in s.computations for d in c.dims}) for s in p.stages]
+        return [len({d.var for c in s.computations for d in c.dims}) for s in p.groups]
 
     assert shared(again(plan)) == shared(plan)
-    several = [s for s in plan.stages if len(s.computations) > 1]
+    several = [s for s in plan.groups if len(s.computations) > 1]
     dims = [[d.var for c in s.computations for d in c.dims] for s in several]
     assert any(len(set(vs)) < len(vs) for vs in dims)
 
@@ -192,5 +192,5 @@ def test_contents_are_the_graphs() -> None:
         parse(str(plan))
     made = again(plan)
     assert {id(a) for a in made.data.values()} == {id(a) for a in plan.data.values()}
-    assert isinstance(plan.stages[0].computations[0], Computation)
+    assert isinstance(plan.groups[0].computations[0], Computation)
     assert target("cpu").key

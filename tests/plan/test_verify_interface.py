@@ -1,4 +1,4 @@
-"""Interfaces that would let a schedule do something else than the Stage, one for each rule."""
+"""Interfaces that would let a schedule do something else than the group, one for each rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.compute.laws import map_loads
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer, Load
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import Interface, interface
 from tilewright.plan.verify_interface import verify_interface
 
@@ -20,15 +20,15 @@ X = Buffer("x", (4, 6, 3), float32)
 Y = Buffer("y", (6, 8), float32)
 
 
-def pooled() -> Stage:
+def pooled() -> FusionGroup:
     """Sums written inside of a halo."""
     index = lambda i, j: (i + 1, j + 1)  # noqa: E731
     value = lambda i, j, k: X[i, j, k]  # noqa: E731
     c = reduce_("sums", Y, (3,), "add", value, extents=(4, 6), index=index)
-    return Stage("pooled", (c,))
+    return FusionGroup("pooled", (c,))
 
 
-def broken(code: str, text: str, stage: Stage, face: Interface) -> None:
+def broken(code: str, text: str, stage: FusionGroup, face: Interface) -> None:
     with pytest.raises(VerifyError) as error:
         verify_interface(stage, face)
     assert error.value.code == code

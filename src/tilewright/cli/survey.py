@@ -48,7 +48,7 @@ class Survey:
 def survey(graph: Graph, symbolic: Iterable[str] = ()) -> Survey:
     """The facts of a graph whose symbolic extents are known as far as they can be."""
     plan = lower(graph, channel_last=False)
-    hosted = [call.operation for call in plan.host_calls]
+    hosted = [call.operation for call in plan.host_fallbacks]
     everything = plan.graph.operations
     counts = Counter(op.qualified for op in everything)
     host = Counter(op.qualified for op in hosted)

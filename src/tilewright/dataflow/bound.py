@@ -25,7 +25,7 @@ from tilewright.dataflow.graph import Role, TaskGraph, Volume
 from tilewright.dataflow.lower import Network
 from tilewright.dataflow.program import Task
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Form:
     writers: Mapping[Buffer, Sequence[int]]
 
 
-def _form(stage: Stage, tasks: Sequence[Task], volume: Volume) -> _Form:
+def _form(stage: FusionGroup, tasks: Sequence[Task], volume: Volume) -> _Form:
     inside = {b for t in tasks for b in t.outputs}
     written = [b for b in stage.writes if b in inside]
     graph = connect(stage.name, tasks, {b.name: b for b in written}, volume)
@@ -152,7 +152,7 @@ class Bounds:
         return [w for w in self._writers.get(tensor, ()) if self._final[w] is tensor]
 
 
-def _final(stage: Stage) -> Buffer | None:
+def _final(stage: FusionGroup) -> Buffer | None:
     """The result that all the operator's other tensors lead to; None where there are several."""
     inside = {b for c in stage.computations for b in c.inputs}
     found = [b for b in stage.writes if b not in inside]

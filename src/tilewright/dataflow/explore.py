@@ -32,7 +32,7 @@ from tilewright.dataflow.operators import OPERATOR
 from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.dataflow.schedule import Discipline, Schedule, schedule
 from tilewright.dataflow.search import search
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 
 LIMIT: Final = 2000  # evaluations that are made without a search
 SECONDS: Final = 45.0  # after which a search ends
@@ -180,7 +180,7 @@ def groups_of(
 ) -> list[Group]:
     """The groups of a network with the expansions to try.
 
-    wanted: for a family or a Stage's name the expansions (default: what `grain` says). Raises
+    wanted: for a family or a group's name the expansions (default: what `grain` says). Raises
     InputError for a name nothing has.
     """
     found: dict[str, tuple[list[str], str, tuple[str, ...]]] = {}
@@ -211,7 +211,7 @@ def _usual(family: str, known: Sequence[str], grain: Grain) -> Sequence[str]:
     return classical if family in ("conv", "matmul") else known[:1]
 
 
-def _same(stage: Stage) -> str:
+def _same(stage: FusionGroup) -> str:
     return canonical(stage.computations, (*stage.reads, *stage.writes))
 
 

@@ -18,36 +18,38 @@ from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel, block
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HostCall, Plan, Stage, Step
+from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 from tilewright.plan.passes.fuse import fuse
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network as Stages, one or more for each operator, before its expansions are chosen."""
+    """A network as groups, one or more for each operator, before its expansions are chosen."""
 
     name: str
     plan: Plan
     opaque: Mapping[Kernel, Opaque] = field(default_factory=dict)
-    _tasks: dict[tuple[Stage, str | None], list[Task]] = field(default_factory=dict, repr=False)
+    _tasks: dict[tuple[FusionGroup, str | None], list[Task]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
-    def stages(self) -> Sequence[Stage]:
-        """The Stages, in order."""
-        return self.plan.stages
+    def stages(self) -> Sequence[FusionGroup]:
+        """The groups, in order."""
+        return self.plan.groups
 
     @cached_property
     def choices(self) -> Mapping[str, Sequence[str]]:
-        """The names of the Stages of Computations with their expansions."""
+        """The names of the groups of Computations with their expansions."""
         return {s.name: choices_of(s) for s in self.stages if s.computations}
 
     @cached_property
     def families(self) -> Mapping[str, str]:
-        """What each Stage does: the family of its main Computation, or `kernel`."""
+        """What each group does: the family of its main Computation, or `kernel`."""
         return {s.name: family_of(s) for s in self.stages}
 
-    def tasks(self, stage: Stage, choice: str | None) -> list[Task]:
-        """The tasks of one Stage by an expansion, made once."""
+    def tasks(self, stage: FusionGroup, choice: str | None) -> list[Task]:
+        """The tasks of one group by an expansion, made once."""
         if (stage, choice) not in self._tasks:
             if stage.kernel is None:
                 made = tasks_by(stage, choice, self._read_outside(stage))
@@ -56,13 +58,13 @@ class Network:
             self._tasks[stage, choice] = made
         return self._tasks[stage, choice]
 
-    def _read_outside(self, stage: Stage) -> set[Buffer]:
-        """What other Stages read, and the network's outputs."""
+    def _read_outside(self, stage: FusionGroup) -> set[Buffer]:
+        """What other groups read, and the network's outputs."""
         return set(self.plan.results).union(*(s.reads for s in self.stages if s is not stage))
 
 
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
-    """The Stages of a graph with static shapes, simplified.
+    """The groups of a graph with static shapes, simplified.
 
     fused: with neighbouring maps as one, which then is a task less, and index maps inside their
     readers. opaque: operators without a native form are one task each, if their sizes are known.
@@ -86,8 +88,8 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
 
 
 def _check_native(plan: Plan) -> None:
-    """Raise UnsupportedError that lists the HostCalls."""
-    missing = [s.operation for s in plan.host_calls]
+    """Raise UnsupportedError that lists the host fallbacks."""
+    missing = [s.operation for s in plan.host_fallbacks]
     if not missing:
         return
     names = ", ".join(f"{op.label} ({op.qualified})" for op in missing)
@@ -108,14 +110,14 @@ def _sized(plan: Plan, op: Operation) -> bool:
 
 
 def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
-    """The plan with a Stage in the place of each HostCall whose tensors all have a size.
+    """The plan with a group in the place of each host fallback whose tensors all have a size.
 
     Its Kernel has no statements: it stands for what is read and written.
     """
     found: dict[Kernel, Opaque] = {}
     steps: list[Step] = []
     for n, step in enumerate(plan.steps):
-        if not isinstance(step, HostCall) or not _sized(plan, step.operation):
+        if not isinstance(step, HostFallback) or not _sized(plan, step.operation):
             steps.append(step)
             continue
         op = step.operation
@@ -125,7 +127,7 @@ def _opaque(plan: Plan) -> tuple[Plan, dict[Kernel, Opaque]]:
         name = f"{re.sub(r'[^A-Za-z0-9]+', '_', op.label).strip('_')}:opaque{n}"
         kernel = Kernel(name, (*work.inputs, *work.outputs), work.outputs, block())
         found[kernel] = work
-        steps.append(Stage(name, (), (op.label,), kernel=kernel))
+        steps.append(FusionGroup(name, (), (op.label,), kernel=kernel))
     return plan.with_steps(steps), found
 
 
@@ -134,7 +136,7 @@ def program(
 ) -> Program:
     """The task graph of a network.
 
-    choices: for a Stage's name, or for a family ("conv", "matmul", "map", ...), the expansion; what
+    choices: for a group's name, or for a family ("conv", "matmul", "map", ...), the expansion; what
     is not named gets the first of its family. Raises InputError for one that does not exist.
     """
     chosen = dict(choices or {})

@@ -1,4 +1,4 @@
-"""The tasks of one operator, a Stage, by the name of an expansion."""
+"""The tasks of one operator, a group, by the name of an expansion."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tilewright.dataflow.program import Opaque, Task, Together
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.nodes import Kernel, Store, Update
 from tilewright.loops.walk import walk
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 
 OPERATOR: Final = "operator"  # the expansion of several Computations as one task
 
 
-def choices_of(stage: Stage) -> tuple[str, ...]:
-    """The expansions of a Stage of Computations: those of its main one, the default first, and
+def choices_of(stage: FusionGroup) -> tuple[str, ...]:
+    """The expansions of a group of Computations: those of its main one, the default first, and
     `operator` where it has several."""
     several = (OPERATOR,) if len(stage.computations) > 1 else ()
     return (*expansions(_main(stage)), *several)
 
 
-def family_of(stage: Stage) -> str:
-    """What a Stage does: the family of its main Computation, or `kernel`."""
+def family_of(stage: FusionGroup) -> str:
+    """What a group does: the family of its main Computation, or `kernel`."""
     return family(_main(stage)) if stage.computations else "kernel"
 
 
-def tasks_by(stage: Stage, choice: str | None, outside: Collection[Buffer]) -> list[Task]:
-    """The tasks of a Stage of Computations; `choice` is one of its own, or None for the default.
+def tasks_by(stage: FusionGroup, choice: str | None, outside: Collection[Buffer]) -> list[Task]:
+    """The tasks of a group of Computations; `choice` is one of its own, or None for the default.
 
     outside: what others read of it, and the network's outputs.
     """
@@ -43,7 +43,7 @@ def tasks_by(stage: Stage, choice: str | None, outside: Collection[Buffer]) -> l
     return _apart(stage, "whole") if len(stage.computations) == 1 else [_together(stage, outside)]
 
 
-def _apart(stage: Stage, choice: str | None) -> list[Task]:
+def _apart(stage: FusionGroup, choice: str | None) -> list[Task]:
     main = _main(stage)
     found: list[Task] = []
     for c in stage.computations:
@@ -54,7 +54,7 @@ def _apart(stage: Stage, choice: str | None) -> list[Task]:
     return unique(found)
 
 
-def _together(stage: Stage, outside: Collection[Buffer]) -> Task:
+def _together(stage: FusionGroup, outside: Collection[Buffer]) -> Task:
     """An operator of several Computations as one task; what only they read stays inside it.
 
     It applies one scalar function after the other, so that it reads as often as all of them do.
@@ -71,13 +71,13 @@ def _together(stage: Stage, outside: Collection[Buffer]) -> Task:
     return Task(stage.name, ",".join(stage.sources), work, reads, writes, differ)
 
 
-def _main(stage: Stage) -> Computation:
-    """The Computation whose expansions a Stage has: the first with a reduction, else any. Those of
+def _main(stage: FusionGroup) -> Computation:
+    """The Computation whose expansions a group has: the first with a reduction, else any. Those of
     the same family follow it where they can."""
     return next((c for c in stage.computations if not c.is_map), stage.computations[0])
 
 
-def _name(stage: Stage, c: Computation) -> str:
+def _name(stage: FusionGroup, c: Computation) -> str:
     return stage.name if len(stage.computations) == 1 else f"{stage.name}.{c.name}"
 
 

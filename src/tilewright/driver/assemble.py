@@ -16,7 +16,7 @@ from tilewright.driver.constants import ConstantPool
 from tilewright.driver.prepare import Preparer
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
-from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
 from tilewright.plan.normalize import Interface
 from tilewright.runtime import abi
 from tilewright.runtime.model import (
@@ -37,9 +37,9 @@ HostKernel = Any  # (Operation) -> (provider, JSON-able attributes, captured val
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Built:
-    """A Stage with its interface and its object code."""
+    """A group with its interface and its object code."""
 
-    stage: Stage
+    stage: FusionGroup
     face: Interface
     code: CompiledStage
 
@@ -55,12 +55,12 @@ class Built:
 class Assembler:
     """Gathers constants and slots while the steps are written down.
 
-    plan: with places in memory. steps: the model in order. host: describes a host call for the
+    plan: with places in memory. steps: the model in order. host: describes a host fallback for the
     runtime. limit: bytes that a running call may need; None: as many as it wants.
     """
 
     plan: Plan
-    steps: Sequence[Built | HostCall]
+    steps: Sequence[Built | HostFallback]
     target: Target
     host: HostKernel
     limit: int | None = None
@@ -184,7 +184,7 @@ class Assembler:
     def _packed(
         self, item: Built, data: Sequence[np.ndarray[Any, Any] | None], prepared: Preparer
     ) -> list[Argument]:
-        """The places of a Stage's prepared constants; the same weights are packed once."""
+        """The places of a group's prepared constants; the same weights are packed once."""
         code = item.code
         sizes = [p.nbytes for p in code.preparations]
         key = (code.symbol, tuple(map(id, data)))

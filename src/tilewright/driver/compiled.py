@@ -1,4 +1,4 @@
-"""A Stage as object code: how to call it, and how the kernel cache holds it."""
+"""A fusion group as object code: how to call it, and how the kernel cache holds it."""
 
 from __future__ import annotations
 

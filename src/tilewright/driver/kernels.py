@@ -1,4 +1,4 @@
-"""From a Stage to object code, through the kernel cache.
+"""From a fusion group to object code, through the kernel cache.
 
 A kernel is found again by the canonical text of its Computations, which parameters are constants,
 the target and this version: names in the model play no part, so layers of one shape share one.
@@ -35,7 +35,10 @@ from tilewright.targets.permitted import Permissions
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wanted:
-    """A Stage to compile. fixed: which values are constants. key: all that its code depends on."""
+    """A fusion group to compile.
+
+    fixed: which values are constants. key: all that its code depends on.
+    """
 
     face: Interface
     fixed: tuple[bool, ...]
@@ -109,7 +112,7 @@ class KernelCompiler:
         self._prepared: dict[str, Artifact] = {}
 
     def compile(self, face: Interface, constants: Collection[Buffer]) -> CompiledStage:
-        """Object code for a Stage; `constants` are those of its values known now."""
+        """Object code for a fusion group; `constants` are those of its values known now."""
         return self._compiled(self._wanted(face, constants))
 
     def compile_all(
@@ -153,7 +156,7 @@ class KernelCompiler:
             return self._make(wanted)
 
     def schedule(self, face: Interface, fixed: Sequence[bool]) -> Schedule:
-        """The schedule of a Stage: the one that `choose` asks for, or the default one.
+        """The schedule of a fusion group: the one that `choose` asks for, or the default one.
 
         Its kernel is verified before and after under TILEWRIGHT_DEBUG.
         """
@@ -168,14 +171,14 @@ class KernelCompiler:
         return made
 
     def point(self, face: Interface, fixed: Sequence[bool]) -> Point:
-        """The schedule of a Stage with the sketch and the parameters that it comes from.
+        """The schedule of a fusion group with the sketch and the parameters that it comes from.
 
         Raises ScheduleError for a choice that is not possible.
         """
         constants = _constants(face, fixed)
         sketches = self.target.sketches(face.plain(), face.computations, constants)
         wanted = self.choose(face) or Selection()
-        return selected_point(face.stage or face.name, sketches, wanted)
+        return selected_point(face.group or face.name, sketches, wanted)
 
     def hoisted(self, face: Interface, fixed: Sequence[bool]) -> Hoisted:
         """The scheduled kernel, its work on constants apart; verified under TILEWRIGHT_DEBUG."""

@@ -11,7 +11,7 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
 from tilewright.ir.passes import Pipeline
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HostCall, Plan
+from tilewright.plan.nodes import HostFallback, Plan
 from tilewright.plan.normalize import merged
 from tilewright.plan.passes.memory import PlanMemory
 from tilewright.plan.pipeline import plan_pipeline
@@ -25,7 +25,7 @@ Observer = Callable[[str, Plan], None]
 def make_plan(
     graph: Graph, target: Target, math: str = "strict", observe: Observer | None = None
 ) -> Plan:
-    """The graph as Stages, each a kernel that suits the target, and host calls.
+    """The graph as groups, each a kernel that suits the target, and host fallbacks.
 
     Verified after each pass under TILEWRIGHT_DEBUG. observe: is shown the plan as lowering made it,
     and after each pass, with the name of what was done.
@@ -39,7 +39,7 @@ def make_plan(
 
 
 def place_buffers(
-    plan: Plan, steps: Iterable[Built | HostCall], observe: Observer | None = None
+    plan: Plan, steps: Iterable[Built | HostFallback], observe: Observer | None = None
 ) -> Plan:
     """The plan with the places of its buffers, as its kernels allow.
 

@@ -30,12 +30,12 @@ class Preparer:
         values: Sequence[np.ndarray[Any, Any] | None],
         results: Sequence[np.ndarray[Any, Any]],
     ) -> None:
-        """A Stage's preparations into `results`; `values` are its interface's constants.
+        """A fusion group's preparations into `results`; `values` are its interface's constants.
 
         requires, else VerifyError: each input is a constant, or the result of a preparation in
         front. What a preparation leaves out of its result is zero, and not what was in memory
         before: constants are part of artifacts. Several threads may do this at once, each for
-        another Stage.
+        another fusion group.
         """
         context = empty((abi.CTX_SLOTS,), np.dtype(np.uint64))
         context[:] = 0

@@ -10,7 +10,7 @@ from tilewright.base import events
 from tilewright.base.errors import InputError
 from tilewright.base.text import listing
 from tilewright.driver.kernels import Choose, KernelCompiler
-from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.plan.normalize import Interface, interface
 from tilewright.schedule.space import Parameter
 from tilewright.schedule.space.selection import Selection
@@ -92,25 +92,25 @@ def by_name(schedules: Mapping[str, Mapping[str, Any]], kernels: Iterable[str]) 
         name: Selection(given.get("sketch"), {k: v for k, v in given.items() if k != "sketch"})
         for name, given in schedules.items()
     }
-    return lambda face: wanted.get(face.stage)
+    return lambda face: wanted.get(face.group)
 
 
 def records(
     plan: Plan, target: Target, schedules: Mapping[str, Mapping[str, Any]]
 ) -> list[ScheduleRecord]:
     """How each kernel of a model is scheduled, in order."""
-    choose = by_name(schedules, (s.name for s in plan.stages))
+    choose = by_name(schedules, (s.name for s in plan.groups))
     compiler = KernelCompiler(target, target, None, choose=choose)
     found = []
-    for stage in plan.stages:
-        face = interface(stage, plan.live[stage])
+    for group in plan.groups:
+        face = interface(group, plan.live[group])
         fixed = [b in plan.data for b in face.values]
-        found.append(_record(compiler, stage, face, fixed))
+        found.append(_record(compiler, group, face, fixed))
     return found
 
 
 def _record(
-    compiler: KernelCompiler, stage: Stage, face: Interface, fixed: Sequence[bool]
+    compiler: KernelCompiler, group: FusionGroup, face: Interface, fixed: Sequence[bool]
 ) -> ScheduleRecord:
     with events.record() as log:
         point = compiler.point(face, fixed)
@@ -118,8 +118,8 @@ def _record(
     sketches = compiler.target.sketches(face.plain(), face.computations, constants)
     refused = [_reason(e) for e in log if e.kind in _REFUSALS]
     return ScheduleRecord(
-        stage.name,
-        tuple(stage.sources),
+        group.name,
+        tuple(group.sources),
         point.sketch,
         tuple(s.name for s in sketches),
         point.parameters,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tilewright.base.errors import FlagError
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.schedule_records import by_name, records
-from tilewright.plan.nodes import HostCall, Plan
+from tilewright.plan.nodes import HostFallback, Plan
 from tilewright.plan.normalize import interface
 from tilewright.targets.base import Target
 
@@ -27,11 +27,11 @@ def show(plan: Plan, target: Target, kind: str, schedules: Schedules) -> str:
         return str(plan)
     if kind == "schedule":
         return "\n\n".join(map(str, records(plan, target, schedules)))
-    choose = by_name(schedules, (s.name for s in plan.stages))
+    choose = by_name(schedules, (s.name for s in plan.groups))
     compiler = KernelCompiler(target, target, None, choose=choose)
     parts: list[str] = []
     for step in plan.steps:
-        if isinstance(step, HostCall):
+        if isinstance(step, HostFallback):
             parts.append(f"# host: {step.operation}")
             continue
         face = interface(step, plan.live[step])

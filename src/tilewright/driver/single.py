@@ -12,7 +12,7 @@ from tilewright.graph.nodes import Graph, Value
 from tilewright.ir.node import postorder
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Unit, Update
 from tilewright.loops.verify import verify
-from tilewright.plan.nodes import Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Plan
 from tilewright.plan.normalize import interface
 from tilewright.runtime.model import CompiledModel
 from tilewright.targets.base import Target
@@ -36,7 +36,7 @@ def unverified(kernel: Kernel, target: Target, sanitize: bool = False) -> Compil
     values = {b: Value(b.name, b.dtype, b.shape) for b in kernel.params}
     inputs = tuple(values[b] for b in kernel.inputs)
     outputs = tuple(values[b] for b in kernel.outputs)
-    stage = Stage(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
+    stage = FusionGroup(kernel.name, (), (kernel.name,), _flops(kernel.body), kernel)
     graph = Graph(kernel.name, inputs, outputs, ())
     plan = Plan(graph, (stage,), {v: b for b, v in values.items()})
     face = interface(stage, kernel.outputs)

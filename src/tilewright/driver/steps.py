@@ -30,7 +30,7 @@ from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
 from tilewright.plan.normalize import interface
 from tilewright.plan.verify_interface import verify_interface
 from tilewright.runtime.executable import Executable
@@ -155,25 +155,25 @@ def kernels(
     store: Store | None,
     sanitize: bool = False,
     schedules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> list[Built | HostCall]:
-    """Every Stage with its object code; schedules: parameters by the names of kernels."""
+) -> list[Built | HostFallback]:
+    """Every fusion group with its object code; schedules: parameters by the names of kernels."""
     host = target if target.runs_here else find_target("cpu")
-    choose = by_name(schedules, (s.name for s in plan.stages))
+    choose = by_name(schedules, (s.name for s in plan.groups))
     compiler = KernelCompiler(target, host, store, sanitize, choose)
-    faces = [interface(s, plan.live[s]) for s in plan.stages]
+    faces = [interface(s, plan.live[s]) for s in plan.groups]
     if flags.DEBUG.get():
-        for s, face in zip(plan.stages, faces, strict=True):
+        for s, face in zip(plan.groups, faces, strict=True):
             verify_interface(s, face)
-    built: dict[Stage, Built] = {}
+    built: dict[FusionGroup, Built] = {}
     with events.span("kernels", total=len(faces)):
         codes = compiler.compile_all(faces, plan.data, thread_count())
-        for step, face, code in zip(plan.stages, faces, codes, strict=True):
+        for step, face, code in zip(plan.groups, faces, codes, strict=True):
             events.emit("kernel-ready", name=step.name, total=len(faces))
             built[step] = Built(step, face, code)
     if flags.CHECK.get():
         with events.span("check", total=len(built)):
             check(built.values(), plan.data)
-    return [s if isinstance(s, HostCall) else built[s] for s in plan.steps]
+    return [s if isinstance(s, HostFallback) else built[s] for s in plan.steps]
 
 
 def check(built: Iterable[Built], constants: Mapping[Buffer, np.ndarray[Any, Any]]) -> None:
@@ -254,7 +254,7 @@ def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]
 
 def _report_reference_kernels(plan: Plan, options: Options) -> None:
     """One warning for all operators without native code; an error under `strict`."""
-    calls = [s.operation for s in plan.host_calls]
+    calls = [s.operation for s in plan.host_fallbacks]
     if not calls:
         return
     fallback = _fallback()

@@ -75,10 +75,10 @@ def validate_stages(
     seed: int = 0,
     sanitize: bool = False,
 ) -> Iterator[Verdict]:
-    """The verdict on each distinct kernel of a model that was cut into Stages."""
+    """The verdict on each distinct kernel of a model that was cut into groups."""
     compiler = KernelCompiler(target, target, None, sanitize)
     seen: set[str] = set()
-    for stage in plan.stages:
+    for stage in plan.groups:
         face = interface(stage, plan.live[stage])
         with events.record() as happened:
             code = compiler.compile(face, plan.data)

@@ -19,7 +19,7 @@ from tilewright.graph import interp as operators
 from tilewright.graph.infer import Fallback
 from tilewright.graph.nodes import Operation, Value
 from tilewright.loops import interp as loops
-from tilewright.plan.nodes import HostCall, Plan, Step
+from tilewright.plan.nodes import HostFallback, Plan, Step
 
 Array = np.ndarray[Any, Any]
 UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
@@ -27,7 +27,7 @@ UNWRITTEN: Final = 12345.0  # what memory holds that nobody has written
 
 @dataclass(eq=False, slots=True)
 class State:
-    """What exists while a plan runs: an array for each buffer, and what else host calls made."""
+    """What exists while a plan runs: an array per buffer, and what else host fallbacks made."""
 
     plan: Plan
     memory: dict[Buffer, Array]
@@ -39,7 +39,7 @@ class State:
 
         Raises ExecutionError for an index out of range, or an operator that nothing can run.
         """
-        if isinstance(step, HostCall):
+        if isinstance(step, HostFallback):
             self._host(step.operation)
         elif step.kernel is None:
             computations.run(step.computations, self.memory)
@@ -71,8 +71,8 @@ class State:
 def evaluate(plan: Plan, inputs: Mapping[str, Any], fallback: Fallback | None = None) -> list[Any]:
     """The outputs of a plan for one array per input, by name.
 
-    fallback: runs host calls of operators without a reference. Raises what `State.step` does, and
-    InputError for a missing array, one of another shape, or a constant without contents.
+    fallback: runs host fallbacks of operators without a reference. Raises what `State.step` does,
+    and InputError for a missing array, one of another shape, or a constant without contents.
     """
     state = start(plan, inputs, fallback)
     for step in plan.steps:

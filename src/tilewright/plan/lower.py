@@ -1,7 +1,7 @@
-"""From operators to Stages: every value becomes a Buffer, every operator its Computations.
+"""From operators to groups: every value becomes a Buffer, every operator its Computations.
 
 An operator without a native form is decomposed into others if its definition says how; what is
-left becomes a HostCall, which runs a reference kernel between the native segments.
+left becomes a host fallback, which runs a reference kernel between the native segments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.graph.ops.registry import OpCall, definition_of, native_dtype
 from tilewright.graph.passes import layout
 from tilewright.graph.passes.decompose import decompose, native_program, operands
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import HostCall, Plan, Stage, Step
+from tilewright.plan.nodes import FusionGroup, HostFallback, Plan, Step
 
 # Where a logical tensor is stored, and the order of its axes there.
 Layouts = dict[Buffer, tuple[Buffer, tuple[int, ...]]]
@@ -73,9 +73,9 @@ def _moved(b: Buffer, order: tuple[int, ...]) -> tuple[Buffer, tuple[int, ...]]:
     return Buffer(b.name, tuple(b.shape[a] for a in order), b.dtype), order
 
 
-def _host_call(op: Operation, buffers: Mapping[Value, Buffer]) -> HostCall:
+def _host_call(op: Operation, buffers: Mapping[Value, Buffer]) -> HostFallback:
     reads, writes = (tuple(buffers[v] for v in e if v in buffers) for e in (op.reads, op.writes))
-    return HostCall(op, reads, writes)
+    return HostFallback(op, reads, writes)
 
 
 def _stages(
@@ -84,7 +84,7 @@ def _stages(
     stored: Layouts,
     names: set[str],
     graph: Graph,
-) -> Iterable[Stage]:
+) -> Iterable[FusionGroup]:
     definition = definition_of(op)
     counter = definition.flops if definition is not None else None
     flops = 0
@@ -92,19 +92,19 @@ def _stages(
         with definition_of_node(op, "flops of its definition fails", CompileError):
             flops = counter(OpCall(op, graph.constants))
     group: list[Computation] = []
-    found: list[Stage] = []
+    found: list[FusionGroup] = []
 
     def close() -> None:
         for part in _independent(group):
             name = _name(names, op.name or part[0].name)
-            found.append(Stage(name, tuple(part), (op.label,), flops if not found else 0))
+            found.append(FusionGroup(name, tuple(part), (op.label,), flops if not found else 0))
         group.clear()
 
     for item in program:
         if isinstance(item, Kernel):
             close()
             name = _name(names, op.name or item.name)
-            found.append(Stage(name, (), (op.label,), flops if not found else 0, item))
+            found.append(FusionGroup(name, (), (op.label,), flops if not found else 0, item))
         elif any(o.tensor.size for o in item.outputs):
             for c in widen(order_dims(relayout(item, stored))):
                 aligned = follow(group[-1], c) if group and not group[-1].is_map else None

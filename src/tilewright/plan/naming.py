@@ -1,6 +1,6 @@
 """A plan in which every name is a word of its own, as its text needs it.
 
-Buffers and operators have names of their own in the whole plan, variables in their Stage: there,
+Buffers and operators have names of their own in the whole plan, variables in their group: there,
 one that several Computations share stays one, which is what the merging of loops goes by.
 """
 
@@ -18,7 +18,7 @@ from tilewright.compute.reducer import STANDARD, Reducer, reducer
 from tilewright.expr.nodes import Buffer, Load, Var
 from tilewright.ir.node import Node, postorder
 from tilewright.loops.nodes import Alloc, For, Kernel, Store, Update
-from tilewright.plan.nodes import HostCall, Memory, Plan, Stage, Step
+from tilewright.plan.nodes import FusionGroup, HostFallback, Memory, Plan, Step
 
 _WORDS: Final = frozenset("for if else while alloc block pass kernel local none".split())
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 def named(plan: Plan) -> Plan:
     """The same plan with words as names, each given once; what is one already stays as it is.
 
-    Values that became part of a Stage have no buffers in it any more.
+    Values that became part of a group have no buffers in it any more.
     """
     names = _Names()
     values = {v: names.buffer(plan.buffers[v]) for v in plan.named_values if v in plan.buffers}
@@ -46,7 +46,7 @@ def named(plan: Plan) -> Plan:
 def operators(plan: Plan) -> Iterator[Reducer]:
     """The operators of a plan that are none of the usual ones, each once."""
     found = dict.fromkeys(
-        op for s in plan.stages for op in _operators(s) if op is not None and not is_standard(op)
+        op for s in plan.groups for op in _operators(s) if op is not None and not is_standard(op)
     )
     yield from found
 
@@ -59,11 +59,11 @@ def is_standard(op: Reducer) -> bool:
     return op.does_as(usual) and op.commutative == usual.commutative
 
 
-def _operators(stage: Stage) -> Iterator[Reducer | None]:
-    if stage.kernel is None:
-        yield from (c.reducer for c in stage.computations)
+def _operators(group: FusionGroup) -> Iterator[Reducer | None]:
+    if group.kernel is None:
+        yield from (c.reducer for c in group.computations)
     else:
-        found = (n for n in postorder(stage.kernel.body) if isinstance(n, Update))
+        found = (n for n in postorder(group.kernel.body) if isinstance(n, Update))
         yield from (n.reducer for n in found)
 
 
@@ -112,7 +112,7 @@ def _memory(memory: Memory, names: _Names, steps: Mapping[Step, Step]) -> Memory
 
 
 def _step(step: Step, names: _Names) -> Step:
-    if isinstance(step, HostCall):
+    if isinstance(step, HostFallback):
         reads, writes = (tuple(map(names.buffer, ends)) for ends in (step.reads, step.writes))
         return replace(step, reads=reads, writes=writes)
     if step.kernel is not None:

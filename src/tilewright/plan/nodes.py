@@ -1,12 +1,12 @@
 """The plan: a model between operators and kernels, as groups of Computations over buffers.
 
-    Plan     = Plan(graph, steps, buffers, data, devices, memory)
-    Step     = Stage | HostCall
-    Stage    = Stage(name, computations, sources, flops, kernel, device)
-    HostCall = HostCall(operation, reads, writes)
+    Plan = Plan(graph, steps, buffers, data, devices, memory)
+    Step = FusionGroup | HostFallback
+    FusionGroup = FusionGroup(name, computations, sources, flops, kernel, device)
+    HostFallback = HostFallback(operation, reads, writes)
 
-Lowering gives one Stage per operator; fusion merges Stages; each Stage that is left becomes one
-kernel. A tensor is a Buffer; it may be written by several Stages on disjoint parts (concat). The
+Lowering gives one fusion group per operator; fusion merges groups; each that is left becomes one
+kernel. A tensor is a Buffer; it may be written by several groups on disjoint parts (concat). The
 steps run in order, each on the buffers of its device. A plan is immutable: a pass gives another.
 """
 
@@ -24,12 +24,12 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.loops.nodes import Kernel
 
-SOURCES = 256  # operators that a Stage names: a list of Stages grows as the model does
+SOURCES = 256  # operators that a group names: a plan grows as the model does
 HOST: Final = "host"  # the device that Python runs on
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class FusionGroup:
     """Computations that run as one kernel, in order; or one Kernel given as such.
 
     sources: the names of the operators it came from. flops: counted by the operators. device: where
@@ -53,7 +53,7 @@ class Stage:
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """Buffers read that the Stage does not write itself, in order."""
+        """Buffers read that the group does not write itself, in order."""
         if self.kernel is not None:
             return self.kernel.inputs
         if not self._reads:
@@ -69,7 +69,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class HostCall:
+class HostFallback:
     """One operator run by a reference kernel in Python.
 
     reads, writes: its tensors that have a Buffer, always whole; it may have others, which native
@@ -91,20 +91,20 @@ class HostCall:
         return HOST
 
 
-Step = Stage | HostCall
+Step = FusionGroup | HostFallback
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Where buffers lie in the arena.
 
-    places: byte offsets. total: bytes of the arena. over: for each Stage the buffers that it reads
+    places: byte offsets. total: bytes of the arena. over: for each group the buffers that it reads
     whose place its last result may take, as its kernel allows.
     """
 
     places: Mapping[Buffer, int]
     total: int
-    over: Mapping[Stage, tuple[Buffer, ...]] = field(default_factory=dict)
+    over: Mapping[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,14 +125,14 @@ class Plan:
     memory: Memory | None = None
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def groups(self) -> tuple[FusionGroup, ...]:
         """The steps that become kernels."""
-        return tuple(s for s in self.steps if isinstance(s, Stage))
+        return tuple(s for s in self.steps if isinstance(s, FusionGroup))
 
     @cached_property
-    def host_calls(self) -> tuple[HostCall, ...]:
+    def host_fallbacks(self) -> tuple[HostFallback, ...]:
         """The steps that Python runs."""
-        return tuple(s for s in self.steps if isinstance(s, HostCall))
+        return tuple(s for s in self.steps if isinstance(s, HostFallback))
 
     @cached_property
     def given(self) -> frozenset[Buffer]:
@@ -147,25 +147,25 @@ class Plan:
 
     @cached_property
     def kept(self) -> frozenset[Buffer]:
-        """Buffers that stay as they are: what leaves the model, and what host calls touch."""
-        hosted = (b for s in self.host_calls for b in (*s.reads, *s.writes))
+        """Buffers that stay as they are: what leaves the model, and what host fallbacks touch."""
+        hosted = (b for s in self.host_fallbacks for b in (*s.reads, *s.writes))
         return frozenset((*self.results, *hosted))
 
     @cached_property
     def named_values(self) -> tuple[Value, ...]:
-        """Inputs, constants, outputs, and what host calls use: no Stage has them to itself."""
+        """Inputs, constants, outputs, and what host fallbacks use: no group has them to itself."""
         ends = (*self.graph.inputs, *self.graph.constants, *self.graph.outputs)
-        hosted = (v for s in self.host_calls for v in (*s.operation.reads, *s.operation.writes))
+        hosted = (v for s in self.host_fallbacks for v in (*s.operation.reads, *s.operation.writes))
         return tuple(dict.fromkeys((*ends, *hosted)))
 
     @cached_property
-    def live(self) -> Mapping[Stage, frozenset[Buffer]]:
-        """For each Stage the buffers that another step, or the caller of the model, uses."""
+    def live(self) -> Mapping[FusionGroup, frozenset[Buffer]]:
+        """For each group the buffers that another step, or the caller of the model, uses."""
         uses = dict.fromkeys(self.results, 2)
         for step in self.steps:
             for b in {*step.reads, *step.writes}:
                 uses[b] = uses.get(b, 0) + 1
-        return {s: frozenset(b for b in s.writes if uses[b] > 1) for s in self.stages}
+        return {s: frozenset(b for b in s.writes if uses[b] > 1) for s in self.groups}
 
     def device_of(self, buffer: Buffer) -> str:
         """Where the buffer's memory is."""
@@ -174,9 +174,9 @@ class Plan:
     def touched(self, step: Step) -> tuple[Buffer, ...]:
         """The buffers in memory that a step uses: all it reads, then what of its results is live.
 
-        A host call and a Kernel given as such write all of their results to memory.
+        A host fallback and a Kernel given as such write all of their results to memory.
         """
-        if isinstance(step, HostCall) or step.kernel is not None:
+        if isinstance(step, HostFallback) or step.kernel is not None:
             return (*step.reads, *step.writes)
         return (*step.reads, *(b for b in step.writes if b in self.live[step]))
 
@@ -194,32 +194,32 @@ class Plan:
         return show(self)
 
 
-class Flow:
-    """Who writes and who reads each buffer in a list of Stages; host calls are left out."""
+class DefUse:
+    """Who writes and who reads each buffer in a plan; host fallbacks are left out."""
 
-    def __init__(self, stages: Iterable[Step]) -> None:
-        self.writers: dict[Buffer, list[Stage]] = {}
-        self.readers: dict[Buffer, list[Stage]] = {}
-        for stage in stages:
-            if isinstance(stage, Stage):
-                self.add(stage)
+    def __init__(self, groups: Iterable[Step]) -> None:
+        self.writers: dict[Buffer, list[FusionGroup]] = {}
+        self.readers: dict[Buffer, list[FusionGroup]] = {}
+        for group in groups:
+            if isinstance(group, FusionGroup):
+                self.add(group)
 
-    def add(self, stage: Stage) -> None:
-        """Take a Stage into account."""
-        for b in stage.writes:
-            self.writers.setdefault(b, []).append(stage)
-        for b in stage.reads:
-            self.readers.setdefault(b, []).append(stage)
+    def add(self, group: FusionGroup) -> None:
+        """Take a group into account."""
+        for b in group.writes:
+            self.writers.setdefault(b, []).append(group)
+        for b in group.reads:
+            self.readers.setdefault(b, []).append(group)
 
-    def remove(self, stage: Stage) -> None:
-        """Forget a Stage."""
-        for b in stage.writes:
-            self.writers[b].remove(stage)
-        for b in stage.reads:
-            self.readers[b].remove(stage)
+    def remove(self, group: FusionGroup) -> None:
+        """Forget a group."""
+        for b in group.writes:
+            self.writers[b].remove(group)
+        for b in group.reads:
+            self.readers[b].remove(group)
 
-    def sole_reader(self, buffer: Buffer) -> Stage | None:
-        """The only Stage that reads `buffer`, or None."""
+    def sole_reader(self, buffer: Buffer) -> FusionGroup | None:
+        """The only group that reads `buffer`, or None."""
         found = self.readers.get(buffer, [])
         return found[0] if len(found) == 1 else None
 
@@ -232,11 +232,13 @@ def joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))[:SOURCES]
 
 
-def merge(first: Stage, second: Stage, computations: Sequence[Computation]) -> Stage:
-    """One Stage with the given Computations, named after both."""
+def merge(
+    first: FusionGroup, second: FusionGroup, computations: Sequence[Computation]
+) -> FusionGroup:
+    """One group with the given Computations, named after both."""
     short = f"{first.name}+{second.name.rsplit('.', 1)[-1]}"
     name = short if len(short) <= 60 else first.name
-    return Stage(
+    return FusionGroup(
         name,
         tuple(computations),
         joined(first.sources, second.sources),

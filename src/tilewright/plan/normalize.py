@@ -1,4 +1,4 @@
-"""Stages in the form that schedules are made for: the one place where that form is decided.
+"""Groups in the form that schedules are made for: the one place where that form is decided.
 
 Dimensions that belong together are one, and those that a reshape left as digits of a number are
 several; a reduction has its result to itself; a part of a tensor is written from element 0 on.
@@ -18,17 +18,17 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.offsets import from_zero
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Interface:
-    """A Stage ready to compile: its Computations or Kernel on buffers of the kernel's own.
+    """A group ready to compile: its Computations or Kernel on buffers of the kernel's own.
 
     params: what the kernel sees, in the order of `values`, the model's buffers; outputs come last.
-    offsets: bytes into each value at which the kernel gets it. source: the Stage's Computations,
-    on `values`, as they were before anything was renamed, merged or moved. stage: its name.
+    offsets: bytes into each value at which the kernel gets it. source: the group's Computations,
+    on `values`, as they were before anything was renamed, merged or moved. group: its name.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Interface:
     outputs: tuple[Buffer, ...]
     offsets: tuple[int, ...]
     source: tuple[Computation, ...] = ()
-    stage: str = ""
+    group: str = ""
 
     def plain(self) -> Kernel:
         """The kernel before any schedule."""
@@ -48,29 +48,29 @@ class Interface:
         return lower(self.name, self.computations, self.params, self.outputs)
 
 
-def interface(stage: Stage, live: Collection[Buffer]) -> Interface:
-    """The Stage with unique names and merged dimensions; `live`: buffers used elsewhere."""
-    if stage.kernel is not None:
-        k = stage.kernel
+def interface(group: FusionGroup, live: Collection[Buffer]) -> Interface:
+    """The group with unique names and merged dimensions; `live`: buffers used elsewhere."""
+    if group.kernel is not None:
+        k = group.kernel
         offsets = (0,) * len(k.params)
-        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, stage=stage.name)
+        return Interface(k.name, (), k, k.params, k.params, k.outputs, offsets, group=group.name)
     names: dict[str, int] = {}
     named = []
-    for c in stage.computations:
+    for c in group.computations:
         count = names[c.name] = names.get(c.name, 0) + 1
         named.append(c if count == 1 else replace(c, name=f"{c.name}{count}"))
-    outputs = [b for b in stage.writes if b in live]
+    outputs = [b for b in group.writes if b in live]
     joined, seen = join_digits(named)
     live = {seen.get(b, b) for b in live}
     computations, views = merge_dims(local_results(separate_digits(joined, live)))
-    values = (*stage.reads, *outputs)
+    values = (*group.reads, *outputs)
     params = tuple(views.get(seen.get(b, b), seen.get(b, b)) for b in values)
-    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in stage.computations)))[:48]
-    outs = params[len(stage.reads) :]
+    name = re.sub(r"\W", "_", "_".join(dict.fromkeys(c.name for c in group.computations)))[:48]
+    outs = params[len(group.reads) :]
     computations, off = from_zero(computations, outs)
     offsets = tuple(off.get(p, 0) for p in params)
-    source = stage.computations
-    return Interface(name, computations, None, values, params, outs, offsets, source, stage.name)
+    source = group.computations
+    return Interface(name, computations, None, values, params, outs, offsets, source, group.name)
 
 
 def merged(

@@ -20,7 +20,7 @@ from tilewright.ir.scanner import Scanner
 from tilewright.loops.nodes import Kernel
 from tilewright.loops.parser import buffer_type
 from tilewright.loops.parser import parse as parse_kernel
-from tilewright.plan.nodes import HOST, HostCall, Memory, Plan, Stage, Step
+from tilewright.plan.nodes import HOST, FusionGroup, HostFallback, Memory, Plan, Step
 
 _INDENT: Final = "  "
 _NAMES: Final = {t.name: t for t in dtypes.ALL}
@@ -29,8 +29,8 @@ _NAMES: Final = {t.name: t for t in dtypes.ALL}
 def parse(text: str, graph: Graph | None = None, where: str = "plan") -> Plan:
     """The plan of a text.
 
-    graph: has the contents of its constants and its host calls' operators; a plan without either
-    needs none. Raises InputError (TW-SYNTAX) naming the line of what is no plan.
+    graph: has the contents of its constants and its host fallbacks' operators; a plan without
+    either needs none. Raises InputError (TW-SYNTAX) naming the line of what is no plan.
     """
     return _Reader(text.rstrip().split("\n"), graph, where).plan()
 
@@ -49,7 +49,7 @@ class _Reader:
     buffers: dict[Value, Buffer] = field(default_factory=dict)
     devices: dict[Buffer, str] = field(default_factory=dict)
     places: dict[Buffer, int] = field(default_factory=dict)
-    over: dict[Stage, tuple[Buffer, ...]] = field(default_factory=dict)
+    over: dict[FusionGroup, tuple[Buffer, ...]] = field(default_factory=dict)
     operators: dict[str, Reducer] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -156,7 +156,7 @@ class _Reader:
             raise s.refusal(f"no {kind} of the plan's graph writes {', '.join(written)}")
         reads, writes = (tuple(self.buffers[v] for v in e if v in self.buffers)
                          for e in (op.reads, op.writes))  # fmt: skip
-        self.steps.append(HostCall(op, reads, writes))
+        self.steps.append(HostFallback(op, reads, writes))
 
     def _group(self, s: Scanner, role: str) -> None:
         """`group conv+relu on device, 96 flops, over t, from "c", "r":` and what is below it."""
@@ -176,10 +176,10 @@ class _Reader:
                 s.expect("flops")
         _end(s)
         computations, kernel = self._inside()
-        stage = Stage(name, computations, tuple(sources), flops, kernel, device)
-        self.steps.append(stage)
+        group = FusionGroup(name, computations, tuple(sources), flops, kernel, device)
+        self.steps.append(group)
         if over:
-            self.over[stage] = tuple(over)
+            self.over[group] = tuple(over)
 
     def _inside(self) -> tuple[tuple[Computation, ...], Kernel | None]:
         """The Computations or the Kernel below a group."""

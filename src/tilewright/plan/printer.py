@@ -10,7 +10,7 @@
           ...
 
 `plan/parser.py` reads it back. What is not said is what is usual: on the host, and in a buffer of
-the value's own name. Contents of constants and attributes of host calls are the graph's.
+the value's own name. Contents of constants and attributes of host fallbacks are the graph's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.graph.printer import show_operation
 from tilewright.loops.printer import show_buffer, show_kernel
 from tilewright.plan.lifetimes import lifetimes
 from tilewright.plan.naming import named, operators
-from tilewright.plan.nodes import HOST, HostCall, Plan, Stage
+from tilewright.plan.nodes import HOST, FusionGroup, HostFallback, Plan
 
 _INDENT = "  "
 
@@ -52,7 +52,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     for line in (*body, *reducers):
         yield _INDENT + line
     for number, step in enumerate(plan.steps):
-        lines = _host(step) if isinstance(step, HostCall) else _group(plan, step, number)
+        lines = _host(step) if isinstance(step, HostFallback) else _group(plan, step, number)
         for line in lines:
             yield _INDENT + line
 
@@ -118,7 +118,7 @@ def _used(first: int, last: int) -> str:
     return f"  # steps {first} to {last}"
 
 
-def _host(call: HostCall) -> Iterator[str]:
+def _host(call: HostFallback) -> Iterator[str]:
     op = call.operation
     reads, writes = (", ".join("_" if v is None else word(v.name) for v in values)
                      for values in (op.inputs, op.outputs))  # fmt: skip
@@ -126,20 +126,20 @@ def _host(call: HostCall) -> Iterator[str]:
     yield f"host {word(op.qualified)}({reads}) -> {writes}  # {note}"
 
 
-def _group(plan: Plan, stage: Stage, number: int) -> Iterator[str]:
-    over = () if plan.memory is None else plan.memory.over.get(stage, ())
+def _group(plan: Plan, group: FusionGroup, number: int) -> Iterator[str]:
+    over = () if plan.memory is None else plan.memory.over.get(group, ())
     facts = [
-        f", {stage.flops} flops" * bool(stage.flops),
+        f", {group.flops} flops" * bool(group.flops),
         f", over {' '.join(b.name for b in over)}" * bool(over),
-        f", from {', '.join(map(json.dumps, stage.sources))}" * bool(stage.sources),
+        f", from {', '.join(map(json.dumps, group.sources))}" * bool(group.sources),
     ]
-    yield f"group {word(stage.name)}{_device(stage.device)}{''.join(facts)}:  # step {number}"
-    if stage.kernel is not None:
-        texts = [show_kernel(stage.kernel)]
+    yield f"group {word(group.name)}{_device(group.device)}{''.join(facts)}:  # step {number}"
+    if group.kernel is not None:
+        texts = [show_kernel(group.kernel)]
     else:
-        inner = [b for b in stage.writes if b not in plan.live[stage]]
+        inner = [b for b in group.writes if b not in plan.live[group]]
         texts = [f"local {show_buffer(b)}{_device(plan.device_of(b))}" for b in inner]
-        texts += map(show_computation, stage.computations)
+        texts += map(show_computation, group.computations)
     for text in texts:
         for line in text.split("\n"):
             yield _INDENT + line

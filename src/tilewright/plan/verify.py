@@ -1,10 +1,10 @@
 """The invariants of a plan: who may write and read which elements, when, and on which device.
 
-    TW-PLAN-DEVICE      a step uses buffers of its own device alone
-    TW-STAGE-GIVEN      nobody writes an input or a constant of the model
-    TW-STAGE-TWICE      no element is written twice, by one Computation or by two
-    TW-STAGE-UNWRITTEN  an element that is read has been written before, or is given
-    TW-STAGE-RESULT     every element of a result has been written in the end
+    TW-PLAN-DEVICE     a step uses buffers of its own device alone
+    TW-PLAN-GIVEN      nobody writes an input or a constant of the model
+    TW-PLAN-TWICE      no element is written twice, by one Computation or by two
+    TW-PLAN-UNWRITTEN  an element that is read has been written before, or is given
+    TW-PLAN-RESULT     every element of a result has been written in the end
 
 Each Computation must be well formed besides and stay inside of its tensors (`compute/check.py`).
 A halo's border, a part of a concatenation and a tensor that lives inside of another one are
@@ -26,7 +26,7 @@ from tilewright.compute.laws import identity_dims
 from tilewright.compute.nodes import PW, Computation
 from tilewright.compute.regions import read, written
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Plan, Stage, Step
+from tilewright.plan.nodes import FusionGroup, Plan, Step
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -50,7 +50,7 @@ def verify_steps(
     results: Iterable[Buffer],
     checked: set[Computation] | None = None,
 ) -> None:
-    """Raise VerifyError naming the Stage and the tensor of the first rule that is broken.
+    """Raise VerifyError naming the group and the tensor of the first rule that is broken.
 
     given: inputs and constants of the model. results: what must exist in the end. checked:
     Computations known to be well formed; those found so are added.
@@ -58,9 +58,9 @@ def verify_steps(
     known = set() if checked is None else checked
     memory = _Memory(frozenset(given))
     for step in steps:
-        if isinstance(step, Stage) and step.kernel is None:
+        if isinstance(step, FusionGroup) and step.kernel is None:
             for c in step.computations:
-                where = f"stage {step.name}, computation {c.name}"
+                where = f"group {step.name}, computation {c.name}"
                 if c not in known:
                     _check(c, where)
                     known.add(c)
@@ -72,7 +72,7 @@ def verify_steps(
             memory.write(b, None, step.name)
     for b in results:
         if memory.missing(b) is not None:
-            _broken("TW-STAGE-RESULT", f"nobody writes {_at(b, memory.missing(b))}", "the end")
+            _broken("TW-PLAN-RESULT", f"nobody writes {_at(b, memory.missing(b))}", "the end")
 
 
 def _check(c: Computation, where: str) -> None:
@@ -110,12 +110,12 @@ class _Memory:
         ready = np.zeros(b.shape, np.bool_) if mask is None else mask
         early = _first(~ready if elements is None else elements & ~ready)
         if early is not None:
-            _broken("TW-STAGE-UNWRITTEN", f"reads {_at(b, early)}, not written before", where)
+            _broken("TW-PLAN-UNWRITTEN", f"reads {_at(b, early)}, not written before", where)
 
     def write(self, b: Buffer, counts: Any, where: str) -> None:
         """Note a write: how often each element; None: every element once."""
         if b in self.given:
-            _broken("TW-STAGE-GIVEN", f"writes {b!r}, an input or a constant", where)
+            _broken("TW-PLAN-GIVEN", f"writes {b!r}, an input or a constant", where)
         before = self.done.get(b, np.zeros(b.shape, np.bool_))
         if counts is None and b not in self.done:
             self.done[b] = None
@@ -123,7 +123,7 @@ class _Memory:
         now = np.ones(b.shape, np.int64) if counts is None else counts
         again = _first(now + (1 if before is None else before) > 1)
         if again is not None:
-            _broken("TW-STAGE-TWICE", f"writes {_at(b, again)}, written before", where)
+            _broken("TW-PLAN-TWICE", f"writes {_at(b, again)}, written before", where)
         if before is not None:
             whole = before | (now > 0)
             self.done[b] = None if whole.all() else whole

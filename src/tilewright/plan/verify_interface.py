@@ -1,4 +1,4 @@
-"""What `interface` hands to schedules does to memory exactly what the Stage does."""
+"""What `interface` hands to schedules does to memory exactly what the group does."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tilewright.compute.local_results import owns_results, written_often
 from tilewright.compute.nodes import Computation
 from tilewright.compute.regions import read, written
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.normalize import Interface
 
 Elements = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def verify_interface(stage: Stage, face: Interface) -> None:
+def verify_interface(group: FusionGroup, face: Interface) -> None:
     """Raise VerifyError for an interface on which a schedule would do something else.
 
     That is one where, with M(b) the elements of a value b from the first in memory,
 
         TW-FACE-WRITES   what the Computations write of M(b), from the offset on, is not what the
-                         Stage writes of it, or not as often
-        TW-FACE-READS    they read of M(b) what the Stage does not read, or not all of it
+                         group writes of it, or not as often
+        TW-FACE-READS    they read of M(b) what the group does not read, or not all of it
         TW-FACE-RESULT   a reduction writes a tensor that it does not fill, or not alone
 
     or a Computation is not well formed (`compute/check.py`).
@@ -40,7 +40,7 @@ def verify_interface(stage: Stage, face: Interface) -> None:
             raise VerifyError(
                 f"{c.outputs[0].tensor!r} is the result of a reduction that does not fill it alone",
                 code="TW-FACE-RESULT",
-                where=f"stage {stage.name}, computation {c.name}",
+                where=f"group {group.name}, computation {c.name}",
             )
     for value, param, offset in zip(face.values, face.params, face.offsets, strict=True):
         start = offset // value.dtype.itemsize
@@ -48,13 +48,13 @@ def verify_interface(stage: Stage, face: Interface) -> None:
             ("TW-FACE-WRITES", "write", _written),
             ("TW-FACE-READS", "read", _read),
         ):
-            before = found(stage.computations, value)
+            before = found(group.computations, value)
             after = found(face.computations, param) + start
             if value.size != param.size or not np.array_equal(before, after):
                 raise VerifyError(
                     f"the kernel {verb}s {_shown(after)} of {value!r}, the stage {_shown(before)}",
                     code=code,
-                    where=f"stage {stage.name}",
+                    where=f"group {group.name}",
                 )
 
 

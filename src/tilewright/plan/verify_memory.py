@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.errors import VerifyError
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Memory, Plan, Stage, Step
+from tilewright.plan.nodes import FusionGroup, Memory, Plan, Step
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,7 +35,7 @@ def verify_arena(plan: Plan) -> None:
 
 
 def _access(plan: Plan, memory: Memory, step: Step) -> Access:
-    over = memory.over.get(step, ()) if isinstance(step, Stage) else ()
+    over = memory.over.get(step, ()) if isinstance(step, FusionGroup) else ()
     return Access(step.name, step.reads, plan.touched(step)[len(step.reads) :], over)
 
 

@@ -1,8 +1,8 @@
-"""Random lists of Stages through every pass behind lowering, compared after each, then run.
+"""Random plans through every pass behind lowering, compared after each, then run.
 
 A random model is lowered; after every pass the list is verified and interpreted, and its results
 are compared with NumPy's. The target's opinions, which decide what passes do, are often replaced by
-a coin. Then every kernel is compared with its Stage, as the plain nest and as native code in
+a coin. Then every kernel is compared with its group, as the plain nest and as native code in
 guarded memory, for a machine that goes with the seed, and the whole model is run.
 """
 
@@ -31,7 +31,7 @@ from tilewright.graph import interp
 from tilewright.loops import interp as loops
 from tilewright.plan.interp import State, start
 from tilewright.plan.lower import lower
-from tilewright.plan.nodes import HostCall, Plan, Stage
+from tilewright.plan.nodes import FusionGroup, HostFallback, Plan
 from tilewright.plan.normalize import Interface, interface
 from tilewright.plan.passes import concat_in_place, halo, split_sums, winograd
 from tilewright.plan.pipeline import plan_pipeline
@@ -207,9 +207,9 @@ class _Kernels:
 
     def check(self, truth: Sequence[Array]) -> None:
         """Every kernel, then the model."""
-        steps: list[Built | HostCall] = []
+        steps: list[Built | HostFallback] = []
         for step in self.plan.steps:
-            if isinstance(step, HostCall):
+            if isinstance(step, HostFallback):
                 self.state.step(step)
                 steps.append(step)
                 continue
@@ -219,7 +219,7 @@ class _Kernels:
         if self.native:
             self._whole(steps, truth)
 
-    def _kernel(self, stage: Stage) -> Built | None:
+    def _kernel(self, stage: FusionGroup) -> Built | None:
         where = f"kernel {stage.name}"
         face = _attempt(where, lambda: interface(stage, self.plan.live[stage]))
         _attempt(where, lambda: verify_interface(stage, face))
@@ -254,7 +254,7 @@ class _Kernels:
             if line:
                 raise _Wrong(where, f"{b!r}: {line}")
 
-    def _whole(self, steps: Sequence[Built | HostCall], truth: Sequence[Array]) -> None:
+    def _whole(self, steps: Sequence[Built | HostFallback], truth: Sequence[Array]) -> None:
         placed = _attempt("memory", lambda: place_buffers(self.plan, steps))
         _attempt("memory", lambda: verify_arena(placed))
         made = Assembler(placed, steps, self.target, _describe)

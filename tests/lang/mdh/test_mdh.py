@@ -18,7 +18,7 @@ from tilewright.driver.steps import import_model, optimise
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
 from tilewright.notation.mdh.catalogue import bert_mask, binary, dot, expand_dims, mat_mul
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.targets.registry import target
 
 B, N = 3, 40
@@ -80,7 +80,7 @@ def test_the_graph_of_four_nodes_becomes_the_one_expression() -> None:
     graph = optimise(model, options, target())
     assert [n.op_type for n in graph.operations] == ["Mul", "Unsqueeze", "Sub", "Mul"]
     (stage,) = make_plan(graph, target()).steps
-    assert isinstance(stage, Stage)
+    assert isinstance(stage, FusionGroup)
     (made,) = stage.computations
     # A graph's tensors may be seen with fewer axes; so may those of the expression.
     assert _merged(made) == _merged(bert_mask(B, N))

@@ -14,7 +14,7 @@ from tilewright.loops.lower import lower as plain_nests
 from tilewright.loops.nodes import Kernel
 from tilewright.notation.te.nodes import Compute, Placeholder, Tensor
 from tilewright.notation.te.program import Scope
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.fuse import fuse
 from tilewright.targets import registry
 
@@ -87,9 +87,9 @@ def _by_sketches(
     plain, computations = program.kernel, program.computations
     recurs = any(not isinstance(stage.op, Compute) for stage in s.stages)
     if not recurs:
-        stages = [Stage(c.name, (c,)) for c in computations]
+        stages = [FusionGroup(c.name, (c,)) for c in computations]
         steps = fuse(stages, frozenset(plain.outputs))
-        computations = tuple(c for x in steps if isinstance(x, Stage) for c in x.computations)
+        computations = tuple(c for x in steps if isinstance(x, FusionGroup) for c in x.computations)
         plain = plain_nests(plain.name, computations, plain.params, plain.outputs)
     return machine.default_schedule(plain, computations, ()).kernel
 

@@ -17,7 +17,7 @@ from tilewright.compute.nodes import Computation, Output
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.plan.nodes import Flow, HostCall, Stage, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, HostFallback, Step
 
 Readers = dict[Buffer, Callable[[Load], Expr]]
 RUN = 16  # elements side by side in memory that the inner tensor has at least
@@ -47,17 +47,17 @@ def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
     A tensor t of which a step is `u[i + at] = t[i]` for all i in t, and does nothing else, becomes
     that part of u, where
 
-        neither is in `keep`: inputs, constants, results, what host calls use
-        some Stage writes t, and neither lives in a third tensor yet
-        only Computations write and read t, u, and what lives in them already, and no Stage writes
+        neither is in `keep`: inputs, constants, results, what host fallbacks use
+        some group writes t, and neither lives in a third tensor yet
+        only Computations write and read t, u, and what lives in them already, and no group writes
         one of these and reads one: its kernel would have the same memory as operand and result
     """
-    flow = Flow(steps)
+    flow = DefUse(steps)
     found: dict[Buffer, Place] = {}
-    gone: set[Stage] = set()
+    gone: set[FusionGroup] = set()
     for step in steps:
         copy = _copied(step)
-        if copy is None or not isinstance(step, Stage):
+        if copy is None or not isinstance(step, FusionGroup):
             continue
         tensor, place = copy
         if any(b in found or b in keep for b in (tensor, place.tensor)):
@@ -75,7 +75,11 @@ def concat_in_place(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Ste
 
 def _copied(step: Step) -> tuple[Buffer, Place] | None:
     """The tensor that the step does nothing but copy, and where to; None for any other step."""
-    if not isinstance(step, Stage) or not step.is_map or len(step.computations[0].outputs) != 1:
+    if (
+        not isinstance(step, FusionGroup)
+        or not step.is_map
+        or len(step.computations[0].outputs) != 1
+    ):
         return None
     c, (o,) = step.computations[0], step.computations[0].outputs
     if not isinstance(o.value, Load) or len(o.index) != len(o.value.index):
@@ -106,8 +110,8 @@ def _run(inner: Buffer, outer: Buffer) -> int:
     return size
 
 
-def _free(flow: Flow, family: set[Buffer], tensor: Buffer, gone: set[Stage]) -> bool:
-    """Whether Computations alone write and read the family, and no Stage does both."""
+def _free(flow: DefUse, family: set[Buffer], tensor: Buffer, gone: set[FusionGroup]) -> bool:
+    """Whether Computations alone write and read the family, and no group does both."""
     writers = {s for b in family for s in flow.writers.get(b, ())} - gone
     readers = {s for b in family for s in flow.readers.get(b, ())} - gone
     plain = all(s.kernel is None for s in writers | readers)
@@ -115,7 +119,7 @@ def _free(flow: Flow, family: set[Buffer], tensor: Buffer, gone: set[Stage]) -> 
 
 
 def _placed(step: Step, found: dict[Buffer, Place], readers: Readers) -> Step:
-    if isinstance(step, HostCall) or found.keys().isdisjoint((*step.reads, *step.writes)):
+    if isinstance(step, HostFallback) or found.keys().isdisjoint((*step.reads, *step.writes)):
         return step
     return replace(step, computations=tuple(_moved(c, found, readers) for c in step.computations))
 

@@ -1,4 +1,4 @@
-"""Fusion of Stages: maps vanish into their consumers, epilogues join their producers.
+"""Fusion of groups: maps vanish into their consumers, epilogues join their producers.
 
 Three rules, each a law of `compute/laws.py` plus the condition under which it pays:
 
@@ -6,14 +6,14 @@ Three rules, each a law of `compute/laws.py` plus the condition under which it p
   (reshape, transpose, slice, expand) while the consumers' accesses stay affine; for arithmetic only
   into one map, so that nothing is computed twice.
 * prologue: a map whose only consumer reduces rows (softmax, layer normalisation) becomes that
-  Stage's first Computation.
+  group's first Computation.
 * epilogue: a map that reads the result of a reduction, matrix product or convolution point by point
-  becomes that Stage's last Computation.
+  becomes that group's last Computation.
 
-Values that leave the model, or that several Stages write, stay in memory.
+Values that leave the model, or that several groups write, stay in memory.
 
 What comes out is bounded by what goes in: as many Computations at most, each value of no more than
-MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each Stage
+MAX_NODES nodes and MAX_WRITTEN with shared parts written out (or as large as it was), each group
 with the names of SOURCES operators at most.
 """
 
@@ -29,30 +29,30 @@ from tilewright.compute.nodes import Computation
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Buffer, Call, Const, Div, Expr, Load, Select, Var
 from tilewright.ir.node import Node, postorder
-from tilewright.plan.nodes import Flow, Stage, Step, joined, merge
+from tilewright.plan.nodes import DefUse, FusionGroup, Step, joined, merge
 
 MAX_NODES = 300  # of one fused value: beyond it code size costs more than memory traffic
 MAX_LOADS = 16
 MAX_WRITTEN = 2000  # the same with shared parts written out: code of guarded reads is not shared
 
 
-Rule = Callable[[Stage, Stage, Buffer], Stage | None]
+Rule = Callable[[FusionGroup, FusionGroup, Buffer], FusionGroup | None]
 
 
-def fuse(stages: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    """The Stages after all three rules; `outputs` are the buffers that must exist in memory."""
-    out = _inline_maps(list(stages), outputs)
+def fuse(groups: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
+    """The groups after all three rules; `outputs` are the buffers that must exist in memory."""
+    out = _inline_maps(list(groups), outputs)
     out = _attach(out, outputs, _epilogue)
     out = _attach(out, outputs, _prologue)
     return _used(out, outputs)
 
 
 def _used(steps: Sequence[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    """Without Stages whose results nothing reads, once index maps went into their readers."""
+    """Without groups whose results nothing reads, once index maps went into their readers."""
     needed = set(outputs)
     kept: list[Step] = []
     for step in reversed(steps):
-        if isinstance(step, Stage):
+        if isinstance(step, FusionGroup):
             if not any(b in needed for b in step.writes):
                 continue
             needed |= set(step.reads)
@@ -97,11 +97,11 @@ def _small(computation: Computation) -> bool:
     return nodes <= MAX_NODES and loads <= MAX_LOADS and _written(computation) <= MAX_WRITTEN
 
 
-def _inlined(producer: Computation, stage: Stage) -> Stage | None:
+def _inlined(producer: Computation, group: FusionGroup) -> FusionGroup | None:
     """`stage` with the producer inlined into every Computation that reads it, or None."""
     tensor = producer.outputs[0].tensor
     found = []
-    for c in stage.computations:
+    for c in group.computations:
         if tensor in c.inputs:
             new = inline(producer, c)
             if new is None or not _small(new):
@@ -110,26 +110,26 @@ def _inlined(producer: Computation, stage: Stage) -> Stage | None:
                 return None
             c = new
         found.append(c)
-    return replace(stage, computations=tuple(found))
+    return replace(group, computations=tuple(found))
 
 
-def _inline_maps(stages: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
-    flow = Flow(stages)
-    place: dict[Step, int] = {s: n for n, s in enumerate(stages)}
-    slots: list[Step | None] = list(stages)
+def _inline_maps(groups: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
+    flow = DefUse(groups)
+    place: dict[Step, int] = {s: n for n, s in enumerate(groups)}
+    slots: list[Step | None] = list(groups)
     for n in range(len(slots)):
-        stage = slots[n]
+        group = slots[n]
         if (
-            not isinstance(stage, Stage)
-            or not stage.is_map
-            or identity_dims(stage.computations[0]) is None
+            not isinstance(group, FusionGroup)
+            or not group.is_map
+            or identity_dims(group.computations[0]) is None
         ):
             continue
-        tensor = stage.writes[0]
+        tensor = group.writes[0]
         if tensor in outputs or len(flow.writers[tensor]) != 1:
             continue
         consumers = list(flow.readers.get(tensor, []))
-        producer = stage.computations[0]
+        producer = group.computations[0]
         if any(c.kernel is not None for c in consumers) or not consumers:
             continue
         if not _is_index_map(producer) and not (len(consumers) == 1 and consumers[0].is_map):
@@ -139,13 +139,13 @@ def _inline_maps(stages: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
         merged = [_inlined(producer, c) for c in consumers]
         if any(m is None for m in merged):
             continue
-        events.emit("fuse", rule="inline", producer=stage.name, into=[c.name for c in consumers])
-        flow.remove(stage)
+        events.emit("fuse", rule="inline", producer=group.name, into=[c.name for c in consumers])
+        flow.remove(group)
         slots[n] = None
         for k, (old, new) in enumerate(zip(consumers, merged, strict=True)):
             assert new is not None
-            flops = 0 if k else stage.flops  # an operator is counted once, wherever it went
-            sources = joined(stage.sources, new.sources)
+            flops = 0 if k else group.flops  # an operator is counted once, wherever it went
+            sources = joined(group.sources, new.sources)
             new = replace(new, sources=sources, flops=flops + new.flops)
             flow.remove(old)
             flow.add(new)
@@ -154,7 +154,7 @@ def _inline_maps(stages: list[Step], outputs: frozenset[Buffer]) -> list[Step]:
     return [s for s in slots if s is not None]
 
 
-def _recomputes(producer: Computation, consumers: Sequence[Stage]) -> bool:
+def _recomputes(producer: Computation, consumers: Sequence[FusionGroup]) -> bool:
     """Whether inlining arithmetic would compute an element more than once (broadcast reads)."""
     if _is_index_map(producer):
         return False
@@ -171,11 +171,15 @@ def _recomputes(producer: Computation, consumers: Sequence[Stage]) -> bool:
 
 
 def _may_wait(
-    producer: Stage, tensor: Buffer, flow: Flow, out: Sequence[Step], outputs: frozenset[Buffer]
+    producer: FusionGroup,
+    tensor: Buffer,
+    flow: DefUse,
+    out: Sequence[Step],
+    outputs: frozenset[Buffer],
 ) -> bool:
     """Whether a producer may run where the consumer of `tensor` does, behind all of `out`.
 
-    No step between the two uses anything that the producer writes. Host calls, which are in no
+    No step between the two uses anything that the producer writes. Host fallbacks, which are in no
     Flow, touch buffers in `outputs` only.
     """
     others = {b for b in producer.writes if b is not tensor}
@@ -183,17 +187,17 @@ def _may_wait(
         return True
     between = out[out.index(producer) + 1 :]
     return all(
-        others.isdisjoint(s.reads) if isinstance(s, Stage) else others.isdisjoint(outputs)
+        others.isdisjoint(s.reads) if isinstance(s, FusionGroup) else others.isdisjoint(outputs)
         for s in between
     )
 
 
-def _attach(stages: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[Step]:
-    """Apply a two-Stage rule along every producer-consumer edge until nothing changes."""
-    flow = Flow(stages)
+def _attach(groups: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[Step]:
+    """Apply a two-group rule along every producer-consumer edge until nothing changes."""
+    flow = DefUse(groups)
     out: list[Step] = []
-    for current in stages:
-        while isinstance(current, Stage):
+    for current in groups:
+        while isinstance(current, FusionGroup):
             step = next(
                 (
                     (producer, merged)
@@ -220,8 +224,8 @@ def _attach(stages: list[Step], outputs: frozenset[Buffer], rule: Rule) -> list[
     return out
 
 
-def _epilogue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
-    """reduction ; map  ->  one Stage, the map re-indexed by the reduction's dimensions."""
+def _epilogue(producer: FusionGroup, consumer: FusionGroup, tensor: Buffer) -> FusionGroup | None:
+    """reduction ; map  ->  one group, the map re-indexed by the reduction's dimensions."""
     if not consumer.is_map or producer.is_map or producer.kernel is not None:
         return None
     last = producer.computations[-1]
@@ -244,8 +248,8 @@ def _epilogue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
     return merge(producer, consumer, (*producer.computations, new))
 
 
-def _prologue(producer: Stage, consumer: Stage, tensor: Buffer) -> Stage | None:
-    """map ; row reductions  ->  one Stage that computes the row once."""
+def _prologue(producer: FusionGroup, consumer: FusionGroup, tensor: Buffer) -> FusionGroup | None:
+    """map ; row reductions  ->  one group that computes the row once."""
     if not producer.is_map or consumer.is_map or consumer.kernel is not None:
         return None
     if any(is_contraction(c) for c in consumer.computations):
@@ -273,9 +277,9 @@ def _reads_once(computation: Computation, tensor: Buffer) -> bool:
     return points * accesses <= tensor.size
 
 
-def _rows(stage: Stage, tensor: Buffer) -> bool:
+def _rows(group: FusionGroup, tensor: Buffer) -> bool:
     """Every read of `tensor` is by plain dimensions, the leading axis by a shared free one."""
-    for c in stage.computations:
+    for c in group.computations:
         for a in c.accesses:
             if a.buffer is tensor and not all(_plain(i) for i in a.index):
                 return False

@@ -2,7 +2,7 @@
 
 A convolution reads outside of its input and gets zeros there, or the zero point of bytes. Where an
 intermediate tensor is read so, it gets a halo of that constant in memory: its producers write the
-inside, a small Stage fills the border, and every guarded read becomes a plain one.
+inside, a small group fills the border, and every guarded read becomes a plain one.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.simplify import simplify
 from tilewright.ir.node import Node, postorder
-from tilewright.plan.nodes import Flow, HostCall, Stage, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, HostFallback, Step
 
 Pads = tuple[tuple[int, int], ...]
 GROWTH = 2.0  # a stored tensor may become this much larger
 
 
 def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
-    """The Stages with halos where they pay; buffers in `keep` stay as they are.
+    """The groups with halos where they pay; buffers in `keep` stay as they are.
 
     A tensor t gets a border where it is not in `keep` and only Computations write and read it. A
     read `c if outside(t, i) else t[i]` becomes plain where its guard is that i is inside of t, no
     more and no less, and c is what the border holds; every other read keeps its guard. The border
     reaches as far as all these do. Writers write the inside, as they wrote t; the border is written
-    before the first of them, by a Stage of its own, once.
+    before the first of them, by a group of its own, once.
     """
-    flow = Flow(steps)
+    flow = DefUse(steps)
     found: dict[Buffer, _Halo] = {}
     for tensor, writers in flow.writers.items():
         readers = flow.readers.get(tensor, [])
@@ -62,7 +62,7 @@ def add_halos(steps: Sequence[Step], keep: Collection[Buffer]) -> list[Step]:
     out: list[Step] = []
     filled: set[Buffer] = set()
     for step in steps:
-        if isinstance(step, HostCall) or not ({*step.reads, *step.writes} & found.keys()):
+        if isinstance(step, HostFallback) or not ({*step.reads, *step.writes} & found.keys()):
             out.append(step)
             continue
         for t in step.writes:
@@ -171,8 +171,8 @@ def _moved(
     return replace(c, outputs=tuple(outputs))
 
 
-def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> Stage:
-    """The Stage that writes around the tensor: two slabs per padded axis, disjoint."""
+def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> FusionGroup:
+    """The group that writes around the tensor: two slabs per padded axis, disjoint."""
     parts: list[Computation] = []
     pads = halo.pads
     for axis, (before, after) in enumerate(pads):
@@ -193,4 +193,4 @@ def _border(tensor: Buffer, padded: Buffer, halo: _Halo) -> Stage:
                 )
             )
     assert all(d.combine == CC for p in parts for d in p.dims)
-    return Stage(f"{tensor.name}.halo", tuple(parts))
+    return FusionGroup(f"{tensor.name}.halo", tuple(parts))

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from tilewright.expr.nodes import Buffer
 from tilewright.ir.passes import Pass
 from tilewright.plan.lifetimes import lifetimes
-from tilewright.plan.nodes import Memory, Plan, Stage
+from tilewright.plan.nodes import FusionGroup, Memory, Plan
 from tilewright.runtime import abi
 
-# What a Stage reads whose place its last result may take.
-Over = Callable[[Stage], tuple[Buffer, ...]]
+# What a group reads whose place its last result may take.
+Over = Callable[[FusionGroup], tuple[Buffer, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ def assign_offsets(lifetimes: Sequence[Lifetime], alignment: int = 64) -> Arena:
 class PlanMemory(Pass[Plan]):
     """Every buffer between two steps gets its place in one arena.
 
-    over: what of its operands a Stage's kernel may write its last result over.
+    over: what of its operands a group's kernel may write its last result over.
     """
 
     over: Over = field(repr=False)
     alignment: int = abi.ALIGNMENT
 
     def run(self, program: Plan) -> Plan:
-        over = {s: found for s in program.stages if (found := self.over(s))}
+        over = {s: found for s in program.groups if (found := self.over(s))}
         lives = dict(lifetimes(program))
         home = _shared(program, over, lives)
         held = [b for b in lives if in_arena(program, b) and b not in home]
@@ -87,7 +87,7 @@ def in_arena(plan: Plan, b: Buffer) -> bool:
 
 
 def _shared(
-    plan: Plan, over: Mapping[Stage, tuple[Buffer, ...]], lives: dict[Buffer, tuple[int, int]]
+    plan: Plan, over: Mapping[FusionGroup, tuple[Buffer, ...]], lives: dict[Buffer, tuple[int, int]]
 ) -> dict[Buffer, Buffer]:
     """Results that take the place of an operand of their kernel that dies there.
 
@@ -95,7 +95,7 @@ def _shared(
     """
     home: dict[Buffer, Buffer] = {}
     for n, step in enumerate(plan.steps):
-        if not isinstance(step, Stage) or step not in over:
+        if not isinstance(step, FusionGroup) or step not in over:
             continue
         out = plan.touched(step)[-1]
         for source in over[step]:

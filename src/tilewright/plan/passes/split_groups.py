@@ -1,11 +1,11 @@
-"""Stages that are not profitable as one kernel, as several that are."""
+"""Groups that are not profitable as one kernel, as several that are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
 from tilewright.compute.nodes import Computation
-from tilewright.plan.nodes import Stage, Step
+from tilewright.plan.nodes import FusionGroup, Step
 
 IsProfitable = Callable[[Sequence[Computation]], bool]
 
@@ -16,18 +16,18 @@ def split_groups(steps: Iterable[Step], is_profitable: IsProfitable) -> list[Ste
     A softmax over strided columns is an example: each of its passes is fast on its own.
     is_profitable: whether Computations should be one kernel.
 
-    requires: nothing but that all Computations stay, in order. What was inside of a Stage is then
+    requires: nothing but that all Computations stay, in order. What was inside of a group is then
     written to memory by one and read by the next, whole or in part, as tensors between any two are.
     """
     found: list[Step] = []
     for step in steps:
-        groups = _groups(step.computations, is_profitable) if isinstance(step, Stage) else []
-        if len(groups) < 2 or not isinstance(step, Stage):
+        groups = _groups(step.computations, is_profitable) if isinstance(step, FusionGroup) else []
+        if len(groups) < 2 or not isinstance(step, FusionGroup):
             found.append(step)
             continue
         for n, group in enumerate(groups):
             name = f"{step.name}.{group[-1].name}"
-            found.append(Stage(name, tuple(group), step.sources, 0 if n else step.flops))
+            found.append(FusionGroup(name, tuple(group), step.sources, 0 if n else step.flops))
     return found
 
 

@@ -15,7 +15,7 @@ from tilewright.compute.contraction import is_contraction
 from tilewright.compute.nodes import CC, Computation, Dim
 from tilewright.compute.split_sum import split_sum
 from tilewright.expr.nodes import Buffer
-from tilewright.plan.nodes import Stage, Step
+from tilewright.plan.nodes import FusionGroup, Step
 from tilewright.plan.questions import Cost
 
 DEPTH = 256  # products of one sum, at least, that pay for writing it down and reading it again
@@ -29,18 +29,18 @@ def split_deep_sums(steps: Sequence[Step], constants: Collection[Buffer], cost: 
     """
     found: list[Step] = []
     for step in steps:
-        parts = _in_parts(step, constants, cost) if isinstance(step, Stage) else None
+        parts = _in_parts(step, constants, cost) if isinstance(step, FusionGroup) else None
         found += [step] if parts is None else parts
     return found
 
 
-def _in_parts(stage: Stage, constants: Collection[Buffer], cost: Cost) -> list[Step] | None:
-    """A Stage for the parts and one for their sum and what follows; None where that costs more.
+def _in_parts(group: FusionGroup, constants: Collection[Buffer], cost: Cost) -> list[Step] | None:
+    """A group for the parts and one for their sum and what follows; None where that costs more.
 
     requires: what is behind the sum does not read what the parts write but by their sum, which is
     so because that tensor is new.
     """
-    first, *rest = stage.computations or (None,)
+    first, *rest = group.computations or (None,)
     if first is None or not is_contraction(first) or not first.outputs[0].value.dtype.is_float:
         return None
     if any(not c.is_map for c in rest):
@@ -54,14 +54,14 @@ def _in_parts(stage: Stage, constants: Collection[Buffer], cost: Cost) -> list[S
     best = None if whole is None else _best(first, along, counts, constants, cost)
     if whole is None or best is None or best[0] >= whole:
         return None
-    events.emit("split-sum", stage=stage.name, parts=best[1])
+    events.emit("split-sum", stage=group.name, parts=best[1])
     made = split_sum(first, along, best[1])
     assert made is not None
     before, after = made
-    name = f"{stage.name} in parts"
+    name = f"{group.name} in parts"
     return [
-        replace(stage, name=name, computations=(before,)),
-        Stage(f"{name}.sum", (after, *rest), stage.sources),
+        replace(group, name=name, computations=(before,)),
+        FusionGroup(f"{name}.sum", (after, *rest), group.sources),
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilewright.base import events
 from tilewright.compute.reducer import Reducer, reducer
 from tilewright.compute.separate import separate
-from tilewright.plan.nodes import HostCall, Stage, Step
+from tilewright.plan.nodes import FusionGroup, HostFallback, Step
 from tilewright.plan.questions import Cost
 
 
@@ -18,7 +18,7 @@ def separate_windows(steps: Sequence[Step], cost: Cost, exact: bool) -> list[Ste
     cost: nanoseconds that the target expects of Computations as one kernel, None where it is not
     good at them. exact: what rounds, a sum or a product, stays in its order.
     """
-    return [s if isinstance(s, HostCall) else _separated(s, cost, exact) for s in steps]
+    return [s if isinstance(s, HostFallback) else _separated(s, cost, exact) for s in steps]
 
 
 def _rounds(op: Reducer) -> bool:
@@ -29,7 +29,7 @@ def _rounds(op: Reducer) -> bool:
     return t.is_float and not free
 
 
-def _separated(stage: Stage, cost: Cost, exact: bool) -> Stage:
+def _separated(stage: FusionGroup, cost: Cost, exact: bool) -> FusionGroup:
     if not stage.computations or len(stage.computations) > 2:
         return stage
     first, *rest = stage.computations

@@ -1,9 +1,9 @@
 """Winograd's convolutions where they pay: a choice per layer, made by the target.
 
-A Stage that starts with a convolution by constant weights becomes the law's Computations
+A group that starts with a convolution by constant weights becomes the law's Computations
 (`compute/winograd.py`); the map behind the convolution moves behind the transform of the results.
 Both transforms want channels side by side in memory. Where the model's own inputs and outputs are
-stored otherwise, a Stage in front and one behind move the data, if the layer is worth that.
+stored otherwise, a group in front and one behind move the data, if the layer is worth that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.winograd import WINDOW, winograd
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.ir.node import postorder
-from tilewright.plan.nodes import Flow, Stage, Step
+from tilewright.plan.nodes import DefUse, FusionGroup, Step
 from tilewright.plan.questions import Cost
 
 Group = tuple[Computation, ...]
@@ -40,34 +40,34 @@ def transform_convolutions(
     expects of Computations as one kernel, None where another form is better. keep: what leaves the
     model.
     """
-    around = _Around(set(constants), set(keep), Flow(steps))
+    around = _Around(set(constants), set(keep), DefUse(steps))
     found: list[Step] = []
     for step in steps:
-        form = _best(step, tiles, cost, around) if isinstance(step, Stage) else None
+        form = _best(step, tiles, cost, around) if isinstance(step, FusionGroup) else None
         around.done.add(step)
-        if form is None or not isinstance(step, Stage):
+        if form is None or not isinstance(step, FusionGroup):
             found.append(step)
             continue
         name = f"{step.name} F({form.tile},{WINDOW})"
         events.emit("winograd", stage=name, tile=form.tile)
         for c in form.before:
             around.moved[c.inputs[0]] = c.outputs[0].tensor
-            found.append(Stage(f"{name}.in", (c,), step.sources))
+            found.append(FusionGroup(f"{name}.in", (c,), step.sources))
         found.append(replace(step, name=name, computations=form.group, flops=_flops(form.group)))
-        found += [Stage(f"{name}.out", (c,), step.sources) for c in form.behind]
+        found += [FusionGroup(f"{name}.out", (c,), step.sources) for c in form.behind]
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What a Stage has around it: constants, what leaves the model, who writes and reads what.
+    """What a group has around it: constants, what leaves the model, who writes and reads what.
 
     done: the steps in front. moved: tensors of which a copy with channels last exists.
     """
 
     constants: set[Buffer]
     keep: set[Buffer]
-    flow: Flow
+    flow: DefUse
     done: set[Step] = field(default_factory=set)
     moved: dict[Buffer, Buffer] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class _Around:
         return self.done.issuperset(self.flow.writers.get(tensor, ()))
 
     def is_inner(self, tensor: Buffer) -> bool:
-        """Whether only the Stage that writes a tensor uses it, so that it need not exist."""
+        """Whether only the group that writes a tensor uses it, so that it need not exist."""
         once = len(self.flow.writers[tensor]) == 1
         return once and tensor not in self.keep and not self.flow.readers.get(tensor)
 
@@ -94,7 +94,7 @@ class _Form:
     behind: Group
 
 
-def _best(stage: Stage, tiles: Sequence[int], cost: Cost, around: _Around) -> _Form | None:
+def _best(stage: FusionGroup, tiles: Sequence[int], cost: Cost, around: _Around) -> _Form | None:
     """The form of least cost; None where none pays.
 
     requires: all of the data is there, as copies of it and tiles beyond the windows read it.
@@ -113,8 +113,8 @@ def _best(stage: Stage, tiles: Sequence[int], cost: Cost, around: _Around) -> _F
     return None if best is None else best[1]
 
 
-def _transformed(stage: Stage, around: _Around, tile: int) -> Group | None:
-    """A convolution, alone or with a map behind it, by the law; None for any other Stage.
+def _transformed(stage: FusionGroup, around: _Around, tile: int) -> Group | None:
+    """A convolution, alone or with a map behind it, by the law; None for any other group.
 
     The result of a convolution with a map behind it is not written any more: nobody else reads it.
     """

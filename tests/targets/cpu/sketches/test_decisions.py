@@ -23,7 +23,7 @@ from tilewright.driver.planning import make_plan, questions
 from tilewright.driver.steps import optimise
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.walk import loops_of
-from tilewright.plan.nodes import Stage
+from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.split_sums import DEPTH, split_deep_sums
 from tilewright.schedule.space import Point
 from tilewright.targets.cpu.cost import cost_model
@@ -116,7 +116,7 @@ def dilated(channels: int, out: int, size: int, dilation: int) -> Computation:
 def in_parts(name: str, c: Computation) -> list[Any]:
     target = MACHINES[name].target()
     weights = [b for b in c.inputs if b.name == "w"]
-    stage = Stage("conv", (c,), ("conv",))
+    stage = FusionGroup("conv", (c,), ("conv",))
     with record() as events:
         steps = split_deep_sums([stage], weights, questions(target).estimated_cost)
     told = [e.fields["parts"] for e in events if e.kind == "split-sum"]
