@@ -3,13 +3,14 @@
 python -m benchmarks.calibrate machine.toml
 TILEWRIGHT_MACHINE=machine.toml tilewright run model.onnx
 
-Everything is measured on one core but `share_ns`, and is the best of several rounds: on a machine
-that does something else as well, the numbers are too slow by what the rest takes.
+Everything but `share_ns` is measured on one core, and is the best of many short rounds, so that
+other work on the machine changes little; `share_ns` needs all cores at once, and an idle machine.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -19,12 +20,15 @@ from pathlib import Path
 import click
 import numpy as np
 
+from tilewright.base.dtypes import float32
 from tilewright.cli.doctor import processor_name
 
-ROUNDS, SECONDS = 7, 0.05
+SECONDS = 0.3  # of each measurement
+BATCH = 1e-4  # seconds that can be told from those of reading the clock
 STEPS = 4000  # of the chain of dependent operations, per call
 CHAIN = 32  # pairs of them, a cycle each, that are written out
 HIDDEN = 3  # of three cycles of columns that come late, arithmetic hides two
+FAR = 3  # second caches: data of so many comes from behind one
 SIZES = tuple(range(16, 260, 8))  # sides of the products by which threads are judged
 GAIN = 1.05  # of the speed of one thread: threads are worth it
 
@@ -62,23 +66,6 @@ finished:
 exit:
   ret void
 }}
-define void @jump(ptr %from, i64 %mask, i64 %count) {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %mixed = mul i64 %i, -7046029254386353131
-  %high = lshr i64 %mixed, 20
-  %line = and i64 %high, %mask
-  %byte = shl i64 %line, 6
-  %at = getelementptr i8, ptr %from, i64 %byte
-  %value = load volatile i64, ptr %at, align 8
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %exit
-exit:
-  ret void
-}}
 """
 
 
@@ -88,7 +75,6 @@ class Probes:
 
     chain: Callable[..., int]
     read: Callable[..., None]
-    jump: Callable[..., None]
     width: int  # bytes of a vector
     image: object  # keeps the code alive
 
@@ -115,22 +101,28 @@ def probes() -> Probes:
     return Probes(
         ctypes.CFUNCTYPE(number, *[number] * 4)(image.address("chain")),
         ctypes.CFUNCTYPE(None, pointer, number, number)(image.address("read")),
-        ctypes.CFUNCTYPE(None, pointer, number, number)(image.address("jump")),
         lanes * 8,
         image,
     )
 
 
 def best(work: Callable[[], object]) -> float:
-    """Seconds of one call: the least of several rounds."""
-    found = []
-    for _ in range(ROUNDS):
-        calls, start = 0, time.perf_counter()
-        while (taken := time.perf_counter() - start) < SECONDS:
+    """Seconds of one call: the least of many batches, each as short as the clock allows.
+
+    Short ones, because other work on the machine interrupts few of them.
+    """
+    calls, found = 1, math.inf
+    until = time.perf_counter() + SECONDS
+    while found is math.inf or time.perf_counter() < until:
+        start = time.perf_counter()
+        for _ in range(calls):
             work()
-            calls += 1
-        found.append(taken / calls)
-    return min(found)
+        taken = time.perf_counter() - start
+        if taken < BATCH:
+            calls *= 2
+        else:
+            found = min(found, taken / calls)
+    return found
 
 
 def clock(p: Probes) -> float:
@@ -147,19 +139,11 @@ def bandwidth(p: Probes, size: int) -> float:
     return repeats * count * p.width / seconds / 1e9
 
 
-def piece(p: Probes, size: int) -> float:
-    """Nanoseconds of a load from a line that nothing foresees, of so many bytes."""
-    lines = 1 << (size.bit_length() - 7)
-    data, count = np.ones(64 * lines, np.uint8), 1 << 16
-    return best(lambda: p.jump(data.ctypes.data, lines - 1, count)) / count * 1e9
-
-
 def product(side: int, threads: int, machine: Path | None = None) -> Callable[[], object]:
-    """A product of square matrices of constants and inputs, to be called."""
+    """A product of square matrices, the second one constant, to be called."""
     import tilewright as tw
     from tilewright.frontends.onnx.author import Author
 
-    float32 = tw.dtype_of("float32")
     author = Author("product")
     x = author.input("x", float32, (side, side))
     weight = author.weight("w", np.full((side, side), 0.5, np.float32))
@@ -200,13 +184,12 @@ def facts(p: Probes) -> dict[str, float]:
 
 def costs(p: Probes, given: Mapping[str, float], threads: int) -> dict[str, float]:
     """Constants of cost (`targets/cpu/cost.py`), from a processor's facts."""
-    near, far = int(given["l2"]) // 2, 4 * int(given["l2"])
+    near, far = int(given["l2"]) // 2, FAR * int(given["l2"])
     far_bytes = bandwidth(p, far) / given["clock"]
     found = {
         "second_bytes": bandwidth(p, near) / given["clock"],
         "far_bytes": far_bytes,
         "far_byte": 1 / (HIDDEN * far_bytes),
-        "far_piece": piece(p, far) * given["clock"],
     }
     side = 256
     call, whole = best(product(2, 1)), best(product(side, 1))

@@ -15,8 +15,7 @@ from tilewright.targets.cpu.machine import host
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "ROUNDS", 2)
-    monkeypatch.setattr(calibrate, "SECONDS", 0.002)
+    monkeypatch.setattr(calibrate, "SECONDS", 0.004)
     monkeypatch.setattr(calibrate, "SIZES", (16, 96))
 
 
@@ -33,7 +32,6 @@ def test_the_description_has_all_that_calibration_is_for() -> None:
 def test_memory_further_away_is_slower() -> None:
     p = calibrate.probes()
     assert calibrate.bandwidth(p, host().l1 // 2) > calibrate.bandwidth(p, 4 * host().l2)
-    assert calibrate.piece(p, host().l1 // 2) < calibrate.piece(p, 8 * host().l2)
 
 
 def test_threads_pay_from_the_least_work_on_from_which_they_always_do(
