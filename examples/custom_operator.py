@@ -37,7 +37,7 @@ network (float[64, 256] x, float[256, 128] w) => (float[64, 128] y) {
 
 
 def main() -> None:
-    exe = tw.compile(onnx.parser.parse_model(MODEL), strict=True)  # strict: native or an error
+    exe = tw.compile(onnx.parser.parse_model(MODEL), fallback="error")  # native code or an error
     rng = np.random.default_rng(0)
     x = rng.standard_normal((64, 256), dtype=np.float32)
     w = rng.standard_normal((256, 128), dtype=np.float32) / 16

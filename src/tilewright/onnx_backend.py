@@ -22,8 +22,11 @@ from tilewright.frontends.onnx.author import (
 )
 from tilewright.runtime.executable import Executable
 
-# What a caller may pass on to the compiler; test runners add words of their own.
-_OPTIONS = ("threads", "strict", "math", "mcpu", "cache", "memory_limit", "dims")
+# What a caller may pass on to the compiler, which refuses `strict` and names its replacement;
+# test runners add words of their own.
+_OPTIONS = (
+    "threads", "fallback", "strict", "math", "mcpu", "cache", "memory_limit", "dims",
+)  # fmt: skip
 
 
 class TilewrightRep(BackendRep):

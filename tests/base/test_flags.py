@@ -39,6 +39,7 @@ def test_names_are_unique():
         (flags.MEMORY_LIMIT, "1.5k", 1536),
         (flags.MEMORY_LIMIT, "77", 77),
         (flags.MEMORY_LIMIT, "7 b", 7),
+        (flags.FALLBACK, "Error", "error"),
     ],
 )
 def test_values_are_read_at_call_time(flag, text, value, monkeypatch):
@@ -57,6 +58,7 @@ def test_values_are_read_at_call_time(flag, text, value, monkeypatch):
         (flags.CACHE_SIZE, "-1"),
         (flags.CACHE_SIZE, "1X"),
         (flags.CACHE_SIZE, "GB"),
+        (flags.FALLBACK, "1"),
     ],
 )
 def test_a_bad_value_names_variable_value_and_what_is_expected(flag, text, monkeypatch):
@@ -68,6 +70,12 @@ def test_a_bad_value_names_variable_value_and_what_is_expected(flag, text, monke
     assert repr(text) in message
     assert flag.expected in message
     assert "\n" not in message
+
+
+def test_a_former_name_is_refused_with_the_present_one(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_STRICT", "1")
+    with pytest.raises(FlagError, match="Set TILEWRIGHT_FALLBACK to warn or error"):
+        flags.FALLBACK.get()
 
 
 @given(st.integers(0, 2**60))

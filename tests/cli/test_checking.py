@@ -65,7 +65,7 @@ def test_a_wrong_kernel_is_named(command, perceptron, off_by_one):
     found = command("verify", perceptron, "--kernels")
     assert found.code == 1
     assert "wrong" in found.out
-    assert "bytes behind r (reals, guarded behind, 1 thread)" in found.out
+    assert "bytes past the end of r (reals, guarded behind, 1 thread)" in found.out
     said = command("verify", perceptron, "--kernels", "--json")
     assert said.code == 1 and not said.json["ok"]
     assert said.json["kernels"][0]["faults"][0]["what"] == "fault"
@@ -81,7 +81,7 @@ def test_the_smallest_wrong_part_is_written(command, perceptron, wrong_relu, tmp
     out = tmp_path / "small.onnx"
     found = command("verify", perceptron, "--minimize", out)
     assert found.code == 1
-    assert "1 operators that are wrong by themselves" in found.out
+    assert "1 operators that still fail" in found.out
     small = onnx.load(out)
     onnx.checker.check_model(small, full_check=True)
     assert [n.op_type for n in small.graph.node] == ["Relu"]
@@ -160,7 +160,7 @@ def test_a_wrong_model_gets_no_certificate(command, perceptron, wrong_relu, tmp_
     out = tmp_path / "m.tw"
     found = command("compile", perceptron, "-o", out, "--certify")
     assert found.code == 1 and not out.exists()
-    assert "the output 'y' is off by" in found.err and "Nothing was written" in found.err
+    assert "the output 'y' differs by" in found.err and "Nothing was written" in found.err
 
 
 def test_a_malformed_certificate(tmp_path):

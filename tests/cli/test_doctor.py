@@ -49,7 +49,7 @@ def test_doctor_fails_on_a_bad_value(command, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", "lots")
     found = command("doctor")
     assert found.code == 1
-    assert "problem: TILEWRIGHT_CACHE_SIZE='lots' cannot be understood" in found.out
+    assert "problem: TILEWRIGHT_CACHE_SIZE='lots' is invalid" in found.out
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -46,9 +46,7 @@ def test_the_best_is_the_shortest_of_all_schedules(command, perceptron):
 
 def test_a_search_says_how_far_it_can_be_off(command, perceptron):
     found = command("explore", perceptron, "--pes", "4", "--limit", 3)
-    assert (
-        "searched: 3 combinations were scheduled; the best one there is may be up to" in found.out
-    )
+    assert "searched: 3 combinations were scheduled; the optimum may be up to" in found.out
 
 
 def test_the_report_is_a_page_with_a_picture(command, tmp_path):
@@ -101,14 +99,14 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
     ("arguments", "message"),
     [
         (["nope.onnx"], "no such file"),
-        (["model.tw"], "an artifact holds machine code, not the model"),
-        (["conv2d:3x2,6"], "no sizes of a conv2d: 3x2,6"),
-        (["conv2d:1x3x3,4x5x5"], "no sizes of a conv2d"),
-        (["conv2d:1x9x9,4x3x3x3"], "no sizes of a conv2d: 1x9x9,4x3x3x3"),
-        (["matmul:4x,4x4"], "no sizes of a matmul"),
+        (["model.tw"], "an artifact contains machine code, not the model"),
+        (["conv2d:3x2,6"], "the sizes of a conv2d are malformed: 3x2,6"),
+        (["conv2d:1x3x3,4x5x5"], "the sizes of a conv2d are malformed"),
+        (["conv2d:1x9x9,4x3x3x3"], "the sizes of a conv2d are malformed: 1x9x9,4x3x3x3"),
+        (["matmul:4x,4x4"], "the sizes of a matmul are malformed"),
         (["matmul", "--pes", "0"], "processing elements [0]"),
-        (["matmul", "--graph", "graph.png"], "no form of a task graph: .png"),
-        (["matmul", "--report", "report.pdf"], "a report is a page of HTML, not .pdf"),
+        (["matmul", "--graph", "graph.png"], "a task graph cannot be written as .png"),
+        (["matmul", "--report", "report.pdf"], "a report is an HTML page, not .pdf"),
         (["matmul", "--expand", "conv=mv"], "which the network does not have"),
         (["matmul", "--expand", "matmul=direct"], "known: lmv, mv, op"),
         (["matmul", "--expand", "matmul=mv,foo"], "no expansion 'foo' of matmul"),

@@ -41,7 +41,7 @@ def test_same_seed_same_values_whatever_the_order():
 
 def test_symbolic_extent_without_a_value_is_1_and_said(capsys):
     assert gather([IMAGE])["image"].shape == (1, 3)
-    assert "'batch' is not given: taken as 1" in capsys.readouterr().err
+    assert "'batch' is not given: assumed 1" in capsys.readouterr().err
 
 
 def test_one_symbol_has_one_value_everywhere(image, capsys):
@@ -88,7 +88,7 @@ def test_broken_files_are_refused(tmp_path, content):
     path = tmp_path / "broken"
     path.write_bytes(content)
     for given in ({"files": [("image", path)]}, {"archive": path}):
-        with pytest.raises(InputError, match=r"broken: (cannot be read|no file of NumPy)"):
+        with pytest.raises(InputError, match=r"broken: (cannot be read|not a NumPy file)"):
             gather([IMAGE], **given)
 
 

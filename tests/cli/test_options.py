@@ -16,7 +16,7 @@ TAKEN = {
     "check": {
         "target",
         "mcpu",
-        "strict",
+        "fallback",
         "memory_limit",
         "trust",
         "external_data_root",
@@ -43,17 +43,17 @@ def test_an_option_of_other_verbs_is_refused(command, line):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("run M --roofline", "--roofline: it is a column of --profile. Add --profile"),
+        ("run M --roofline", "--roofline: it adds a column to --profile. Add --profile"),
         ("run M --why", "--why: it explains what --profile shows. Add --profile"),
         ("run M --target vta --repeat 3 --threads 1", "--repeat, --threads: --target vta simul"),
         ("run M --target npu --profile --no-cache", "--profile, --no-cache: --target npu simul"),
         ("compile M --target vta --emit asm --math fast", "--math: --target vta has no native"),
-        ("compile M --emit kernel --sanitize", "--sanitize: --emit kernel compiles no artifact"),
-        ("compile M --emit graph --certify", "--certify: --emit graph compiles no artifact"),
-        ("compile M --seed 3", "--seed: of the inputs of --certify"),
+        ("compile M --emit kernel --sanitize", "--sanitize: --emit kernel writes no artifact"),
+        ("compile M --emit graph --certify", "--certify: --emit graph writes no artifact"),
+        ("compile M --seed 3", "--seed: it seeds the inputs of --certify"),
         ("verify M --kernels --tolerance 1", "--tolerance: --kernels runs each kernel on inputs"),
-        ("verify A --seed 3 --math fast", "--seed, --math: an artifact holds machine code"),
-        ("run A --no-cache --sanitize", "--no-cache, --sanitize: an artifact was compiled already"),
+        ("verify A --seed 3 --math fast", "--seed, --math: an artifact contains machine code"),
+        ("run A --no-cache --sanitize", "--no-cache, --sanitize: an artifact is already compiled"),
         ("explore matmul --trust", "matmul: --trust: an operator is no file of a model"),
     ],
 )  # fmt: skip
@@ -64,6 +64,19 @@ def test_an_option_without_an_effect_is_refused(command, perceptron, line, said)
     found = command(*(files.get(word, word) for word in line.split()))
     assert found.code != 0 and said in found.err, found.err
     assert "\n" not in found.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--strict", "--strict was replaced: use --fallback error"),
+        ("--no-strict", "--no-strict was replaced: use --fallback warn"),
+        ("--math strict", "'strict' was replaced: use --math default"),
+    ],
+)
+def test_a_replaced_spelling_is_refused_with_the_present_one(command, perceptron, line, said):
+    found = command("run", perceptron, *line.split())
+    assert found.code == 2 and said in found.err, found.err
 
 
 @pytest.mark.parametrize("verb", ["run", "compile", "bench", "verify", "check", "explore"])

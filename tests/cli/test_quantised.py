@@ -9,8 +9,8 @@ def test_run_simulates_and_compares(command, perceptron, tmp_path):
     found = command("run", perceptron, "--target", "vta", "-o", target)
     assert found.code == 0, found.err
     assert found.out.splitlines()[0].startswith("vta  Gemm+Relu")
-    assert "y: at most" in found.out
-    assert "scales are taken from this input alone" in found.err
+    assert "y: differs from the float model by at most" in found.out
+    assert "scales come from this input alone" in found.err
     (y,) = np.load(target).values()
     as_json = command("run", perceptron, "--target", "vta", "--json")
     assert as_json.json["largest_error"]["y"] < 0.1 * as_json.json["largest"]["y"]
@@ -24,7 +24,7 @@ def test_compile_lists_the_instructions(command, perceptron):
     assert "FINISH pop(LD) pop(ST)" in found.out
     found = command("compile", perceptron, "--target", "vta")
     assert found.code == 1
-    assert "pass --emit asm" in found.err
+    assert "use --emit asm" in found.err
 
 
 def test_quantize_writes_scales_that_run_and_compile_take(command, perceptron, tmp_path):
@@ -65,8 +65,8 @@ def test_quantize_refuses(command, perceptron, tmp_path):
     assert "one of vta" in found.err
     scales = tmp_path / "s.json"
     for text, message in (
-        ("[]", "no scales"),
-        ('{"scales": {"z": 1}}', "no scales"),
+        ("[]", "not a file of scales"),
+        ('{"scales": {"z": 1}}', "not a file of scales"),
         ('{"by": "shift", "scales": {"z": 1}}', "another model"),
         ('{"by": "luck", "scales": {}}', "one of shift, multiplier"),
     ):
@@ -79,7 +79,7 @@ def test_quantize_refuses(command, perceptron, tmp_path):
 def test_the_npu_runs_and_lists_a_model(command, perceptron):
     found = command("run", perceptron, "--target", "npu")
     assert found.code == 0, found.err
-    assert "MVMul" in found.out and "y: at most" in found.out
+    assert "MVMul" in found.out and "y: differs from the float model by at most" in found.out
     assert "scales" not in found.err
     found = command("compile", perceptron, "--target", "npu", "--emit", "asm")
     assert found.code == 0, found.err

@@ -75,7 +75,7 @@ def test_symbolic_dimensions_come_from_the_option_or_the_data(command, symbolic,
     assert found.json["outputs"]["y"]["shape"] == [2, 4]
     found = command("run", symbolic, "--json")
     assert found.json["outputs"]["y"]["shape"] == [1, 4]
-    assert "'batch' is not given: taken as 1" in found.err
+    assert "'batch' is not given: assumed 1" in found.err
 
 
 def test_compile_then_run_the_artifact(command, perceptron, x, tmp_path):
@@ -134,7 +134,7 @@ def test_bench_says_which_engine_cannot_run_the_file(command, perceptron):
     found = command("bench", perceptron, "--against", "torch_eager,onnxruntime", "--rounds", 1,
                     "--seconds", 0.01, "--threads", 1)  # fmt: skip
     assert found.code == 0, found.err
-    assert "torch_eager is left out" in found.err or "not installed" in found.err
+    assert "torch_eager is skipped" in found.err or "not installed" in found.err
     assert "our speed" in found.out and "onnxruntime" in found.out
 
 
@@ -195,16 +195,16 @@ def test_check_counts(command, perceptron):
     assert found.json["flops"] >= 2 * 2 * (8 * 16 + 16 * 4)
     assert found.json["symbolic"] == []
     text = command("check", perceptron).out
-    assert "operators" in text and "by reference kernels" in text
+    assert "operators" in text and "host fallbacks" in text
 
 
 def test_check_names_symbolic_dimensions(command, symbolic):
     assert command("check", symbolic, "--json").json["symbolic"] == ["batch"]
-    assert "batch (taken as 1)" in command("check", symbolic).out
+    assert "batch (assumed 1)" in command("check", symbolic).out
     assert "batch=8" in command("check", symbolic, "--dim", "batch=8").out
 
 
-def test_check_sees_hazards_and_reference_kernels(command, tmp_path):
+def test_check_sees_hazards_and_reference_kernels(command, tmp_path, monkeypatch):
     path = tmp_path / "hazards.onnx"
     nodes = [
         helper.make_node("Mul", ["x", "w"], ["d"]),
@@ -216,11 +216,15 @@ def test_check_sees_hazards_and_reference_kernels(command, tmp_path):
     onnx.save(make(nodes, inputs, outputs, weights), path)
     found = command("check", path)
     assert found.code == 0, found.err
-    assert "hazard: float64 has half the speed" in found.out
-    assert "'w' holds 1 values that are not finite" in found.out
-    assert "reference kernel: to-text (Cast)" in found.out
-    strict = command("check", path, "--strict")
-    assert strict.code == 1 and "no native code: Cast" in strict.out
+    assert "hazard: float64 runs at half the speed" in found.out
+    assert "'w' has 1 values that are not finite" in found.out
+    assert "host fallback: to-text (Cast)" in found.out
+    for refused in ("--no-fallback", "--fallback=error"):
+        strict = command("check", path, refused)
+        assert strict.code == 1 and "no native code: Cast" in strict.out
+    monkeypatch.setenv("TILEWRIGHT_FALLBACK", "error")
+    assert command("check", path).code == 1
+    assert command("check", path, "--fallback", "warn").code == 0
 
 
 def test_check_knows_the_memory_limit(command, perceptron):

@@ -17,7 +17,7 @@ HEADS = {
 # Tests of ONNX's own runner that do not pass, each with the reason in a word. Precision: what is
 # expected rounds each step of Softmax to float16, ours is rounded once and nearer to float64.
 """,
-    "reference": "# Tests that pass with an operator run by a reference kernel, and which one.\n",
+    "reference": "# Tests that pass with an operator that falls back to the host, and which one.\n",
 }
 CATEGORIES = {
     "NodeModel": "node",

@@ -1,6 +1,6 @@
 """ONNX's own test runner over this compiler: node, simple, pytorch-* and the light real models.
 
-What does not pass is in failing.txt, what needs a reference kernel in reference.txt; a test that is
+What does not pass is in failing.txt, what needs a host fallback in reference.txt; a test that is
 listed and does better fails as much as one that is not listed and does worse.
 `pytest tests/conformance --update-conformance` writes both lists and the row of docs/status.md.
 """
@@ -23,7 +23,7 @@ from tests.conformance.lists import Outcome
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
 
-BY_REFERENCE = re.compile(r"run by reference kernels?: .*?\((?:[\w.]+::)?(\w+)\)")
+BY_REFERENCE = re.compile(r"fall back to the host: .*?\((?:[\w.]+::)?(\w+)\)")
 RANDOM = {
     "Bernoulli",
     "Multinomial",

@@ -19,7 +19,7 @@ class Small:
 
     text: str
     weights: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    math: str = "strict"
+    math: str = "default"
     caches: tuple[int, int, int] | None = None
 
     def model(self) -> bytes:

@@ -143,7 +143,7 @@ def test_an_operator_without_native_code_says_so_or_is_an_error() -> None:
         exe = tw.compile(model(nodes, {"x": [4]}, {}), cache=False)
     np.testing.assert_array_equal(exe(np.array([0, 1, 0, 2], np.float32)), [[1.0, 3.0]])
     with pytest.raises(UnsupportedError, match="NonZero"):
-        tw.compile(model(nodes, {"x": [4]}, {}), cache=False, strict=True)
+        tw.compile(model(nodes, {"x": [4]}, {}), cache=False, fallback="error")
 
 
 @pytest.mark.parametrize("kind", ["graph", "plan", "computation", "kernel", "llvm", "asm"])

@@ -96,7 +96,7 @@ def test_a_kernel_that_writes_around_its_tensors_is_found() -> None:
     assert (
         not after
         and len(wrong) == 1
-        and re.fullmatch(r"fault: \w+ at \d+ bytes behind .", wrong[0])
+        and re.fullmatch(r"fault: \w+ at \d+ bytes past the end of .", wrong[0])
     )
     swapped = type(face)("s", (), None, (y, x), (y, x), (x,), (0, 0))
     memory = {x: np.zeros(8, np.float32), y: np.ones(8, np.float32)}

@@ -152,12 +152,12 @@ def longer(by: int, trips: int) -> Callable[[object], object]:
 def test_a_store_one_element_further():
     found = judged(doubled(), body(stores_one_further))
     assert not found.ok
-    assert found.faults[0].text == "fault: write at 1 bytes behind y"
+    assert found.faults[0].text == "fault: write at 1 bytes past the end of y"
 
 
 def test_a_load_one_element_further():
     found = judged(doubled(), body(loads_one_further))
-    assert found.faults[0].text == "fault: read at 1 bytes behind x"
+    assert found.faults[0].text == "fault: read at 1 bytes past the end of x"
 
 
 def test_a_store_one_element_before_shows_at_the_other_end():
@@ -263,7 +263,7 @@ def test_a_workspace_that_is_too_small():
     whole = replace(code, code=made.code, workspace=made.workspace)
     assert validate(face, whole, [False, False]).ok
     found = validate(face, replace(whole, workspace=made.workspace - 64), [False, False])
-    assert found.faults[0].text == "fault: write at 1 bytes behind the workspace"
+    assert found.faults[0].text == "fault: write at 1 bytes past the end of the workspace"
 
 
 def test_an_endless_loop_and_a_trap_end_only_their_process(monkeypatch):
@@ -383,7 +383,7 @@ def test_verdicts_travel_and_print():
     assert pickle.loads(pickle.dumps(found)) == found
     said = found.to_dict()
     assert said["ok"] is False and said["faults"][0]["what"] == "fault"
-    assert "kernel turned" in str(found) and "behind y" in str(found)
+    assert "kernel turned" in str(found) and "past the end of y" in str(found)
 
 
 def test_what_is_written_twice_is_judged_in_order_or_not_at_all():

@@ -71,13 +71,13 @@ def _tiles(log: list[Any]) -> list[int]:
 
 Case = tuple[int, tuple[int, int], int, list[int], str, str]
 CASES: list[Case] = [
-    (3, (11, 12), 32, [1, 0, 0, 2], "host", "strict"),
-    (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3", "strict"),
+    (3, (11, 12), 32, [1, 0, 0, 2], "host", "default"),
+    (1, (13, 15), 32, [1, 1, 1, 1], "x86-64-v3", "default"),
     (1, (22, 23), 48, [1, 0, 0, 2], "host", "fast"),
 ]
 MORE: list[Case] = [
-    (1, (14, 14), 32, [1, 1, 1, 1], "host", "strict"),
-    (2, (12, 9), 48, [0, 0, 0, 0], "host", "strict"),
+    (1, (14, 14), 32, [1, 1, 1, 1], "host", "default"),
+    (2, (12, 9), 48, [0, 0, 0, 0], "host", "default"),
     (2, (23, 19), 32, [0, 0, 0, 0], "host", "fast"),
     (1, (21, 15), 32, [1, 1, 1, 1], "x86-64-v3", "fast"),
 ]
@@ -100,7 +100,7 @@ def test_networks_agree_with_their_truth_on_any_number_of_threads(case: Case) ->
 
 def test_only_fast_math_takes_large_tiles_and_exact_math_none() -> None:
     source = block(1, (16, 16), 32, [1, 1, 1, 1])
-    assert chosen(source) == chosen(source, math="strict") == [2, 2]
+    assert chosen(source) == chosen(source, math="default") == [2, 2]
     assert chosen(source, math="fast") == [4, 4]
     assert chosen(source, math="exact") == []
 
@@ -234,7 +234,7 @@ def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int)
     ]
     weights = {"e": np.eye(depth)[..., None, None], "w": w, "f": np.eye(width)[..., None, None]}
     source = model(nodes, [1, depth, size, size], weights)
-    math = "fast" if tile == 4 else "strict"
+    math = "fast" if tile == 4 else "default"
     with events.record() as log:
         got = tw.compile(source, math=math)(x[None])[0]
     assert _tiles(log) == [tile]
@@ -243,7 +243,7 @@ def test_results_are_within_the_stated_bound(kind: str, scale: float, tile: int)
     assert error.max() > allowed.max() / 1e6  # the bound is about these numbers
 
 
-@pytest.mark.parametrize("math", ["strict", "fast"])
+@pytest.mark.parametrize("math", ["default", "fast"])
 def test_a_convolution_of_a_part_does_not_feel_the_rest(math: str) -> None:
     """Large tiles of the last results took in what lies behind the slice, infinite or not."""
     w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)

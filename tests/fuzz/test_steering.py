@@ -110,7 +110,7 @@ def test_graphs_with_bodies_and_symbols_are_made_and_are_right() -> None:
             seen["captured"] += any(g.captured for g in op.subgraphs)
             seen["nested"] += any(o.subgraphs for g in op.subgraphs for o in g.operations)
         if seed % 8 == 0:
-            found = problem(case, Setting(None, "strict", 1, dims=seed % 16 == 0))
+            found = problem(case, Setting(None, "default", 1, dims=seed % 16 == 0))
             assert not found, f"{seed}: {found}"
     for what in ("If", "Loop", "Scan", "symbolic", "captured"):
         assert seen[what] > 5, seen
@@ -163,4 +163,4 @@ def test_a_body_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = {n: ALL[n] for n in ("loop", "unary")}
     cases = [random_case(seed, 3, pieces=pieces) for seed in range(4000, 4012)]
     monkeypatch.setattr(unroll._Unroller, "number", short)
-    assert any(problem(case, Setting(None, "strict", 1)) for case in cases)
+    assert any(problem(case, Setting(None, "default", 1)) for case in cases)

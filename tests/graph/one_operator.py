@@ -44,14 +44,14 @@ def model_of(
 
 
 def run(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
-    """The results of compiled native code; a reference kernel in it is a failure."""
+    """The results of compiled native code; a host fallback in it is a failure."""
     exe = tw.compile(model, threads=1, cache=False)
     fed = {f"x{n}": a for n, a in enumerate(inputs) if a is not None}
     given = {v.name: fed[v.name] for v in model.graph.input}
     results = exe(*given.values())
     built = exe.specialised(given) if hasattr(exe, "specialised") else exe
     host = [s.op for s in built.model.steps if isinstance(s, HostStep)]
-    assert not host, f"{host} run by reference kernels"
+    assert not host, f"{host} fall back to the host"
     return [results] if len(exe.outputs) == 1 else list(results)
 
 

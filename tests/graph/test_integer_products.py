@@ -69,7 +69,7 @@ def test_convolutions_between_quantisers(scales):
     assert "convinteger(" in text(model, "computation", mcpu=DOTS)
     fast, exact = (
         tw.compile(model, threads=1, cache=False, math=m)(x).astype(int)
-        for m in ("strict", "exact")
+        for m in ("default", "exact")
     )
     assert np.abs(fast - exact).max() <= 1  # where a sum in float32 rounds to the other side
     assert (fast != exact).mean() < 0.01
@@ -162,7 +162,7 @@ def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(shap
     assert idiom.startswith("QuantizeLinear on bytes" if whole else "Gemm on bytes")
     fast, exact = (
         tw.compile(model, threads=1, cache=False, math=m)(x).astype(int)
-        for m in ("strict", "exact")
+        for m in ("default", "exact")
     )
     assert np.abs(fast - exact).max() <= 1
 
@@ -198,7 +198,7 @@ def test_selections_stay_bytes(middle):
     assert "QuantizeLinear(" not in same and "QuantizeLinear(" in other
     for model in made:
         bytes_, exact = (
-            tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("strict", "exact")
+            tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("default", "exact")
         )
         np.testing.assert_array_equal(bytes_, exact)
 
@@ -221,7 +221,7 @@ def test_clipping_that_quantising_does_anyway(middle, zero, gone):
     assert ("Relu(" not in shown and "Clip(" not in shown) is gone
     x = drawn(np.uint8, 1, 2, 6, 6)
     bytes_, exact = (
-        tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("strict", "exact")
+        tw.compile(model, threads=1, cache=False, math=m)(x) for m in ("default", "exact")
     )
     np.testing.assert_array_equal(bytes_, exact)
 

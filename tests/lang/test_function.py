@@ -52,10 +52,10 @@ def test_copies_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = [e.fields for e in events if e.kind == "copy"]
     assert copies == [{"kernel": "both", "array": n, "bytes": 96} for n in "xz"]
     assert (wide == 1).all() and (y == 2).all()
-    monkeypatch.setenv("TILEWRIGHT_STRICT", "1")
+    monkeypatch.setenv("TILEWRIGHT_FALLBACK", "error")
     with pytest.raises(InputError, match=r"both: x: float32\[4, 6\].*ascontiguousarray") as raised:
         f(x, y, wide)
-    assert raised.value.code == "TW-STRICT"
+    assert raised.value.code == "TW-FALLBACK"
     f(np.ascontiguousarray(x), y, y.copy())
 
 

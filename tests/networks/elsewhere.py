@@ -72,7 +72,7 @@ class Validation:
     wrong: list[str] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)
 
-    def network(self, graph: Graph, decides: Any, math: str = "strict") -> None:
+    def network(self, graph: Graph, decides: Any, math: str = "default") -> None:
         """Validate the kernels of a network that were not seen before."""
         plan = make_plan(optimise(graph, Options(math=math), decides), decides, math)
         makes = decides if decides.runs_here else HERE

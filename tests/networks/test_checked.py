@@ -33,7 +33,7 @@ def test_kernels_are_right_alone(name: str) -> None:
 def test_no_access_is_outside(name: str) -> None:
     case = NETWORKS[name]()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TilewrightWarning)  # of reference kernels
+        warnings.simplefilter("ignore", TilewrightWarning)  # of host fallbacks
         exe = tw.compile(case.graph, threads=2, cache=False, sanitize=True)
     judge = Judge(case.graph, case.inputs)
     assert not judge.wrong(exe(*(case.inputs[v.name] for v in case.graph.inputs)))

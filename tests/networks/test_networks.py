@@ -34,11 +34,11 @@ FORMS = [pytest.param(name, id=name) for name in SAMPLE]
 FORMS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in REST]
 
 
-def run(case: Case, math: str = "strict", threads: int = 2) -> list[str]:
+def run(case: Case, math: str = "default", threads: int = 2) -> list[str]:
     """What is wrong with two runs of a compiled network."""
     judge = Judge(case.graph, case.inputs, math)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TilewrightWarning)  # of reference kernels
+        warnings.simplefilter("ignore", TilewrightWarning)  # of host fallbacks
         exe = tw.compile(case.graph, math=math, threads=threads, cache=False)
     arrays = [case.inputs[v.name] for v in case.graph.inputs]
     return lines(judge, (exe(*arrays) for _ in range(2)))

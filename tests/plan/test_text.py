@@ -54,7 +54,7 @@ net (float[1, 3, 8, 8] x, float[6] u) => (float[1, 4, 8, 8] y, int64[2] at, floa
 }"""
 
 
-def planned(graph: Graph, math: str = "strict") -> Plan:
+def planned(graph: Graph, math: str = "default") -> Plan:
     plan = make_plan(optimise(graph, Options(math=math), MACHINE), MACHINE, math)
     return PlanMemory(lambda stage: ()).run(plan)
 

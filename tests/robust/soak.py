@@ -137,7 +137,7 @@ class Server:
 
     def _add(self, name: str, source: Any, feeds: Sequence[Array], threads: int = 1) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TilewrightWarning)  # a reference kernel, which is said
+            warnings.simplefilter("ignore", TilewrightWarning)  # a host fallback, which is said
             exe = tw.compile(source, threads=threads)
         reference = ReferenceEvaluator(source)
         for number, x in enumerate(feeds):

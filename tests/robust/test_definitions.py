@@ -80,7 +80,7 @@ def test_attributes_of_an_older_label_encoder():
 
 def test_attributes_that_no_version_has_are_notes():
     made = node("Unique", ["x"], ["y"], note_of_an_exporter=3)
-    with pytest.warns(tw.TilewrightWarning, match="reference kernels"):
+    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
         exe = tw.compile(model([made], {"x": (FLOAT, [3])}), cache=False)
     assert exe(np.array([3, 1, 3], np.float32)).tolist() == [1, 3]
 
@@ -189,7 +189,7 @@ def test_a_reference_that_fails_at_run_time_names_the_node():
     made = node("FailsLater", ["x"], ["y"], "n", domain="test.boundary")
     source = model([made], {"x": (INT64, [3])})
     source.opset_import.append(helper.make_opsetid("test.boundary", 1))
-    with pytest.warns(tw.TilewrightWarning, match="reference kernels"):
+    with pytest.warns(tw.TilewrightWarning, match="fall back to the host"):
         exe = tw.compile(source, cache=False)
     with pytest.raises(ExecutionError, match=r"'n' \(test.boundary::FailsLater\).*deep inside"):
         exe(np.zeros(3, np.int64))

@@ -215,7 +215,7 @@ def test_nothing_is_touched_beyond_a_tensor(case):
 def test_the_guard_ends_a_process_that_touches_it():
     array = guarded(np.zeros(8, np.uint8))
     beyond = np.lib.stride_tricks.as_strided(array, (9,), (1,))
-    with pytest.raises(AssertionError, match="read at 1 bytes behind array"):
+    with pytest.raises(AssertionError, match="read at 1 bytes past the end of array"):
         in_a_child(lambda: int(beyond[8]))
     before = np.lib.stride_tricks.as_strided(guarded(np.zeros(8, np.uint8), False), (2,), (-1,))
     with pytest.raises(AssertionError, match="read at 1 bytes before array"):
@@ -225,7 +225,7 @@ def test_the_guard_ends_a_process_that_touches_it():
         in_a_child(lambda: 1 / 0)
 
 
-# ------------------------------------------------- operators that run by their reference kernels
+# ------------------------------------------------- operators that run as host fallbacks
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -281,7 +281,7 @@ def test_left_out_inputs_and_outputs():
 @pytest.mark.parametrize(
     ("op", "message"),
     [
-        ("fail", "node 'node_fail': the reference kernel of fail failed: ZeroDivisionError"),
+        ("fail", "node 'node_fail': the host fallback of fail failed: ZeroDivisionError"),
         ("double", r"node 'node_double': 'v' is float64\[4\], expected float32\[4\]"),
         ("nothing", "node 'node_nothing': nothing gives 0 outputs, expected 1"),
         ("write", "node 'node_write': .* read-only"),

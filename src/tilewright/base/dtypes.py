@@ -66,7 +66,7 @@ class DType:
 
     @property
     def is_string(self) -> bool:
-        """Text: for reference kernels only."""
+        """Text: for host fallbacks only."""
         return self.kind == "string"
 
     @property

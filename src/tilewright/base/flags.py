@@ -1,4 +1,4 @@
-"""Every environment variable that changes behaviour, declared once and read when asked."""
+"""Every environment variable that changes behavior, declared once and read when asked for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from tilewright.base import modes
 from tilewright.base.errors import FlagError
 
 T = TypeVar("T")
@@ -18,7 +19,8 @@ T = TypeVar("T")
 class Flag(Generic[T]):
     """One environment variable. ``get()`` reads it now; nothing is read at import.
 
-    ``expected`` completes "expected ..." in the error; ``doc`` says what it changes.
+    ``expected`` completes "expected ..." in the error; ``doc`` says what it changes; ``replaces``
+    is a former name, which is refused.
     """
 
     name: str
@@ -26,9 +28,18 @@ class Flag(Generic[T]):
     default: T
     expected: str
     doc: str
+    replaces: str = ""
 
     def get(self) -> T:
-        """The value, or the default when unset or empty. Raises FlagError for a bad value."""
+        """The value, or the default when unset or empty.
+
+        Raises FlagError for a bad value, and where the former name is set.
+        """
+        if self.replaces and os.environ.get(self.replaces, "").strip():
+            raise FlagError(
+                f"{self.replaces} was replaced by {self.name}",
+                hint=f"Set {self.name} to {self.expected}, and unset {self.replaces}",
+            )
         text = os.environ.get(self.name, "").strip()
         if not text:
             return self.default
@@ -36,18 +47,18 @@ class Flag(Generic[T]):
             return self.parse(text)
         except ValueError:
             raise FlagError(
-                f"{self.name}={text!r} cannot be understood: expected {self.expected}",
-                hint=f"Set it so, or unset it (default: {self.shown(self.default)})",
+                f"{self.name}={text!r} is invalid: expected {self.expected}",
+                hint=f"Correct it, or unset it (default: {self.shown(self.default)})",
             ) from None
 
     @property
     def is_set(self) -> bool:
-        """The environment gives it a value, which may be a bad one."""
+        """Whether the environment gives it a value, valid or not."""
         return bool(os.environ.get(self.name, "").strip())
 
     @staticmethod
     def shown(value: object) -> str:
-        """A value as people would write it: on and off, none for None."""
+        """A value as a user writes it: on or off, and none for None."""
         if isinstance(value, bool):
             return "on" if value else "off"
         return "none" if value is None else str(value)
@@ -90,6 +101,10 @@ def _parse_omp_threads(text: str) -> int:
     return parse_count(text.split(",")[0])
 
 
+def _parse_fallback(text: str) -> str:
+    return modes.FALLBACK[modes.FALLBACK.index(text.lower())]
+
+
 def _parse_path(text: str) -> Path:
     return Path(text).expanduser()
 
@@ -106,147 +121,148 @@ NUM_THREADS: Final = Flag[int | None](
     parse_count,
     None,
     "an integer of at least 1",
-    "Threads that a model runs on, if compile() is not told.",
+    "Threads a model runs on, unless compile() is given a number.",
 )
 OMP_NUM_THREADS: Final = Flag[int | None](
     "OMP_NUM_THREADS",
     _parse_omp_threads,
     None,
     "an integer of at least 1, or a list of them",
-    "Threads that a model runs on, if TILEWRIGHT_NUM_THREADS is unset; the first of the list.",
+    "Threads a model runs on if TILEWRIGHT_NUM_THREADS is unset; the first entry of a list.",
 )
 CACHE: Final = Flag(
     "TILEWRIGHT_CACHE",
     parse_switch,
     True,
     "on or off",
-    "Keep compiled kernels on disk and use them again.",
+    "Keep compiled kernels on disk and reuse them.",
 )
 CACHE_DIR: Final = Flag[Path | None](
     "TILEWRIGHT_CACHE_DIR",
     _parse_path,
     None,
     "a path",
-    "Folder of the cache; by default the user's cache folder.",
+    "Folder of the cache; defaults to the user's cache folder.",
 )
 CACHE_SIZE: Final = Flag(
     "TILEWRIGHT_CACHE_SIZE",
     parse_size,
     2 * 1024**3,
     _SIZE_EXPECTED,
-    "Bytes that the cache may hold; the least recently used entries go first.",
+    "Size limit of the cache; the least recently used entries are evicted first.",
 )
 CHECK: Final = Flag(
     "TILEWRIGHT_CHECK",
     parse_switch,
     False,
     "on or off",
-    "Run every kernel alone, in guarded memory, when it is compiled, and refuse a wrong one.",
+    "Test every kernel in isolation, in guarded memory, when it is compiled; reject a wrong one.",
 )
 MCPU: Final = Flag(
     "TILEWRIGHT_MCPU",
     str,
     "native",
     "the name of a processor",
-    "Processor to compile for where native is asked for: x86-64-v3 is AVX2 without AVX-512.",
+    "Processor that native stands for; x86-64-v3, for example, is AVX2 without AVX-512.",
 )
 MACHINE: Final = Flag[Path | None](
     "TILEWRIGHT_MACHINE",
     _parse_path,
     None,
     "a path",
-    "File that describes the processor: caches and costs, as benchmarks.calibrate writes it.",
+    "File that describes the processor: its caches and costs, as benchmarks.calibrate writes it.",
 )
-STRICT: Final = Flag(
-    "TILEWRIGHT_STRICT",
-    parse_switch,
-    False,
-    "on or off",
-    "Refuse what is slow: an operator without native code, an array that each call would copy.",
+FALLBACK: Final = Flag(
+    "TILEWRIGHT_FALLBACK",
+    _parse_fallback,
+    "warn",
+    "warn or error",
+    "With error, reject operators without native code and arrays that each call would copy.",
+    replaces="TILEWRIGHT_STRICT",
 )
 MEMORY_LIMIT: Final = Flag[int | None](
     "TILEWRIGHT_MEMORY_LIMIT",
     parse_size,
     None,
     _SIZE_EXPECTED,
-    "Bytes that a model may need; by default what the machine has.",
+    "Bytes of memory a model may need; defaults to the machine's memory.",
 )
 NODE_LIMIT: Final = Flag(
     "TILEWRIGHT_NODE_LIMIT",
     parse_count,
     100_000,
     "an integer of at least 1",
-    "Nodes that a model may have, those of the functions it calls included.",
+    "Nodes a model may have, including those of the functions it calls.",
 )
 FILE_LIMIT: Final = Flag[int | None](
     "TILEWRIGHT_FILE_LIMIT",
     parse_size,
     None,
     _SIZE_EXPECTED,
-    "Bytes that a model's file may have; by default as many as the model may need.",
+    "Size of a model file in bytes; defaults to the memory limit.",
 )
 DEPTH_LIMIT: Final = Flag(
     "TILEWRIGHT_DEPTH_LIMIT",
     parse_count,
     64,
     "an integer of at least 1",
-    "Functions and subgraphs that may lie within one another.",
+    "Nesting depth of functions and subgraphs.",
 )
 FOLD_LIMIT: Final = Flag(
     "TILEWRIGHT_FOLD_LIMIT",
     parse_size,
     4 << 30,
     _SIZE_EXPECTED,
-    "Bytes of constants and tables that a compilation may make, besides those of the file.",
+    "Bytes of constants and tables a compilation may create beyond those in the file.",
 )
 FOLD_WORK: Final = Flag(
     "TILEWRIGHT_FOLD_WORK",
     parse_size,
     1 << 31,
     "a number of operations, such as 1000000 or 2G",
-    "Operations that folding one node may take; what needs more is left to run time.",
+    "Operations that folding one node may take; larger nodes are computed at run time.",
 )
 CODE_LIMIT: Final = Flag(
     "TILEWRIGHT_CODE_LIMIT",
     parse_count,
     1 << 19,
     "an integer of at least 1",
-    "Instructions of one kernel, unrolled loops written out.",
+    "Instructions in one kernel, with unrolled loops counted in full.",
 )
 COMPILE_SECONDS: Final = Flag(
     "TILEWRIGHT_COMPILE_SECONDS",
     parse_count,
     3600,
     "a number of seconds of at least 1",
-    "Seconds that a compilation may take.",
+    "Seconds a compilation may take.",
 )
 COMPILE_MEMORY: Final = Flag[int | None](
     "TILEWRIGHT_COMPILE_MEMORY",
     parse_size,
     None,
     _SIZE_EXPECTED,
-    "Bytes by which a compilation may make the process grow; by default what the machine has.",
+    "Bytes a compilation may add to the process; defaults to the machine's memory.",
 )
 DUMP: Final = Flag[Path | None](
     "TILEWRIGHT_DUMP",
     _parse_path,
     None,
     "a path",
-    "Folder for the text of every stage of a compilation, and of the plan after each pass.",
+    "Folder to which every stage of a compilation, and the plan after each pass, is written.",
 )
 PERF_MAP: Final = Flag(
     "TILEWRIGHT_PERF_MAP",
     parse_switch,
     False,
     "on or off",
-    "Write the addresses of kernels to /tmp/perf-<pid>.map, so that perf shows names.",
+    "Write kernel addresses to /tmp/perf-<pid>.map so that perf shows their names.",
 )
 GDB: Final = Flag(
     "TILEWRIGHT_GDB",
     parse_switch,
     False,
     "on or off",
-    "Register kernels with gdb, so that it shows their names and takes breakpoints on them.",
+    "Register kernels with gdb so that it shows their names and can set breakpoints.",
 )
 
 TABLE: Final[tuple[Flag[object], ...]] = tuple(

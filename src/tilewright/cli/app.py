@@ -1,4 +1,4 @@
-"""The frame of the command: finds the verbs, turns errors into one line and an exit code."""
+"""The command line: finds the commands, turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import click
 
-from tilewright.base import flags
+from tilewright.base import flags, modes
 from tilewright.base.errors import TilewrightError, TilewrightWarning
 from tilewright.base.text import visible
 from tilewright.cli import interrupt
 
-# Verb -> the module of this package whose ``command`` is it. Loaded when the verb is used.
+# Name -> the module of this package whose ``command`` it is. Loaded when it is used.
 VERBS: Final[dict[str, str]] = {
     "demo": "demo",
     "run": "run",
@@ -33,7 +33,7 @@ VERBS: Final[dict[str, str]] = {
 
 
 class _Verbs(click.Group):
-    """A group that imports a verb's file only when that verb, or the list of all, is asked for."""
+    """A group that imports a command's module only when it is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return 2
     except click.ClickException as error:
-        error.show()
+        _present(error).show()
         return 2 if isinstance(error, click.UsageError) else 1
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted")
@@ -87,13 +87,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(_described(error))
 
 
+def _present(error: click.ClickException) -> click.ClickException:
+    """The error; for an option that was replaced, one that names the present spelling."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name not in modes.REPLACED:
+        return error
+    name = error.option_name
+    return click.UsageError(f"{name} was replaced: use {modes.REPLACED[name]}", error.ctx)
+
+
 def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, TilewrightError | OSError):
         return str(error)
     if isinstance(error, MemoryError):
-        return f"out of memory: {error}. Set TILEWRIGHT_MEMORY_LIMIT to be told before".rstrip()
+        return (
+            f"out of memory: {error}. Set TILEWRIGHT_MEMORY_LIMIT to be warned in advance".rstrip()
+        )
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"internal error: {name}: {text}. {flags.DEBUG.name}=1 shows where; please report it"

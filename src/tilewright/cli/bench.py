@@ -1,4 +1,4 @@
-"""`tilewright bench`: a model side by side with other engines, rounds interleaved."""
+"""`tilewright bench`: time a model against other engines, in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ _NO_PROGRAM: Final = "PyTorch runs no ONNX files; give the program that torch.ex
     "--against",
     default="onnxruntime",
     show_default=True,
-    help=f"Some of {', '.join(ENGINES)}; commas between them.",
+    help=f"Engines, separated by commas: {', '.join(ENGINES)}.",
 )
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
+@click.option(
+    "--seconds", type=AMOUNT, default="0.5", show_default=True, help="Duration of one round."
+)
 @input_options
 @compile_options(*(name for name in COMPILE if name != "scales"))
 @json_option
@@ -57,11 +59,11 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> int:
-    """Time MODEL (.onnx or .pt2) beside other engines, and compare their outputs.
+    """Time MODEL (.onnx or .pt2) against other engines, and compare their outputs.
 
-    Each engine has a process of its own on the same processors; one runs while the others are
-    stopped. Speed is the peer's time over ours, the median of the rounds' ratios. PyTorch runs the
-    program that torch.export.save wrote, the others its ONNX form.
+    Each engine has its own process on the same processors; one runs while the others are stopped.
+    The speed is the other engine's time divided by ours: the median of the ratios of all rounds.
+    PyTorch runs the program saved by torch.export.save, the others its ONNX form.
 
     \b
     Examples:
@@ -72,7 +74,9 @@ def command(
     peers = _peers(against, exported)
     registry.target(options.target, options.mcpu)  # refuses what compiles no models
     if is_artifact(model):
-        raise InputError("other engines read no .tw files", where=str(model), hint="Give the .onnx")
+        raise InputError(
+            "other engines cannot read .tw files", where=str(model), hint="Give the .onnx"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         file = _for_all(model, Path(scratch), options)
         graph, options = load_given(file, options, files, archive)
@@ -121,7 +125,7 @@ def _how(options: CompileOptions) -> dict[str, Any]:
 
 
 def _peers(against: str, exported: bool) -> list[str]:
-    """The engines that can be used; those that cannot are said, with the reason.
+    """The engines that can be used; each of the others is skipped with a note.
 
     exported: the model is a program of PyTorch. Raises click.BadParameter for an unknown engine,
     and where none is left.
@@ -130,13 +134,13 @@ def _peers(against: str, exported: bool) -> list[str]:
     unknown = [name for name in asked if name not in ENGINES]
     if unknown:
         raise click.BadParameter(
-            f"no engine is called {listing(unknown)}; there are {', '.join(ENGINES)}",
+            f"no engine is called {listing(unknown)}; the engines are {', '.join(ENGINES)}",
             param_hint="--against",
         )
     reasons = {name: missing(name) for name in asked}
     if not exported:
         reasons |= {name: _NO_PROGRAM for name in asked if name in TORCH}
-    left_out = [f"{name} is left out: {reason}" for name, reason in reasons.items() if reason]
+    left_out = [f"{name} is skipped: {reason}" for name, reason in reasons.items() if reason]
     if asked and len(left_out) == len(reasons):
         raise click.BadParameter("; ".join(left_out), param_hint="--against")
     for line in left_out:

@@ -1,4 +1,4 @@
-"""`tilewright cache`: what the kernel cache on disk holds, and emptying it."""
+"""`tilewright cache`: inspect or clear the kernel cache on disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS: Final = 20
 
 @click.group()
 def command() -> None:
-    """Look at the kernel cache on disk, or empty it.
+    """Inspect or clear the kernel cache on disk.
 
     \b
     Example:
@@ -31,10 +31,12 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(1), help="Most rows; default: 20, all as JSON.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Number of rows; default: 20, or all with --json."
+)
 @json_option
 def list_entries(limit: int | None, as_json: bool) -> None:
-    """The entries, the most recently used first.
+    """List the entries, most recently used first.
 
     \b
     Example:
@@ -57,7 +59,7 @@ def list_entries(limit: int | None, as_json: bool) -> None:
 @command.command()
 @json_option
 def stat(as_json: bool) -> None:
-    """Where the cache is, how much it holds and may hold.
+    """Show the location and size of the cache, and its size limit.
 
     \b
     Example:

@@ -48,8 +48,8 @@ def certify(model: CompiledModel, graph: Graph, seed: int, threads: int | None) 
     for row in rows:
         if not row["ok"]:
             raise ExecutionError(
-                f"the output {row['output']!r} is off by {row['difference']:.2g} of its peak, "
-                f"{row['allowed']:.2g} allowed, on random inputs of seed {seed}",
+                f"the output {row['output']!r} differs by {row['difference']:.2g} of its peak on "
+                f"random inputs of seed {seed}; {row['allowed']:.2g} is allowed",
                 code="TW-CERTIFY",
                 where=f"graph {graph.name!r}",
                 hint="Nothing was written. Find the operator with tilewright verify",
@@ -69,9 +69,9 @@ def show(path: Path, found: Mapping[str, Any] | None, as_json: bool) -> None:
     """Print an artifact's certificate. Raises InputError if it has none."""
     if found is None:
         raise InputError(
-            "the artifact says nothing about what it was compared with",
+            "the artifact has no certificate",
             where=str(path),
-            hint="tilewright compile --certify puts that into it",
+            hint="compile it with tilewright compile --certify",
         )
     try:
         text = _text(found)

@@ -1,4 +1,4 @@
-"""`tilewright check`: what a model needs and how much of it runs natively, before compiling."""
+"""`tilewright check`: what a model needs and how much of it has native code, before compiling."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.base import flags
 from tilewright.base.memory import memory_limit
 from tilewright.base.text import human_bytes, human_count, listing
 from tilewright.cli.model import load_graph, symbols
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @compile_options(
-    "target", "mcpu", "strict", "memory_limit", "trust", "external_data_root", "no_default", "dim"
+    "target", "mcpu", "fallback", "memory_limit", "trust", "external_data_root", "no_default", "dim"
 )
 @json_option
 def command(model: Path, options: CompileOptions, as_json: bool) -> int:
-    """Say of MODEL (.onnx, .pt2) what compiling it would meet; exit with 1 if it would fail.
+    """Report what compiling MODEL (.onnx, .pt2) would encounter; exit with 1 if it would fail.
 
-    Coverage (native code or reference kernels), memory, arithmetic, hazards of dtypes, symbolic
-    dimensions. Those not given by --dim are taken as 1 for the counts.
+    The report covers native code and host fallbacks, memory, arithmetic, dtype hazards and symbolic
+    dimensions. Dimensions not given by --dim count as 1.
 
     \b
     Example:
       tilewright check model.onnx
-      tilewright check model.onnx --dim batch=8 --strict
+      tilewright check model.onnx --dim batch=8 --no-fallback
     """
     from tilewright.cli.survey import survey
     from tilewright.frontends.onnx.reference import OnnxFallback
@@ -61,9 +62,11 @@ def _problems(found: Survey, options: CompileOptions) -> list[str]:
     limit = memory_limit(options.memory_limit)
     if found.memory > limit:
         problems.append(
-            f"it needs {human_bytes(found.memory)}, over the memory limit of {human_bytes(limit)}"
+            f"it needs {human_bytes(found.memory)}, "
+            f"which exceeds the memory limit of {human_bytes(limit)}"
         )
-    if options.strict and found.host:
+    fallback = options.fallback or flags.FALLBACK.get()
+    if fallback == "error" and found.host:
         problems.append(
             f"{sum(found.host.values())} operators have no native code: {listing([*found.host])}"
         )
@@ -73,7 +76,7 @@ def _problems(found: Survey, options: CompileOptions) -> list[str]:
 def _show(found: Survey, options: CompileOptions) -> None:
     native, host = sum(found.native.values()), sum(found.host.values())
     symbolic = [
-        f"{name}={options.dims[name]}" if name in options.dims else f"{name} (taken as 1)"
+        f"{name}={options.dims[name]}" if name in options.dims else f"{name} (assumed 1)"
         for name in found.symbolic
     ]
     uncounted = f", without {listing(list(found.uncounted))}" if found.uncounted else ""
@@ -82,10 +85,10 @@ def _show(found: Survey, options: CompileOptions) -> None:
             [
                 ("inputs", ", ".join(found.inputs) or "none"),
                 ("outputs", ", ".join(found.outputs)),
-                ("operators", f"{found.operations}: {native} native, {host} by reference kernels"),
+                ("operators", f"{found.operations}: {native} native, {host} host fallbacks"),
                 ("native", _counted(found.native)),
-                ("reference", _counted(found.host)),
-                ("symbolic", ", ".join(symbolic) or "no dimension"),
+                ("fallback", _counted(found.host)),
+                ("symbolic", ", ".join(symbolic) or "none"),
                 (
                     "memory",
                     f"{human_bytes(found.memory)}: weights {human_bytes(found.weights)} "
@@ -97,7 +100,7 @@ def _show(found: Survey, options: CompileOptions) -> None:
         )
     )
     for node in found.host_nodes:
-        say(f"\nreference kernel: {node}")
+        say(f"\nhost fallback: {node}")
     for hazard in found.hazards:
         say(f"\nhazard: {hazard}")
 

@@ -1,4 +1,4 @@
-"""`tilewright compile`: a model to an artifact, or to the text of one of its stages."""
+"""`tilewright compile`: compile a model to an artifact, or print one of its stages."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ STAGES: Final = ("graph", "plan", "computation", "schedule", "kernel", "llvm", "
 
 @click.command()
 @model_argument
-@click.option("-o", "--output", type=OUT, help="The artifact; default: MODEL with suffix .tw.")
+@click.option("-o", "--output", type=OUT, help="The artifact; default: MODEL with the suffix .tw.")
 @click.option(
     "--emit", type=click.Choice(STAGES), help="Print this stage instead (or write it to -o)."
 )
 @click.option(
-    "--certify", is_flag=True, help="Compare it with float64 first, and write that down in it."
+    "--certify",
+    is_flag=True,
+    help="First compare with float64, and store the result in the artifact.",
 )
-@click.option("--seed", default=0, type=click.IntRange(0), help="Of the inputs of --certify.")
+@click.option("--seed", default=0, type=click.IntRange(0), help="Seed of the inputs of --certify.")
 @compile_options(*COMPILE)
 @json_option
 def command(
@@ -65,10 +67,10 @@ def command(
     from tilewright.runtime import bundle
 
     if not certify:
-        refuse(["seed"], "of the inputs of --certify", "Add --certify")
+        refuse(["seed"], "it seeds the inputs of --certify", "Add --certify")
     if emit is not None:
-        names = ("certify", "strict", "use_cache", "sanitize")
-        refuse(names, f"--emit {emit} compiles no artifact", "Leave it out")
+        names = ("certify", "fallback", "use_cache", "sanitize")
+        refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
     read = load_graph(model, options.dims, **options.reading())
     graph = specialised(read, options.dims)
     if quantised.wanted(options):

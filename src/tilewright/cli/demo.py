@@ -1,4 +1,4 @@
-"""`tilewright demo`: a real network compiled, checked, and timed beside ONNX Runtime."""
+"""`tilewright demo`: compile a real network, check it, and time it against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -31,16 +31,18 @@ PEER: Final = "onnxruntime"
 
 @click.command()
 @click.option("--rounds", "count", default=7, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", type=AMOUNT, default="0.5", show_default=True, help="Of one round.")
+@click.option(
+    "--seconds", type=AMOUNT, default="0.5", show_default=True, help="Duration of one round."
+)
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files.")
 @compile_options("mcpu", "threads", "math", "memory_limit", "sanitize")
 @json_option
 def command(
     count: int, seconds: float, keep: Path | None, options: CompileOptions, as_json: bool
 ) -> int:
-    """Compile and run ResNet-50 (seeded weights), check it, time it beside ONNX Runtime.
+    """Compile and run ResNet-50 (seeded weights), check it, and time it against ONNX Runtime.
 
-    Without ONNX Runtime the outputs are compared with a float64 reference instead.
+    Without ONNX Runtime, the outputs are compared with a float64 reference instead.
 
     \b
     Example:
@@ -103,7 +105,7 @@ def _demonstrate(
 
 
 def _timed_compile(path: Path, options: CompileOptions, cache: Path) -> tuple[Executable, float]:
-    """Compile with a kernel cache in a folder of the demo's own, empty at first."""
+    """Compile with a separate kernel cache, which is empty at first."""
     before = os.environ.get(flags.CACHE_DIR.name, "")
     os.environ[flags.CACHE_DIR.name] = str(cache)
     try:
@@ -117,7 +119,7 @@ def _timed_compile(path: Path, options: CompileOptions, cache: Path) -> tuple[Ex
 def _beside(
     folder: Path, artifact: Path, threads: int, count: int, seconds: float, tell: Any
 ) -> dict[str, Any]:
-    """Both engines in processes of their own, rounds interleaved."""
+    """Both engines, each in its own process, in interleaved rounds."""
     data = folder / "inputs.npz"
     np.savez(data, **{"in.image": resnet.image()})  # type: ignore[arg-type]
     models = {"tilewright": artifact}
@@ -125,7 +127,7 @@ def _beside(
     disturbed = rounds.disturbance()
     if disturbed:
         note(disturbed)
-    with progress(f"timing beside {PEER}"):
+    with progress(f"timing against {PEER}"):
         row = rounds.measure(task, ["tilewright", PEER], count, seconds)
     for engine, why in row.failed.items():
         tell(f"{engine} failed: {why}")

@@ -1,4 +1,4 @@
-"""`tilewright doctor`: the machine, the versions, every setting, and what is wrong with them."""
+"""`tilewright doctor`: the machine, the versions, every setting, and any problems."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTABLE: Final = (
 @click.command()
 @json_option
 def command(as_json: bool) -> int:
-    """Print the machine, the versions and every setting; exit with 1 if something is wrong.
+    """Print the machine, the versions and every setting; exit with 1 if there is a problem.
 
     \b
     Example:
@@ -66,7 +66,7 @@ def _processor(problems: list[str]) -> dict[str, Any]:
     try:
         facts |= registry.target("cpu").requirements
     except (TilewrightError, ImportError, OSError) as error:
-        problems.append(f"no code can be generated for this machine: {error}")
+        problems.append(f"cannot generate code for this machine: {error}")
     facts["features"] = list(facts["features"])
     facts["caches"] = caches()
     facts["targets"] = list(registry.names())
@@ -177,7 +177,7 @@ def _cache(problems: list[str]) -> dict[str, Any] | None:
     stats = store.stats()
     if not stats.writable:
         problems.append(
-            f"{stats.root} cannot be written: set {flags.CACHE_DIR.name} to a folder that can"
+            f"{stats.root} is not writable: set {flags.CACHE_DIR.name} to a writable folder"
         )
     return asdict(stats)
 
@@ -188,7 +188,7 @@ def _show(report: dict[str, Any]) -> None:
     caches = ", ".join(f"{level} {human_bytes(n)}" for level, n in processor["caches"].items())
     quota = threads["cgroup_quota"]
     processors = ",".join(map(str, threads["processors"]))
-    limits = f"processors {processors}; control group's quota {quota or 'none'}"
+    limits = f"processors {processors}; control-group quota {quota or 'none'}"
     memory = report["memory_bytes"]
     if cache is None:
         kept = "off"

@@ -1,4 +1,4 @@
-"""`tilewright explore`: which expansion of each operator suits how many processing elements."""
+"""`tilewright explore`: the best expansion of each operator for a number of processing elements."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _typed(parse: Any, expected: str) -> Any:
     "--expand",
     multiple=True,
     type=_typed(_expansions, "NAME=EXPANSION,..., such as conv=lmv,op"),
-    help="What to try for a family (conv, matmul, map, reduce, scan) or an operator.",
+    help="Expansions to try for a family (conv, matmul, map, reduce, scan) or an operator.",
 )
 @click.option(
     "--tasks",
@@ -82,26 +82,30 @@ def _typed(parse: Any, expected: str) -> Any:
     type=click.Choice(["any", "operator", "loop", "expanded"]),
     default="any",
     show_default=True,
-    help="What a task is where --expand says nothing.",
+    help="What becomes a task where --expand says nothing.",
 )
-@click.option("--fuse", "fused", is_flag=True, help="Neighbouring element-wise tasks are one.")
-@click.option("--opaque", is_flag=True, help="Operators without an expansion are one task each.")
+@click.option("--fuse", "fused", is_flag=True, help="Fuse adjacent elementwise operators.")
+@click.option("--opaque", is_flag=True, help="Make operators without an expansion one task each.")
 @click.option(
     "--volume",
     type=click.Choice(list(_READINGS)),
     default="part",
     show_default=True,
-    help="What an edge counts: what its tasks move, or the array that they share.",
+    help="Weigh an edge by the elements its tasks move, or by the array they share.",
 )
 @click.option(
     "--heuristic",
     type=click.Choice(["lts", "rlx", "both"]),
     default="both",
     show_default=True,
-    help="How spatial blocks are formed; of both the shorter schedule.",
+    help="How spatial blocks are formed; both keeps the shorter schedule.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=2000, show_default=True, help="Most evaluations."
+    "--limit",
+    type=click.IntRange(1),
+    default=2000,
+    show_default=True,
+    help="Largest number of evaluations.",
 )
 @click.option(
     "--time",
@@ -109,15 +113,21 @@ def _typed(parse: Any, expected: str) -> Any:
     type=AMOUNT,
     default="45",
     show_default=True,
-    help="Seconds after which a search ends; all combinations take as long as they take.",
+    help="Time limit of a search, in seconds; an exhaustive evaluation has none.",
 )
-@click.option("--results", type=OUT, help="Points as they are found; a later run goes on (.jsonl).")
-@click.option("--graph", type=OUT, help="The best task graph on most elements (.svg, .dot, .json).")
-@click.option("--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as --dim batch=1.")
-@click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's.")
+@click.option(
+    "--results", type=OUT, help="Save points as they are found; the same command resumes (.jsonl)."
+)
+@click.option(
+    "--graph", type=OUT, help="Draw the best task graph on the most elements (.svg, .dot, .json)."
+)
+@click.option(
+    "--dim", multiple=True, type=EXTENT, help="Value of a symbolic dimension, as in --dim batch=1."
+)
+@click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more.")
 @trust_option
 @external_option
-@click.option("--report", type=OUT, help="A page with the tables and pictures (.html).")
+@click.option("--report", type=OUT, help="Write a page with tables and figures (.html).")
 @json_option
 def command(
     model: str,
@@ -139,7 +149,7 @@ def command(
     report: Path | None,
     as_json: bool,
 ) -> None:
-    """Schedule MODEL on N processing elements, operator by operator in several expansions.
+    """Schedule MODEL on N processing elements, with several expansions of each operator.
 
     MODEL is an .onnx or .pt2 file, or an operator: conv2d:1x28x28,6x5x5 (input, filters)
     or matmul:64x256x128 (N, K, M).
@@ -186,13 +196,13 @@ def command(
 def _check_forms(graph: Path | None, report: Path | None) -> None:
     if graph is not None and graph.suffix not in _FORMS:
         raise InputError(
-            f"no form of a task graph: {graph.suffix or 'no suffix'}",
+            f"a task graph cannot be written as {graph.suffix or 'a file without a suffix'}",
             where=str(graph),
             hint=f"known: {', '.join(_FORMS)}",
         )
     if report is not None and report.suffix not in (".html", ".htm"):
         raise InputError(
-            f"a report is a page of HTML, not {report.suffix or 'a file without a suffix'}",
+            f"a report is an HTML page, not {report.suffix or 'a file without a suffix'}",
             where=str(report),
             hint="name it .html",
         )
@@ -253,7 +263,7 @@ def _show(found: Exploration) -> None:
     else:
         widest = max(found.gap(pes) for pes in found.bounds)
         say(
-            f"searched: {len(choices)} combinations were scheduled; the best one there is "
+            f"searched: {len(choices)} combinations were scheduled; the optimum "
             f"may be up to {widest / (1 + widest):.0%} shorter (--limit allows more)"
         )
 

@@ -128,7 +128,9 @@ def _read_array(path: Path) -> Array:
         raise _unreadable(path, error, "one array") from None
     if not isinstance(loaded, np.ndarray):
         raise InputError(
-            "an .npz archive where one array was expected", where=str(path), hint="Use --inputs"
+            "an .npz archive was given where one array was expected",
+            where=str(path),
+            hint="Use --inputs",
         )
     return loaded
 
@@ -138,7 +140,7 @@ def _read_archive(path: Path) -> dict[str, Array]:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise InputError(
-                "one array where an .npz archive was expected",
+                "one array was given where an .npz archive was expected",
                 where=str(path),
                 hint="Use --input NAME=FILE",
             )
@@ -153,9 +155,9 @@ def _unreadable(path: Path, error: Exception, expected: str) -> InputError:
         known = file.read(len(_MARKS[0])).startswith(_MARKS)
     # NumPy takes what has no mark of its formats for a pickled object, and says how to load that.
     return InputError(
-        f"cannot be read: {error}" if known else "no file of NumPy's",
+        f"cannot be read: {error}" if known else "not a NumPy file",
         where=str(path),
-        hint=f"Expected {expected}, as numpy.save and numpy.savez write them, without objects",
+        hint=f"Expected {expected}, as written by numpy.save or numpy.savez, without objects",
     )
 
 
@@ -163,7 +165,7 @@ def _draw(tensor: Wanted, seed: int, known: dict[str, int]) -> Array:
     if tensor.dtype is None or tensor.shape is None or tensor.dtype.is_string:
         kind = "string" if tensor.dtype is not None and tensor.dtype.is_string else "unknown"
         raise InputError(
-            f"no random values can be made for an input of {kind} type or rank",
+            f"cannot generate random values for an input of {kind} type or rank",
             where=f"input {tensor.name!r}",
             hint=f"Give it: --input {tensor.name}=FILE.npy",
         )
@@ -177,7 +179,7 @@ def _extent(name: str, axis: int, dim: int | str | None, known: dict[str, int]) 
     key = dim if dim is not None else f"{name}.{axis}"
     if key not in known:
         how = f"; --dim {dim}=N changes it" if dim is not None else ""
-        note(f"dimension {key!r} is not given: taken as 1{how}")
+        note(f"dimension {key!r} is not given: assumed 1{how}")
         known[key] = 1
     return known[key]
 

@@ -1,4 +1,4 @@
-"""The smallest part of a wrong model that is wrong by itself, as an ONNX file with its inputs."""
+"""The smallest part of a wrong model that still fails, as an ONNX file with its inputs."""
 
 from __future__ import annotations
 

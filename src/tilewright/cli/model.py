@@ -38,9 +38,9 @@ def load_graph(path: Path, dims: Collection[str] = (), **how: Any) -> Graph:
 
     if is_artifact(path):
         raise InputError(
-            "an artifact holds machine code, not the model",
+            "an artifact contains machine code, not the model",
             where=str(path),
-            hint="Give the .onnx or .pt2 file that it was compiled from",
+            hint="Give the .onnx or .pt2 file it was compiled from",
         )
     with progress(f"reading {path.name}"):
         graph = load(path, **how)
@@ -75,7 +75,7 @@ def specialised(graph: Graph, dims: Mapping[str, int]) -> Graph:
     left = symbols(graph)
     if left:
         raise InputError(
-            f"its dimensions {listing(left)} have no values",
+            f"dimensions {listing(left)} have no values",
             where=f"graph {graph.name!r}",
             hint=f"Give them: {' '.join(f'--dim {name}=1' for name in left)}",
         )
@@ -140,7 +140,7 @@ def prepare(
             raise ArtifactError("no such file", where=str(path), hint="Check the path")
         hint = "Compile the model with these options"
         fixed = {*COMPILE} - {"threads"}
-        refuse(fixed, "an artifact was compiled already", hint, str(path))
+        refuse(fixed, "an artifact is already compiled", hint, str(path))
         start = time.perf_counter()
         exe = load(path, threads=options.threads)
         seconds = time.perf_counter() - start

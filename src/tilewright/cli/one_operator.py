@@ -44,7 +44,7 @@ def operator_graph(named: str) -> Graph:
             raise ValueError(text)
     except ValueError:
         raise InputError(
-            f"no sizes of a {name}: {text}",
+            f"the sizes of a {name} are malformed: {text}",
             where=named,
             hint="conv2d:1x28x28,6x5x5 (input, filters) or matmul:64x256x128 (N, K, M)",
         ) from None

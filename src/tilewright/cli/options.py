@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the types of their values."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tilewright.base import modes
 from tilewright.base.errors import InputError
 from tilewright.base.flags import parse_size
 
 T = TypeVar("T")
 Verb = Callable[..., Any]
-
-MATH: Final = ("exact", "strict", "fast")
 
 
 def _parsed(name: str, parse: Callable[[str], T], expected: str) -> Callable[[str], T]:
@@ -62,15 +61,15 @@ def _amount(text: str) -> float:
 
 
 def _out(text: str) -> Path:
-    """A file to be written: that it cannot be is said before the work, not after it."""
+    """A file to write; reports that it cannot be written before the work, not after it."""
     path = Path(text)
     if not text:
-        raise InputError("a file without a name", hint="Name a file")
+        raise InputError("the file name is empty", hint="Name a file")
     if path.is_dir():
-        raise InputError("this is a folder", where=text, hint="Name a file")
+        raise InputError("it is a folder", where=text, hint="Name a file")
     if not path.parent.is_dir():
         raise InputError(
-            f"the folder {str(path.parent)!r} does not exist", where=text, hint="Make it first"
+            f"the folder {str(path.parent)!r} does not exist", where=text, hint="Create it first"
         )
     return path
 
@@ -89,13 +88,13 @@ OUT: Final = _out
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What the command line says about compiling; None leaves it to the environment."""
+    """The compile options of the command line; None leaves an option to the environment."""
 
     target: str = "cpu"
     mcpu: str = "native"
     threads: int | None = None
-    strict: bool | None = None
-    math: str = "strict"
+    fallback: str | None = None
+    math: str = "default"
     use_cache: bool = True
     memory_limit: int | None = None
     trust: bool = False
@@ -127,7 +126,7 @@ class CompileOptions:
             "mcpu": self.mcpu,
             "machine": self.description,
             "threads": self.threads,
-            "strict": self.strict,
+            "fallback": self.fallback,
             "math": self.math,
             "cache": None if self.use_cache else False,
             "memory_limit": self.memory_limit,
@@ -137,42 +136,73 @@ class CompileOptions:
         }
 
 
+class _Mode(click.Choice[str]):
+    """One of some words; one that was replaced is refused with the present one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        flag = param.opts[0] if param else ""
+        if now := modes.REPLACED.get(f"{flag} {value}"):
+            self.fail(f"{value!r} was replaced: use {now}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _fallback_option(verb: Verb) -> Verb:
+    short = click.option(
+        "--no-fallback", "fallback", flag_value="error", help="Short for --fallback error."
+    )
+    long = click.option(
+        "--fallback",
+        type=_Mode(modes.FALLBACK),
+        help="Operators without native code: warn (default) or error.",
+    )
+    return short(long(verb))
+
+
 trust_option: Final = click.option(
-    "--trust", is_flag=True, help="Read a .pt2 even if that can run code which it brings."
+    "--trust", is_flag=True, help="Read a .pt2 even if that can run code it contains."
 )
 
 external_option: Final = click.option(
     "--external-data-root",
     multiple=True,
     type=FOLDER,
-    help="A further folder that weights may lie in.",
+    help="Another folder that weights may lie in.",
 )
 
-_COMPILE: Final = (
-    click.option("--target", default="cpu", show_default=True, help="Kind of machine."),
+_COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
+    click.option("--target", default="cpu", show_default=True, help="Target to compile for."),
     click.option(
         "--mcpu", default="native", show_default=True, help="Processor: native, x86-64-v3, ..."
     ),
-    click.option("--threads", type=click.IntRange(1, 1024), help="Default: what is really ours."),
+    click.option("--threads", type=click.IntRange(1, 1024), help="Default: the available cores."),
+    _fallback_option,
     click.option(
-        "--strict/--no-strict", default=None, help="Refuse operators without native code."
+        "--math",
+        type=_Mode(modes.MATH),
+        default="default",
+        show_default=True,
+        help="How far rounding may differ from the model as written.",
     ),
-    click.option("--math", type=click.Choice(MATH), default="strict", show_default=True),
-    click.option("--cache/--no-cache", "use_cache", default=True, help="The kernel cache on disk."),
-    click.option("--memory-limit", type=SIZE, help="Refuse to need more; default: the machine's."),
+    click.option(
+        "--cache/--no-cache", "use_cache", default=True, help="Use the kernel cache on disk."
+    ),
+    click.option("--memory-limit", type=SIZE, help="Refuse a model that needs more."),
     trust_option,
     external_option,
     click.option(
         "--no-default",
         multiple=True,
         metavar="NAME",
-        help="An input that the model has a value for, which every call shall give.",
+        help="An input that every call must give, although the model has a default.",
     ),
-    click.option("--sanitize", is_flag=True, help="Check every access while the model runs."),
+    click.option("--sanitize", is_flag=True, help="Check every memory access at run time."),
     click.option(
-        "--dim", multiple=True, type=EXTENT, help="A symbolic dimension, as in --dim batch=8."
+        "--dim",
+        multiple=True,
+        type=EXTENT,
+        help="Value of a symbolic dimension, as in --dim batch=8.",
     ),
-    click.option("--scales", type=PATH, help="For a machine of bytes: what quantize has written."),
+    click.option("--scales", type=PATH, help="For an 8-bit target: the file written by quantize."),
     click.option(
         "--machine",
         "description",
@@ -186,9 +216,9 @@ COMPILE: Final = tuple(field.name for field in fields(CompileOptions))
 
 
 def compile_options(*names: str) -> Callable[[Verb], Verb]:
-    """The options about compiling of these names, fields of CompileOptions, that a verb takes.
+    """Give a command the compile options of these names, which are fields of CompileOptions.
 
-    The verb gets them as `options: CompileOptions`; the others keep their defaults.
+    The command receives them as `options: CompileOptions`; the others keep their defaults.
     """
 
     def decorated(verb: Verb) -> Verb:
@@ -205,7 +235,7 @@ def compile_options(*names: str) -> Callable[[Verb], Verb]:
 
 
 def given() -> dict[str, str]:
-    """The options that stand on the command line of the running verb: parameter to flag."""
+    """The options given on the command line of the running command: parameter to flag."""
     context = click.get_current_context()
     found = {}
     for option in context.command.params:
@@ -218,9 +248,9 @@ def given() -> dict[str, str]:
 
 
 def refuse(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
-    """Raise InputError where the command line gives one of these parameters: it has no effect.
+    """Raise InputError if one of these parameters is given, because it would have no effect.
 
-    why: ends the message, behind the flags.
+    why: the rest of the message, after the flags.
     """
     flags = [flag for name, flag in given().items() if name in names]
     if flags:
@@ -228,12 +258,12 @@ def refuse(names: Collection[str], why: str, hint: str, where: str | None = None
 
 
 def allow(names: Collection[str], why: str, hint: str, where: str | None = None) -> None:
-    """Raise InputError, as `refuse`, for all given parameters but these."""
+    """Raise InputError, as `refuse` does, for any given parameter except these."""
     refuse(given().keys() - set(names), why, hint, where)
 
 
 def _check_machine(options: CompileOptions) -> None:
-    """Raises InputError for options that the target's machines do not have."""
+    """Raise InputError for options that the target does not take."""
     if options.description is None and options.scales is None:
         return
     from tilewright.targets import registry
@@ -251,10 +281,16 @@ def _check_machine(options: CompileOptions) -> None:
 
 
 _INPUTS: Final = (
-    click.option("--input", "files", multiple=True, type=FILE, help="One input from a NumPy file."),
-    click.option("--inputs", "archive", type=PATH, help="Inputs by name from an .npz file."),
     click.option(
-        "--seed", default=0, show_default=True, type=click.IntRange(0), help="Of random inputs."
+        "--input", "files", multiple=True, type=FILE, help="Read one input from an .npy file."
+    ),
+    click.option("--inputs", "archive", type=PATH, help="Read inputs by name from an .npz file."),
+    click.option(
+        "--seed",
+        default=0,
+        show_default=True,
+        type=click.IntRange(0),
+        help="Seed of random inputs.",
     ),
 )
 
@@ -264,9 +300,7 @@ def input_options(verb: Verb) -> Verb:
     return _decorated(verb, _INPUTS)
 
 
-json_option: Final = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, for machines."
-)
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 model_argument: Final = click.argument("model", type=PATH)
 
 

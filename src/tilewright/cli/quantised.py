@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Options about native code and its runs.
 NATIVE: Final = (
-    "mcpu", "threads", "strict", "math", "use_cache", "sanitize", "repeat", "profiled", "roofline",
-    "trace", "certify",
+    "mcpu", "threads", "fallback", "math", "use_cache", "sanitize", "repeat", "profiled",
+    "roofline", "trace", "certify",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
         raise UnsupportedError(
             f"there is no {emit or 'artifact'} for {options.target}",
             code="TW-TARGET",
-            hint="pass --emit asm, or `tilewright run`, which simulates it",
+            hint="use --emit asm, or `tilewright run`, which simulates it",
         )
     feeds = inputs.gather(inputs.of_graph(graph), (), None, 0, options.dims)
     with progress(f"compiling for {options.target}"):
@@ -78,7 +78,9 @@ def read_scales(path: Path) -> dict[str, Any]:
         return {"scales": units, "by": str(found["by"])}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"no scales can be read from it: {error}", where=str(path), hint="quantize writes them"
+            f"it is not a file of scales: {error}",
+            where=str(path),
+            hint="quantize writes such files",
         ) from None
 
 
@@ -116,10 +118,10 @@ def run(
         dump({"parts": parts, "seconds": seconds, "largest_error": errors, "largest": ranges})
         return
     if calibrated:
-        note("scales are taken from this input alone; quantize takes them from samples")
+        note("scales come from this input alone; use quantize to compute them from samples")
     say(made.report)
     for n in names:
-        say(f"{n}: at most {errors[n]:.3g} from the float model, whose largest is {ranges[n]:.3g}")
+        say(f"{n}: differs from the float model by at most {errors[n]:.3g}; peak {ranges[n]:.3g}")
     say(f"simulated in {human_time(seconds)}")
 
 

@@ -1,4 +1,4 @@
-"""`tilewright quantize`: scales for a machine that takes bytes, from samples."""
+"""`tilewright quantize`: choose quantization scales for an 8-bit target from samples."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ from tilewright.cli.output import dump, note, progress, say
 
 @click.command()
 @model_argument
-@click.option("--for", "machine", required=True, help="The machine, such as vta.")
+@click.option("--for", "machine", required=True, help="The target, such as vta.")
 @click.option(
-    "--sample", "samples", multiple=True, type=PATH, help="Inputs by name, an .npz file each."
+    "--sample",
+    "samples",
+    multiple=True,
+    type=PATH,
+    help="Sample inputs by name, one .npz file per sample.",
 )
 @click.option(
     "--by",
     default="shift",
     show_default=True,
-    help="How sums become bytes: shift (scales are powers of two), multiplier, channel (a "
-    "multiplier for each).",
+    help="How sums are rescaled: shift (scales are powers of two), multiplier, or channel "
+    "(one multiplier per output channel).",
 )
-@click.option("-o", "--output", type=OUT, help="Default: MODEL with suffix .scales.json.")
+@click.option("-o", "--output", type=OUT, help="Default: MODEL with the suffix .scales.json.")
 @compile_options("memory_limit", "trust", "external_data_root", "dim")
 @json_option
 def command(
@@ -47,7 +51,7 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> None:
-    """Choose scales for MODEL (.onnx, .pt2) so that its samples fit the bytes of a machine.
+    """Choose quantization scales for MODEL (.onnx, .pt2) so that its samples fit 8 bits.
 
     \b
     Example:
@@ -58,7 +62,7 @@ def command(
 
     if not registry.supplies(machine, "quantised"):
         raise InputError(
-            f"models are not quantised for {machine!r}",
+            f"models are not quantized for {machine!r}",
             where="--for",
             hint=f"one of {', '.join(registry.quantisers())}",
         )
@@ -67,9 +71,9 @@ def command(
     wanted = inputs.of_graph(graph)
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:
-        note("there are no samples: random numbers take their place")
+        note("no samples are given: random inputs are used instead")
         given = [inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)]
-    with progress(f"quantising {model.name}"):
+    with progress(f"quantizing {model.name}"):
         made = registry.quantised(machine, graph, given, by=by)
     target = output or model.with_suffix(".scales.json")
     text = json.dumps({"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1)

@@ -1,4 +1,4 @@
-"""`tilewright run`: compile a model or load an artifact, run it, say what came out and how fast."""
+"""`tilewright run`: compile a model or load an artifact, run it, report results and times."""
 
 from __future__ import annotations
 
@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @input_options
-@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Timed runs.")
-@click.option("--profile", "profiled", is_flag=True, help="Show the time of each kernel.")
-@click.option("--roofline", is_flag=True, help="With --profile: shares of this machine's peaks.")
-@click.option("--why", is_flag=True, help="With --profile: why each kernel has its schedule.")
+@click.option(
+    "--repeat", default=10, show_default=True, type=click.IntRange(1), help="Number of timed runs."
+)
+@click.option("--profile", "profiled", is_flag=True, help="Report the time of each kernel.")
+@click.option(
+    "--roofline", is_flag=True, help="With --profile: also report shares of the machine's peak."
+)
+@click.option("--why", is_flag=True, help="With --profile: explain the schedule of each kernel.")
 @click.option("--trace", type=OUT, help="Write one run as a Chrome trace (Perfetto).")
 @click.option("-o", "--output", type=OUT, help="Write the outputs to an .npz file.")
 @compile_options(*COMPILE)
@@ -66,7 +70,7 @@ def command(
       tilewright run model.onnx --profile --why
     """
     if not profiled:
-        refuse(["roofline"], "it is a column of --profile", "Add --profile")
+        refuse(["roofline"], "it adds a column to --profile", "Add --profile")
         refuse(["why"], "it explains what --profile shows", "Add --profile")
     if is_artifact(model):
         refuse(["why"], "an artifact holds code, not its schedules", "Give the model", str(model))
@@ -140,7 +144,7 @@ def _time(prepared: Prepared, repeat: int) -> list[float]:
 
 
 def describe(value: Any) -> dict[str, Any]:
-    """Dtype, shape, least, greatest and mean of an array, and how much of it is not finite."""
+    """Dtype, shape, minimum, maximum and mean of an array, and how many values are not finite."""
     if not isinstance(value, np.ndarray):
         return {"type": type(value).__name__}
     facts: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
@@ -186,6 +190,6 @@ def _show(prepared: Prepared, outputs: dict[str, Any], times: list[float]) -> No
     threads = f"{exe.threads} thread{'s' if exe.threads > 1 else ''}"
     say(
         f"\n{verb} in {human_time(prepared.seconds)}; a run takes "
-        f"{human_time(statistics.median(times))} (median of {len(times)}, least "
+        f"{human_time(statistics.median(times))} (median of {len(times)}, minimum "
         f"{human_time(min(times))}) on {threads}, {human_bytes(exe.peak_bytes)} of memory"
     )

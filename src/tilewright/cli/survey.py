@@ -21,7 +21,7 @@ from tilewright.plan.passes.memory import Lifetime, assign_offsets
 class Survey:
     """A graph's facts. Sizes in bytes.
 
-    native, host: how often each operator runs natively, and by a reference kernel. symbolic: the
+    native, host: how often each operator runs natively, and as a host fallback. symbolic: the
     names of symbolic extents. activations: of the arena that a straightforward plan needs.
     """
 
@@ -102,11 +102,14 @@ def _arena(graph: Graph) -> int:
 
 # A hazard of a dtype: whether it applies, and what follows for the user.
 _HAZARDS: Final[tuple[tuple[Callable[[DType], bool], str], ...]] = (
-    (lambda d: d.name == "float64", "has half the speed of float32 and twice its memory"),
+    (lambda d: d.name == "float64", "runs at half the speed of float32 and takes twice the memory"),
     (lambda d: d.is_float and d.bits == 16, "is computed in float32 and rounded when stored"),
-    (lambda d: d.is_float and d.bits <= 8, "is a storage type: converted on every use"),
-    (lambda d: d.is_sub_byte and not d.is_float, "is a storage type: one value per byte in memory"),
-    (lambda d: d.is_complex or d.is_string, "runs by reference kernels only"),
+    (lambda d: d.is_float and d.bits <= 8, "is a storage type, converted on every use"),
+    (
+        lambda d: d.is_sub_byte and not d.is_float,
+        "is a storage type, with one value per byte in memory",
+    ),
+    (lambda d: d.is_complex or d.is_string, "has no native code and falls back to the host"),
 )
 
 
@@ -130,9 +133,9 @@ def _bad_constants(constants: Mapping[Value, np.ndarray[Any, Any]]) -> list[str]
             continue
         bad = int(array.size - np.isfinite(array).sum())
         if bad:
-            found.append(f"constant {value.name!r} holds {bad} values that are not finite")
+            found.append(f"constant {value.name!r} has {bad} values that are not finite")
         tiny = np.finfo(array.dtype).tiny
         small = int(((array != 0) & (np.abs(array) < tiny)).sum())
         if small:
-            found.append(f"constant {value.name!r} holds {small} subnormal values")
+            found.append(f"constant {value.name!r} has {small} subnormal values")
     return found

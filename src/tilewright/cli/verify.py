@@ -1,4 +1,4 @@
-"""`tilewright verify`: a compiled model against the float64 reference, or its kernels alone."""
+"""`tilewright verify`: compare a compiled model, or each kernel, with a float64 reference."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 @click.command()
 @model_argument
 @input_options
-@click.option("--tolerance", type=AMOUNT, help="Allowed difference, as a share of the peak.")
-@click.option("--kernels", "alone", is_flag=True, help="Run every kernel alone in guarded memory.")
-@click.option("--minimize", type=OUT, help="Write the smallest wrong part to this ONNX file.")
+@click.option("--tolerance", type=AMOUNT, help="Allowed difference, relative to the peak.")
+@click.option(
+    "--kernels", "alone", is_flag=True, help="Test each kernel in isolation, in guarded memory."
+)
+@click.option("--minimize", type=OUT, help="Write the smallest failing part to this ONNX file.")
 @compile_options(*(name for name in COMPILE if name != "scales"))
 @json_option
 def command(
@@ -49,10 +51,10 @@ def command(
     options: CompileOptions,
     as_json: bool,
 ) -> int:
-    """Compare MODEL (.onnx, .pt2), compiled, with a float64 reference; exit with 1 if they differ.
+    """Compare MODEL (.onnx, .pt2) with a float64 reference; exit with 1 if they differ.
 
-    On a mismatch it names the first operator that diverges. Of an artifact (.tw) it shows what that
-    was compared with when it was made.
+    On a mismatch it names the first operator that diverges. For an artifact (.tw) it shows the
+    certificate stored when it was compiled.
 
     \b
     Example:
@@ -64,8 +66,8 @@ def command(
     from tilewright.graph.infer import specialise
 
     if is_artifact(model):
-        why = "an artifact holds machine code, not the model"
-        hint = "Give the .onnx or .pt2 file that it was compiled from"
+        why = "an artifact contains machine code, not the model"
+        hint = "Give the .onnx or .pt2 file it was compiled from"
         allow(["as_json"], why, hint, str(model))
         _certificate(model, as_json)
         return 0
@@ -97,7 +99,7 @@ class _Compared:
 
 
 def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
-    """Compare, print what came of it, and return the exit code."""
+    """Compare, print the result, and return the exit code."""
     from tilewright.cli import diverge
 
     got = c.native(c.graph, c.feeds)
@@ -120,14 +122,14 @@ def _report(c: _Compared, minimize: Path | None, as_json: bool) -> int:
         say(f"\n{found}" if found else "\nno single operator differs when each is compared")
     if written is not None:
         say(
-            f"\n{written['model']}: {written['operators']} operators that are wrong by themselves; "
+            f"\n{written['model']}: {written['operators']} operators that still fail; "
             f"tilewright verify {written['model']} --inputs {written['inputs']} shows it"
         )
     return int(failed)
 
 
 def _certificate(model: Path, as_json: bool) -> None:
-    """Show what an artifact says of itself."""
+    """Show the certificate of an artifact."""
     from tilewright.runtime import bundle
 
     found = bundle.load(model).meta.get("certificate")
@@ -135,7 +137,7 @@ def _certificate(model: Path, as_json: bool) -> None:
 
 
 def _smallest(c: _Compared, found: Divergence | None, path: Path) -> dict[str, Any]:
-    """Write the smallest part that is wrong by itself; where it is, and how large."""
+    """Write the smallest part that still fails; where it is, and how large."""
     from tilewright.cli import minimize
 
     with progress("looking for the smallest part that is wrong"):

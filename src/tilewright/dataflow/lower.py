@@ -71,7 +71,7 @@ def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Netwo
     Raises UnsupportedError that lists every operator without a native form, and InputError for
     shapes that are not known and where nothing is computed.
     """
-    simple = graph_pipeline("strict", None, byte_products=False).run(graph)
+    simple = graph_pipeline("default", None, byte_products=False).run(graph)
     plan = lower(simple, channel_last=False)
     held: dict[Kernel, Opaque] = {}
     if opaque:

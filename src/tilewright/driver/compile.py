@@ -29,17 +29,23 @@ def compile(
 ) -> Executable | DynamicExecutable:
     """Compile a model for this machine.
 
-    source: a path to an ONNX file or to an exported program of PyTorch (.pt2), the bytes of an ONNX
+    source: a path to an ONNX file or to an exported PyTorch program (.pt2), the bytes of an ONNX
     file, an onnx.ModelProto, a torch.nn.Module (with example_inputs), an ExportedProgram, a Graph,
-    or a Kernel, which runs as its schedule says. dims: values of symbolic dimensions. options:
-    target, mcpu, machine (a file that describes the processor's caches and costs), threads,
-    strict (a reference kernel is an error), math ("strict", "exact", "fast"), cache (False:
-    neither read nor write the kernel cache), memory_limit (bytes),
-    trust (read a .pt2 as PyTorch does, which runs code that the file brings), sanitize (check every
-    access while the model runs), inputs (names of inputs that the model has values for, which every
-    call shall give), external_data_roots (folders that weights may be read from besides the
-    model's own, files with several hard links too), schedules (values of parameters by kernel, as
-    `schedules` tells them, for kernels whose default schedule is not the best).
+    or a Kernel, which is compiled as scheduled. dims: values of symbolic dimensions. options:
+
+    - target, mcpu, threads: what to compile for
+    - machine: a file that describes the processor's caches and costs
+    - fallback: "warn" or "error", for operators without native code
+    - math: "exact", "default" or "fast"
+    - cache: False neither reads nor writes the kernel cache
+    - memory_limit: in bytes
+    - trust: read a .pt2 with PyTorch's own reader, which runs code from the file
+    - sanitize: check every access while the model runs
+    - inputs: names of inputs that every call must give, although the model has defaults for them
+    - external_data_roots: folders besides the model's own that weights may be read from, also
+      from files with several hard links
+    - schedules: values of schedule parameters by kernel, in the form that `schedules` returns, for
+      kernels whose default schedule is not the best
 
     Raises TilewrightError subclasses: ModelError, UnsupportedError, InputError, MemoryLimitError.
     """

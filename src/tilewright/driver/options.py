@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tilewright.base import flags
+from tilewright.base import flags, modes
 from tilewright.base.errors import InputError
 from tilewright.base.memory import memory_limit
 from tilewright.base.numbers import whole
 from tilewright.base.store import Store, default_store
 from tilewright.runtime.threads import thread_count
-
-MATH = ("strict", "exact", "fast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,8 @@ class Options:
     mcpu: str = "native"
     machine: str | Path | None = None
     threads: int | None = None
-    strict: bool | None = None
-    math: str = "strict"
+    fallback: str | None = None
+    math: str = "default"
     cache: bool | None = None
     memory_limit: int | None = None
     trust: bool = False
@@ -45,8 +43,10 @@ class Options:
         if file is not None:
             object.__setattr__(self, "machine", str(file))
             object.__setattr__(self, "description", read_description(file))
-        if self.math not in MATH:
-            raise InputError(f"math={self.math!r}", hint=f"choose one of {', '.join(MATH)}")
+        if self.fallback is None:
+            object.__setattr__(self, "fallback", flags.FALLBACK.get())
+        _check_mode("math", self.math, modes.MATH)
+        _check_mode("fallback", self.fallback, modes.FALLBACK)
         for name in ("threads", "memory_limit"):
             value = getattr(self, name)
             number = whole(value, 1)
@@ -67,7 +67,8 @@ class Options:
         for name in given:
             if name not in known:
                 raise InputError(
-                    f"there is no option {name!r}", hint=f"choose from {', '.join(known)}"
+                    f"there is no option {name!r}",
+                    hint=_replaced(name, given[name]) or f"choose from {', '.join(known)}",
                 )
         return Options(**given)
 
@@ -95,6 +96,20 @@ class Options:
     def store(self) -> Store | None:
         """The cache on disk, where it is to be used."""
         return None if self.cache is False else default_store()
+
+
+def _check_mode(name: str, value: Any, known: Sequence[str]) -> None:
+    """Raise InputError for a value that is not one of `known`."""
+    if value not in known:
+        hint = _replaced(name, value) or f"choose one of {', '.join(known)}"
+        raise InputError(f"{name}={value!r}", hint=hint)
+
+
+def _replaced(name: str, value: Any) -> str:
+    """What to write instead of an option that was replaced; empty for any other."""
+    shown = f'"{value}"' if isinstance(value, str) else repr(value)
+    now = modes.REPLACED.get(f"{name}={shown}")
+    return f"use {now}" if now else ""
 
 
 def _schedules(given: Any) -> dict[str, dict[str, Any]]:

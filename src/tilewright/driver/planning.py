@@ -23,7 +23,7 @@ Observer = Callable[[str, Plan], None]
 
 
 def make_plan(
-    graph: Graph, target: Target, math: str = "strict", observe: Observer | None = None
+    graph: Graph, target: Target, math: str = "default", observe: Observer | None = None
 ) -> Plan:
     """The graph as groups, each a kernel that suits the target, and host fallbacks.
 

@@ -253,7 +253,7 @@ def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]
 
 
 def _report_reference_kernels(plan: Plan, options: Options) -> None:
-    """One warning for all operators without native code; an error under `strict`."""
+    """One warning for all operators without native code; an error with `fallback="error"`."""
     calls = [s.operation for s in plan.host_fallbacks]
     if not calls:
         return
@@ -266,8 +266,8 @@ def _report_reference_kernels(plan: Plan, options: Options) -> None:
             items=items,
         )
     items = [f"{op.label} ({op.qualified})" for op in calls]
-    what = f"{len(calls)} operators run by reference kernels: {listing(items)}"
-    strict = flags.STRICT.get() if options.strict is None else options.strict
-    if strict:
-        raise UnsupportedError(what, code="TW-STRICT", hint="compile without strict", items=items)
+    what = f"{len(calls)} operators have no native code and fall back to the host: {listing(items)}"
+    if options.fallback == "error":
+        hint = 'compile with fallback="warn"'
+        raise UnsupportedError(what, code="TW-FALLBACK", hint=hint, items=items)
     warnings.warn(what, TilewrightWarning, stacklevel=6)

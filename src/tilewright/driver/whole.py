@@ -4,7 +4,7 @@ The key is what the result depends on: the contents of the model's file and of t
 weights lie in, the options, the processor's features, this compiler's own sources, and the Python
 packages it calls. Which other files a model names is kept beside it when it was compiled, so that
 they are known without reading it as a model. Not kept: models with operators of the user's own, or
-with reference kernels.
+with host fallbacks.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def find(store: Store, asked: Known, limit: int, threads: int) -> CompiledModel 
 
 
 def keep(store: Store, asked: Known, model: CompiledModel, limit: int) -> None:
-    """Keep a compiled model, unless it runs reference kernels, which have to be reported anew.
+    """Keep a compiled model, unless it runs host fallbacks, which have to be reported anew.
 
     Nor is it kept where a file that it was made from may have changed meanwhile.
     """

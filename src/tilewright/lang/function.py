@@ -24,8 +24,8 @@ Run = Callable[[tuple[Any, ...]], object]
 class Function:
     """`kernel` as a function on NumPy arrays: inputs first, outputs last, written in place.
 
-    Arrays are in C order. One that is not is copied at each call, which a `copy` event says; with
-    TILEWRIGHT_STRICT on it is an error.
+    Arrays are in C order. Any other is copied at each call, which a `copy` event records; with
+    TILEWRIGHT_FALLBACK=error it is an error.
 
     target: a target's name, that of a simulated machine, or "interp" for the interpreter (slow; it
     defines the meaning).
@@ -94,12 +94,12 @@ def _report_copy(kernel: Kernel, b: Buffer, array: Any) -> None:
     """An event for an array that native code cannot take as it lies; an error where copies are."""
     if not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned):
         return
-    if flags.STRICT.get():
+    if flags.FALLBACK.get() == "error":
         raise InputError(
             f"{b!r} was given an array of strides {array.strides}, which each call would copy",
-            code="TW-STRICT",
+            code="TW-FALLBACK",
             where=kernel.name,
-            hint=f"give numpy.ascontiguousarray of it, or unset {flags.STRICT.name}",
+            hint=f"give numpy.ascontiguousarray of it, or set {flags.FALLBACK.name}=warn",
         )
     events.emit("copy", kernel=kernel.name, array=b.name, bytes=array.nbytes)
 

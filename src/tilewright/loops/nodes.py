@@ -43,7 +43,7 @@ KINDS = ("serial", "parallel", "vector", "unroll", *AXES)
 
 # By the name of a loop: what was said about it (key to number or text).
 Notes = Mapping[str, Mapping[str, object]]
-# Noted at a vector loop: how many bytes behind what it loads memory should come into the cache.
+# Noted at a vector loop: how many bytes ahead of its loads memory is prefetched into the cache.
 PREFETCH = "prefetch"
 # Noted at a loop: which results, by name and separated by commas, are stored past the caches in it.
 STREAM = "stream"

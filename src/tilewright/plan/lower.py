@@ -1,7 +1,7 @@
 """From operators to groups: every value becomes a Buffer, every operator its Computations.
 
 An operator without a native form is decomposed into others if its definition says how; what is
-left becomes a host fallback, which runs a reference kernel between the native segments.
+left becomes a host fallback, which Python runs between the native segments.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class FusionGroup:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostFallback:
-    """One operator run by a reference kernel in Python.
+    """One operator that runs as a host fallback, in Python.
 
     reads, writes: its tensors that have a Buffer, always whole; it may have others, which native
     code does not touch.

@@ -21,7 +21,7 @@ from tilewright.plan.questions import Cost, Questions
 from tilewright.plan.verify import verify
 
 # Results of a tile per axis that `math` allows: large ones round more.
-WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "strict": (2,), "fast": (2, 4)}
+WINOGRAD: Final[dict[str, tuple[int, ...]]] = {"exact": (), "default": (2,), "fast": (2, 4)}
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class HostCall:
             raise error.at(f"node {step.node!r}") from error.__cause__
 
     def run(self, values: Values) -> None:
-        """Run the reference kernel. Raises ExecutionError naming the node if it fails."""
+        """Run the host fallback. Raises ExecutionError naming the node if it fails."""
         step = self.step
         given = [None if s is None else values.read(s) for s in step.inputs]
         try:
@@ -212,7 +212,7 @@ class HostCall:
             raise error.at(f"node {step.node!r}") from error.__cause__
         except Exception as error:
             raise ExecutionError(
-                f"the reference kernel of {step.op} failed: {type(error).__name__}: {error}",
+                f"the host fallback of {step.op} failed: {type(error).__name__}: {error}",
                 where=f"node {step.node!r}",
             ) from error
 
@@ -333,7 +333,7 @@ def _aligned(constants: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _conforming(value: Any, tensor: Tensor) -> NDArray[Any]:
-    """A reference kernel's result as an array of the declared type, or ExecutionError."""
+    """A host fallback's result as an array of the declared type, or ExecutionError."""
     array = np.asarray(value)
     dtype = dtype_of(tensor.dtype)
     if dtype.is_string and array.dtype.kind in "UST":

@@ -1,4 +1,4 @@
-"""Host steps: operators that run by a reference kernel in Python, found by provider and name."""
+"""Host steps: operators that run in Python, found by provider and name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve(provider: str, op: str, attributes: Mapping[str, Any]) -> HostKernel
         raise
     except Exception as error:
         raise ArtifactError(
-            f"the reference kernel of {op} cannot be made: {type(error).__name__}: {error}",
+            f"the host fallback of {op} cannot be made: {type(error).__name__}: {error}",
             code="TW-HOST",
         ) from error
 
@@ -59,7 +59,7 @@ def _import(provider: str) -> None:
         importlib.import_module(module)
     except ImportError as error:
         raise ArtifactError(
-            f"the model has operators that run by the {provider!r} reference kernels, "
+            f"the model has operators that need the host fallbacks of {provider!r}, "
             f"which cannot be imported: {error}",
             code="TW-HOST",
             hint=f"Run: pip install {package}",

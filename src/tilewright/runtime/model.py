@@ -106,7 +106,7 @@ class NativeStep:
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """One operator run by a reference kernel in Python.
+    """One operator that runs as a host fallback, in Python.
 
     provider, op, attributes: what `runtime.host.resolve` takes; attributes hold None, bools,
     numbers, strings, bytes, arrays, and lists and dicts of them. An input or output that the node

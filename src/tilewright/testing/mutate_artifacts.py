@@ -63,12 +63,12 @@ def run(seed: int) -> MutantFailure | None:
 
 @cache
 def _artifacts() -> tuple[dict[str, bytes], ...]:
-    """The members of valid artifacts: native code, reference kernels, and neither."""
+    """The members of valid artifacts: native code, host fallbacks, and neither."""
     from tilewright.driver import compile as compile_model
 
     sources = (_dense(), _odd())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one of them runs a reference kernel, which is said
+        warnings.simplefilter("ignore")  # one of them runs a host fallback, which is said
         executables = [compile_model(source, threads=2, cache=False) for source in sources]
     models = [exe.model for exe in executables if isinstance(exe, Executable)]
     assert any(isinstance(step, HostStep) for model in models for step in model.steps)
@@ -85,7 +85,7 @@ def _dense() -> bytes:
 
 
 def _odd() -> bytes:
-    """A model with a reference kernel between native calls, and a result of unknown shape."""
+    """A model with a host fallback between native calls, and a result of unknown shape."""
     a = Author("odd")
     a.input("x", float32, (5,))
     a.output(a.node("Unique", [a.node("Exp", ["x"], "e")], "u", sorted=1), float32, (None,))

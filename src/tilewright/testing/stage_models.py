@@ -207,7 +207,7 @@ def square(b: Builder) -> None:
 
 
 def hosted(b: Builder) -> None:
-    """An operator that only a reference kernel runs."""
+    """An operator that without native code."""
     x = _image(b)
     ops.varied(b.truth[x], (0, 2, 3))
     b.op("MeanVarianceNormalization", x)

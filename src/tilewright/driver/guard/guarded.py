@@ -65,12 +65,12 @@ class Guarded:
         before, behind = (np.flatnonzero(part != _SLACK) for part in self._slack)
         if len(before):
             return f"{len(self._slack[0]) - int(before[-1])} bytes before {self.name}"
-        return f"{int(behind[0]) + 1} bytes behind {self.name}" if len(behind) else None
+        return f"{int(behind[0]) + 1} bytes past the end of {self.name}" if len(behind) else None
 
     def place(self, address: int) -> str:
         """An address as seen from this tensor."""
         if address >= self.start + self.nbytes:
-            return f"{address - self.start - self.nbytes + 1} bytes behind {self.name}"
+            return f"{address - self.start - self.nbytes + 1} bytes past the end of {self.name}"
         if address < self.start:
             return f"{self.start - address} bytes before {self.name}"
         return f"byte {address - self.start} of {self.name}"

@@ -1,4 +1,4 @@
-"""Graph to ONNX: for the reference kernels, and so that Netron can show a compiler's graph."""
+"""Graph to ONNX: for the host fallbacks, and so that Netron can show a compiler's graph."""
 
 from __future__ import annotations
 

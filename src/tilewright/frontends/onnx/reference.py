@@ -1,4 +1,4 @@
-"""Reference kernels: every ONNX operator by `onnx.reference`, types by ONNX's own inference.
+"""Host fallbacks: every ONNX operator by `onnx.reference`, types by ONNX's own inference.
 
 `OnnxFallback` is what `graph` asks about operators that it has no definition of; `serialise` puts
 an operator that runs so into an artifact, and `hosted` makes it a kernel again.
@@ -39,7 +39,7 @@ class OnnxFallback:
     _known: dict[tuple[str, str, int], bool] = field(default_factory=dict)
 
     def knows(self, op: Operation) -> bool:
-        """Whether there is a reference kernel for that operator and version."""
+        """Whether there is a host fallback for that operator and version."""
         key = (op.domain, op.op_type, op.version)
         if key not in self._known:
             self._known[key] = _has_kernel(op)
@@ -153,12 +153,12 @@ def _onnx_kernel(model: Any, op: Operation) -> Kernel:
 
     names = operands_of(model)
     wanted = [o.name for o in model.graph.output]
-    with definition_of_node(op, "there is no reference kernel", ExecutionError):
+    with definition_of_node(op, "there is no host fallback", ExecutionError):
         evaluator = ReferenceEvaluator(model)
 
     def run(arrays: Sequence[Any]) -> list[Any]:
         feeds = {n: a for n, a in zip(names, _accepted(op, arrays), strict=False) if n}
-        says = "its reference kernel failed"
+        says = "its host fallback failed"
         with definition_of_node(op, says, ExecutionError), np.errstate(all="ignore"):
             results = dict(zip(wanted, evaluator.run(wanted, feeds), strict=True))
         return [None if v is None else _tidy(results[v.name], v) for v in op.outputs]

@@ -3,7 +3,7 @@
 The generator is counter-based: a number is a hash of the seed and of its position in the result,
 so it is the same for any schedule and number of threads, and at every run (as ONNX's reference
 has it for a fixed seed; the numbers themselves are others). Without a seed each run must differ,
-which the reference kernels do.
+which the host fallbacks do.
 Hash: the finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014). Normal numbers by Box and Muller, categories by Gumbel's maximum.
 """

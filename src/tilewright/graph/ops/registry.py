@@ -180,8 +180,8 @@ class OpDef:
     static_value: the results where types alone decide them (Shape, Size), else None.
     by_value: inputs whose values the native form needs; where one is an input of the model, the
     model is compiled for each of its values.
-    traits: what passes and rules may rely on (`ops/traits.py`).
-    gradient: what flows to each input from what flows to output 0 (`ops/derivative.py`).
+    traits: what passes and rules may rely on (`graph/ops/traits.py`).
+    gradient: what flows to each input from what flows to output 0 (`graph/ops/derivative.py`).
     """
 
     op_type: str

@@ -22,7 +22,7 @@ def choose(graph: Graph, fixed: Iterable[Value] = ()) -> dict[Value, tuple[int, 
     """The order of axes in memory of each value that is not row-major.
 
     fixed: values that must stay row-major besides inputs, outputs and constants of the graph
-    (those that reference kernels or hand-written Kernels touch).
+    (those that host fallbacks or hand-written Kernels touch).
 
     Memory is changed only of what is made and read by Computations, whose index maps follow:
     whatever else reads or makes a value, a caller or a kernel, takes it in its logical order. Its

@@ -61,7 +61,7 @@ class Memory(Scopes):
         self.private: dict[Buffer, int] = {}
         self.vector: tuple[Var, int] | None = None
         self.number: int | None = None
-        # By vector loop, how many bytes behind what it loads memory is fetched into the cache.
+        # By vector loop, how many bytes ahead of its loads memory is prefetched.
         self.ahead: Mapping[str, int] = {}
         self.guard: Expr | None = None
         self.uses_tiles = False

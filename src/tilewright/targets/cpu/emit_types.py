@@ -61,7 +61,7 @@ def register_type(dtype: DType) -> str:
         raise UnsupportedError(
             f"native code cannot hold values of dtype {dtype}",
             code="TW-DTYPE",
-            hint="the operator must run by its reference kernel",
+            hint="it must run as a host fallback",
             items=(str(dtype),),
         )
     if dtype.is_float:

@@ -1,0 +1,20 @@
+"""The modes of a compilation: how far results may differ, and what happens without native code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Each allows what those before it allow.
+MATH: Final = ("exact", "default", "fast")
+# What an operator without native code is: a warning or an error.
+FALLBACK: Final = ("warn", "error")
+
+# Spellings that were replaced, and the present ones.
+REPLACED: Final = {
+    'math="strict"': 'math="default"',
+    "strict=True": 'fallback="error"',
+    "strict=False": 'fallback="warn"',
+    "--math strict": "--math default",
+    "--strict": "--fallback error",
+    "--no-strict": "--fallback warn",
+}
