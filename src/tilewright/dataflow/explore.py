@@ -33,6 +33,7 @@ from tilewright.dataflow.results import Choice, Point, Store
 from tilewright.dataflow.schedule import Discipline, Schedule, schedule
 from tilewright.dataflow.search import search
 from tilewright.plan.nodes import FusionGroup
+from tilewright.search import relative_gap
 
 LIMIT: Final = 2000  # evaluations that are made without a search
 SECONDS: Final = 45.0  # after which a search ends
@@ -99,7 +100,9 @@ class Exploration:
     def gap(self, pes: int) -> float:
         """How much longer the best found may be than the best there is, as a part of the latter; 0
         where it is exact."""
-        return 0.0 if self.exact else self.best(pes).makespan / self.bounds[pes] - 1
+        if self.exact:
+            return 0.0
+        return relative_gap(self.best(pes).makespan, self.bounds[pes])
 
     def graph(self, point: Point) -> TaskGraph:
         """The task graph of a point's combination."""

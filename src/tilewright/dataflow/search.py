@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby, product
 
 from tilewright.dataflow.evaluate import Evaluator
-from tilewright.dataflow.results import Choice, Point
+from tilewright.dataflow.results import Choice
+from tilewright.search import Limits, descend
 
 Options = Sequence[Sequence[str]]  # of each group
 
@@ -42,31 +43,14 @@ def search(
     """
     starts = list(_uniform(options))
     moves = list(_moves(options))
-    best: dict[int, Point] = {}
+    best: dict[int, Choice] = {}
     passes = [*counts, *reversed(counts)]
     for n, pes in enumerate(passes):
         shares = len(passes) - n
         now = time.monotonic()
-        budget = _Budget(
-            evaluator,
-            evaluator.made + max(1, (limit - evaluator.made) // shares),
-            now + (end - now) / shares,
-        )
-        known = [p.choice for p in best.values()]
-        best[pes] = _descend(evaluator, [*known, *starts], moves, pes, budget)
-
-
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    """When a descent stops: after so many evaluations of the evaluator, or at that time."""
-
-    evaluator: Evaluator
-    evaluations: int
-    end: float
-
-    @property
-    def spent(self) -> bool:
-        return self.evaluator.made >= self.evaluations or time.monotonic() >= self.end
+        share = max(1, (limit - evaluator.made) // shares)
+        seconds = max(0.0, (end - now) / shares)
+        best[pes] = _descend(evaluator, [*best.values(), *starts], moves, pes, share, seconds)
 
 
 def _descend(
@@ -74,28 +58,17 @@ def _descend(
     starts: Sequence[Choice],
     moves: Sequence[_Move],
     pes: int,
-    budget: _Budget,
-) -> Point:
-    """The best that is found from the best start."""
-    best = evaluator.point(starts[0], pes)
-    for choice in starts[1:]:
-        if budget.spent:
-            return best
-        best = min(best, evaluator.point(choice, pes), key=_costs)
-    improved = True
-    while improved:
-        improved = False
-        for move in moves:
-            if budget.spent:
-                return best
-            found = evaluator.point(move.on(best.choice), pes)
-            if found.costs < best.costs:
-                best, improved = found, True
-    return best
-
-
-def _costs(p: Point) -> tuple[int, ...]:
-    return p.costs
+    evaluations: int,
+    seconds: float,
+) -> Choice:
+    """The best that is found from the best start. Points that are known already cost nothing: the
+    evaluator counts those that it makes."""
+    most = evaluator.made + evaluations
+    limits = Limits(seconds=seconds, until=lambda: evaluator.made >= most)
+    changes = [move.on for move in moves]
+    return descend(
+        starts, changes, lambda choice: evaluator.point(choice, pes).costs, limits=limits
+    ).state
 
 
 def _uniform(options: Options) -> Iterator[Choice]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.errors import InputError
 from tilewright.ir.strategy import Strategy
 from tilewright.notation.lift.derive import Derivation, places
 from tilewright.notation.lift.lambdas import key
 from tilewright.notation.lift.nodes import Fun
 from tilewright.notation.lift.strategies import run
+from tilewright.search import beam
 
 Cost = Callable[[Fun], float]
 
@@ -55,29 +55,15 @@ def search(
     tidy: a strategy that is run after every move. Raises InputError for a rule without a name in
     the derivation, and for a width or depth below 1.
     """
-    if width < 1 or depth < 1:
-        raise InputError(
-            f"width {width} and depth {depth} must be at least 1",
-            where="search",
-            hint="give positive numbers",
-        )
-    seen = {key(start.program)}
-    beam = [(cost(start.program), start)]
-    best = beam[0]
-    for _ in range(depth):
-        reached: list[tuple[float, Derivation]] = []
-        for _, derivation in beam:
-            for after in _moved(derivation, moves, tidy):
-                state = key(after.program)
-                if state not in seen:
-                    seen.add(state)
-                    reached.append((cost(after.program), after))
-        if not reached:
-            break
-        # Of equal costs the first found comes first: the outermost place, the first move.
-        beam = sorted(reached, key=lambda pair: pair[0])[:width]
-        best = min(best, beam[0], key=lambda pair: pair[0])
-    return Found(best[1], best[0], len(seen))
+    found = beam(
+        start,
+        lambda derivation: _moved(derivation, moves, tidy),
+        lambda derivation: cost(derivation.program),
+        width=width,
+        depth=depth,
+        key=lambda derivation: key(derivation.program),
+    )
+    return Found(found.state, found.cost, found.evaluations)
 
 
 def _moved(

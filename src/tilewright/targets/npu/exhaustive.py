@@ -8,6 +8,7 @@ from math import inf
 
 from tilewright.notation.lift.derive import derive
 from tilewright.notation.lift.nodes import Lambda
+from tilewright.search import Limits, Stop, exhaustive
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.levels import to_operators
@@ -33,14 +34,27 @@ def survey(program: Lambda, machine: Machine, limit: int = 5000) -> Survey:
     """All mappings that fit on the machine. Raises NPUError if there are more than `limit`."""
     found = map_onto(program, machine).timing.cycles
     cycles: list[float] = []
+
+    def simulate(candidate: Candidate) -> float:
+        cycles.append(candidate.cycles(machine))
+        return cycles[-1]
+
+    every = exhaustive(_candidates(program, machine), simulate, limits=Limits(evaluations=limit))
+    if every.stop is Stop.EVALUATIONS:
+        raise NPUError(
+            f"there are more than {limit} mappings",
+            where="npu.survey",
+            hint="take smaller lengths, or fewer operators",
+        )
+    fit = [int(n) for n in cycles if n < inf]
+    return Survey(found, int(every.cost), max(fit), len(fit))
+
+
+def _candidates(program: Lambda, machine: Machine) -> Iterator[Candidate]:
+    """Every combination of choices for every form of a program in operators."""
     for form in to_operators(derive(program, rules(0))):
         for choices in combinations(machine, tuple(operators_of(form.program))):
-            if len(cycles) == limit:
-                raise NPUError(f"there are more than {limit} mappings", where="npu.survey",
-                               hint="take smaller lengths, or fewer operators")  # fmt: skip
-            cycles.append(Candidate(form.program, choices).cycles(machine))
-    fit = [int(n) for n in cycles if n < inf]
-    return Survey(found, min(fit), max(fit), len(fit))
+            yield Candidate(form.program, choices)
 
 
 def combinations(machine: Machine, keys: tuple[Key, ...]) -> Iterator[Choices]:

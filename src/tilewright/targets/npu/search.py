@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import heappop, heappush
 from math import inf
+from typing import NoReturn
 
 from tilewright.notation.lift.nodes import Lambda
+from tilewright.search import best_first
 from tilewright.targets.npu.candidate import Candidate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.evaluate import evaluate
@@ -35,17 +35,26 @@ def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
     forms: the program in operators of any size, in several ways. Raises NPUError for operators that
     the machine has no way for, and (CAPACITY) if nothing fits on it.
     """
-    found = _Search(machine)
-    for form in forms:
-        choices = completed(operators_of(form), Sizes(machine))
-        if choices is not None:
-            found.consider(Candidate(form, choices))
-    while found.queue and found.patience:
-        found.expand()
-    return found.best or _refused(forms, machine)
+    starts = [
+        Candidate(form, choices)
+        for form in forms
+        if (choices := completed(operators_of(form), Sizes(machine))) is not None
+    ]
+    if not starts:
+        _refuse(forms, machine)
+    found = best_first(
+        starts,
+        lambda candidate: neighbours(candidate, machine),
+        lambda candidate: candidate.cycles(machine),
+        bound=lambda candidate: busy(candidate, machine),
+        patience=PATIENCE,
+    )
+    if found.cost == inf:
+        _refuse(forms, machine)
+    return found.state
 
 
-def _refused(forms: Sequence[Lambda], machine: Machine) -> Candidate:
+def _refuse(forms: Sequence[Lambda], machine: Machine) -> NoReturn:
     """Why there is no candidate."""
     for form in forms:
         sizes = Sizes(machine)
@@ -60,37 +69,6 @@ def _refused(forms: Sequence[Lambda], machine: Machine) -> Candidate:
                     hint="describe one, or write the program with others",
                 )
     raise AssertionError("a candidate fits")
-
-
-@dataclass(slots=True)
-class _Search:
-    """Candidates seen, those not yet changed, and the best; patience: how many more to change."""
-
-    machine: Machine
-    queue: list[tuple[float, int, Candidate]] = field(default_factory=list)
-    best: Candidate | None = None
-    cycles: float = inf
-    patience: int = PATIENCE
-    seen: set[Candidate] = field(default_factory=set)
-
-    def consider(self, candidate: Candidate) -> None:
-        """Simulate a candidate, unless it was or cannot be the best."""
-        if candidate in self.seen:
-            return
-        self.seen.add(candidate)
-        if busy(candidate, self.machine) >= self.cycles:
-            return
-        cycles = candidate.cycles(self.machine)
-        heappush(self.queue, (cycles, len(self.seen), candidate))
-        if cycles < self.cycles:
-            self.best, self.cycles, self.patience = candidate, cycles, PATIENCE
-
-    def expand(self) -> None:
-        """Consider the neighbours of the best candidate that is not yet changed."""
-        self.patience -= 1
-        *_, candidate = heappop(self.queue)
-        for neighbour in neighbours(candidate, self.machine):
-            self.consider(neighbour)
 
 
 def neighbours(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:

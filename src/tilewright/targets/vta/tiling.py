@@ -16,6 +16,7 @@ from math import prod
 from tilewright.base.errors import CompileError
 from tilewright.expr.affine import affine
 from tilewright.expr.nodes import Load, Var
+from tilewright.search import exhaustive
 from tilewright.targets.vta.fields import DEFAULT
 from tilewright.targets.vta.intrinsics import LANES, MEMORIES
 from tilewright.targets.vta.timing import TimingParameters
@@ -84,16 +85,28 @@ class Choice:
     cycles: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """A tile, the number of virtual threads, and the loop whose blocks they share."""
+
+    tile: Tile
+    threads: int
+    thread: Var | None
+
+
 def choose(p: Problem, threads: int, timing: TimingParameters) -> Choice:
     """The fastest by the model: tiles, and `threads` virtual threads or one.
 
     Raises CompileError where nothing fits the chip.
     """
-    found = [c for tile in _tiles(p) for c in _placed(p, tile, {1, threads}, timing)]
-    if not found:
+    counts = dict.fromkeys((1, threads))
+    fit = [blocks for tile in _tiles(p) for blocks in _fitting(p, tile, counts)]
+    if not fit:
         message = "not even the smallest block fits the chip's memories"
         raise CompileError(message, code="TW-VTA-MEMORY")
-    return min(found, key=lambda c: c.cycles)
+    # All of them: a bound that excludes some takes longer to compute than their time.
+    found = exhaustive(fit, lambda b: _cycles(p, b.tile, b.threads, timing))
+    return Choice(found.state.tile, found.state.thread, found.cost)
 
 
 def _tiles(p: Problem) -> Iterator[Tile]:
@@ -124,9 +137,7 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple(d for d in range(1, n + 1) if n % d == 0)
 
 
-def _placed(
-    p: Problem, tile: Tile, counts: Iterable[int], timing: TimingParameters
-) -> Iterator[Choice]:
+def _fitting(p: Problem, tile: Tile, counts: Iterable[int]) -> Iterator[_Blocks]:
     """A tile with each of these numbers of virtual threads, as far as they fit the chip."""
     used: dict[str, int] = {}
     for o in (*p.operands, p.result, *p.extras):
@@ -136,7 +147,7 @@ def _placed(
         around = (v for v, n in p.parallel.items() if -(-n // tile[v]) % threads == 0)
         thread = next(around, None) if threads > 1 else None
         if threads <= room and (threads == 1 or thread is not None):
-            yield Choice(tile, thread, _cycles(p, tile, threads, timing))
+            yield _Blocks(tile, threads, thread)
 
 
 def _cycles(p: Problem, tile: Tile, threads: int, t: TimingParameters) -> float:

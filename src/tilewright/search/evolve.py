@@ -1,0 +1,110 @@
+"""Evolutionary search: a population whose children are mutations and crossings of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import Final, Generic
+
+from tilewright.search.result import C, Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.run import Run
+
+DRAWS: Final = 8  # per child that is wanted, after which a generation does with fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Breeding(Generic[S]):
+    """How children are made; every draw comes from the given generator.
+
+    mutate: a state near another one. cross: a state between two others. crossing: the part of the
+    children that are crossings, if there is `cross`.
+    """
+
+    mutate: Callable[[S, Random], S]
+    cross: Callable[[S, S, Random], S] | None = None
+    crossing: float = 0.5
+
+    def child(self, ranked: Sequence[S], random: Random) -> S:
+        """One child. ranked: the population, cheapest first; of two drawn, the cheaper is a
+        parent."""
+        mother = ranked[_tournament(len(ranked), random)]
+        if self.cross is None or random.random() >= self.crossing:
+            return self.mutate(mother, random)
+        return self.cross(mother, ranked[_tournament(len(ranked), random)], random)
+
+
+def _tournament(count: int, random: Random) -> int:
+    return min(random.randrange(count), random.randrange(count))
+
+
+def evolve(
+    seeds: Iterable[S],
+    breeding: Breeding[S],
+    costs: Callable[[Sequence[S]], Sequence[C]],
+    *,
+    size: int = 64,
+    generations: int = 50,
+    key: Callable[[S], Hashable] | None = None,
+    seed: int = 0,
+    limits: Limits | None = None,
+    lower: float = -inf,
+    resume: Checkpoint[S, C] | None = None,
+) -> Result[S, C]:
+    """The cheapest of all states of a population that evolves.
+
+    A generation makes up to `size` children that were never seen; the `size` cheapest of them and
+    their parents go on, so the best is never lost. costs: of several states at once, as a cost
+    model predicts them (`each` makes it of a cost of one state). key: states of equal keys are one,
+    and evaluated once (default: equal states are; they must be hashable). lower: a cost that no
+    state undercuts; meeting it ends the search, as do generations without a child.
+
+    Equal arguments give equal results. The result's checkpoint resumes a search that a limit ended,
+    with all other arguments unchanged: in the end it finds what the search would have found at
+    once. A generation that the limit cut short is made again. Raises InputError for no seeds, a
+    size or generations below 1, and as `Run.evaluate_all`.
+    """
+    at_least_one(size=size, generations=generations)
+    name = key or itself
+    run: Run[S, C] = Run("evolve", costs, limits, lower)
+    done, states, known = run.resume(resume)
+
+    def grow(children: dict[Hashable, S]) -> None:
+        """Add children to the population, of which the cheapest stay."""
+        nonlocal states
+        found = run.evaluate_all(list(children.values()))
+        known.update(zip(children, found, strict=True))
+        # A stable sort: of equal costs the older stays.
+        pool = [*states, *zip(children.values(), found, strict=True)]
+        states = sorted(pool, key=lambda pair: pair[1])[:size]
+
+    with run:
+        if not states:
+            grow(_distinct(seeds, name))
+        while states and done < generations:
+            run.check()
+            random = Random(f"{seed}:{done}")
+            drawn = (breeding.child([s for s, _ in states], random) for _ in range(DRAWS * size))
+            children = _distinct(drawn, name, known, size)
+            if not children:
+                break
+            grow(children)
+            done += 1
+    return run.resumable(done, states, known)
+
+
+def _distinct(
+    states: Iterable[S],
+    key: Callable[[S], Hashable],
+    known: Collection[Hashable] = (),
+    most: int | None = None,
+) -> dict[Hashable, S]:
+    """The first `most` states by key, without those that are known."""
+    fresh = ((name, state) for state in states if (name := key(state)) not in known)
+    found: dict[Hashable, S] = {}
+    for name, state in fresh:
+        found.setdefault(name, state)
+        if len(found) == most:
+            break
+    return found

@@ -1,0 +1,96 @@
+"""Searches that change one state step by step: descent, which only improves it, and annealing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import exp, inf
+from random import Random
+
+from tilewright.base.errors import InputError
+from tilewright.search.result import C, Checkpoint, Limits, Result, S, at_least_one, itself
+from tilewright.search.run import Run, each
+
+
+def descend(
+    starts: Iterable[S],
+    moves: Sequence[Callable[[S], S]],
+    cost: Callable[[S], C],
+    *,
+    limits: Limits | None = None,
+    lower: float = -inf,
+) -> Result[S, C]:
+    """The best start, improved by every move in turn for as long as one improves it.
+
+    A move that finds a cheaper state is taken at once; the next move changes that one. The state
+    found is a local minimum, unless a limit ended the search: no single move improves it. lower: a
+    cost that no state undercuts; meeting it ends the search. A state that is reached again is
+    evaluated again: give a cost that remembers. Raises InputError for no start, and as
+    `Run.evaluate`.
+    """
+    run: Run[S, C] = Run("descend", each(cost), limits, lower)
+    with run:
+        for state in starts:
+            run.evaluate(state)
+        before = None
+        while run.best is not None and run.best is not before:
+            before = run.best
+            for move in moves:
+                run.evaluate(move(run.best[0]))
+    return run.result()
+
+
+def anneal(
+    start: S,
+    neighbor: Callable[[S, Random], S],
+    cost: Callable[[S], float],
+    *,
+    hot: float,
+    cold: float,
+    steps: int = 1000,
+    key: Callable[[S], Hashable] | None = None,
+    seed: int = 0,
+    limits: Limits | None = None,
+    lower: float = -inf,
+    resume: Checkpoint[S, float] | None = None,
+) -> Result[S, float]:
+    """The cheapest state on a walk that accepts worse neighbors, ever more rarely.
+
+    neighbor: a state near another one, drawn with the given generator and nothing else. hot, cold:
+    temperatures at the first step and at the last, in units of the cost; a step to a state that
+    costs `t` more is accepted with probability 1/e at temperature `t`. key: states of equal keys
+    are one, and evaluated once (default: equal states are; they must be hashable). lower: a cost
+    that no state undercuts; meeting it ends the search.
+
+    Equal arguments give equal results. The result's checkpoint resumes a search that a limit ended,
+    with all other arguments unchanged: in the end it finds what the search would have found at
+    once. Raises InputError for steps below 1, for temperatures that do not fall or are not above 0,
+    and as `Run.evaluate`.
+    """
+    at_least_one(steps=steps)
+    if not 0 < cold <= hot < inf:
+        raise InputError(
+            f"temperatures from {hot!r} to {cold!r}", where="anneal", hint="give 0 < cold <= hot"
+        )
+    name = key or itself
+    run: Run[S, float] = Run("anneal", each(cost), limits, lower)
+    done, states, known = run.resume(resume)
+
+    def known_cost(state: S) -> float:
+        if (at := name(state)) not in known:
+            known[at] = run.evaluate(state)
+        return known[at]
+
+    with run:
+        if not states:
+            states = [(start, known_cost(start))]
+        while done < steps:
+            run.check()
+            random = Random(f"{seed}:{done}")
+            state, now = states[0]
+            near = neighbor(state, random)
+            then = known_cost(near)
+            temperature = hot * (cold / hot) ** (done / max(1, steps - 1))
+            if then <= now or random.random() < exp((now - then) / temperature):
+                states = [(near, then)]
+            done += 1
+    return run.resumable(done, states, known)

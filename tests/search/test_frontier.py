@@ -1,0 +1,132 @@
+"""Beam and best-first search: exact when wide enough, and what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.search.spaces import Grid, Point
+from tilewright.base.errors import InputError
+from tilewright.search import Limits, Stop, beam, best_first
+
+grids = st.builds(Grid, st.tuples(st.integers(1, 4), st.integers(1, 5)), st.integers(0, 999))
+
+
+@given(grid=grids)
+def test_a_beam_that_drops_nothing_finds_the_optimum(grid: Grid) -> None:
+    found = beam((0, 0), grid.neighbors, grid.cost, width=20, depth=20)
+    assert found.cost == found.bound == grid.least and found.exact
+    assert found.evaluations == len(grid.points)  # each once
+
+
+@given(grid=grids, depth=st.integers(1, 4))
+def test_a_beam_looks_as_deep_as_it_says(grid: Grid, depth: int) -> None:
+    found = beam((0, 0), grid.neighbors, grid.cost, width=20, depth=depth)
+    near = [p for p in grid.points if sum(p) <= depth]
+    assert found.cost == min(map(grid.cost, near)) and found.evaluations == len(near)
+
+
+def test_a_beam_that_drops_states_proves_nothing() -> None:
+    grid = Grid((9, 9), seed=1)
+    found = beam((0, 0), grid.neighbors, grid.cost, width=2, depth=20)
+    assert found.stop is Stop.FINISHED and found.bound == -inf and not found.exact
+    assert found.evaluations < len(grid.points)
+
+
+def test_of_equal_costs_the_first_found_is_kept() -> None:
+    steps = {"": "ab", "a": "cd", "b": "ef", "c": "", "d": "", "e": "", "f": ""}
+    expanded = []
+
+    def expand(state: str) -> str:
+        expanded.append(state)
+        return steps[state]
+
+    found = beam("", expand, lambda state: -len(state), width=1)
+    assert (found.state, expanded) == ("a", ["", "a", "c"])
+
+
+def test_keys_make_states_one() -> None:
+    def halves(n: int) -> Iterator[int]:
+        yield from (n // 2, n // 2 + 1)
+
+    for method in (beam, lambda start, *rest, key: best_first([start], *rest, key=key)):
+        found = method(64, halves, float, key=lambda n: n % 10)
+        assert found.evaluations <= 10
+
+
+def test_a_beam_must_have_a_width_and_a_depth() -> None:
+    with pytest.raises(InputError, match="search: width 0 and depth 12 must be at least 1; give"):
+        beam(0, lambda n: [n], float, width=0)
+
+
+@given(grid=grids)
+def test_best_first_finds_the_optimum_of_what_it_reaches(grid: Grid) -> None:
+    found = best_first([(0, 0)], grid.neighbors, grid.cost)
+    assert found.cost == found.bound == grid.least and found.stop is Stop.FINISHED
+    assert found.evaluations == len(grid.points)
+
+
+@given(grid=grids, slack=st.integers(0, 3))
+def test_a_bound_saves_evaluations_and_its_proof(grid: Grid, slack: int) -> None:
+    calls: list[Point] = []
+
+    def cost(point: Point) -> float:
+        calls.append(point)
+        return grid.cost(point)
+
+    found = best_first([(0, 0)], grid.neighbors, cost, bound=lambda point: grid.cost(point) - slack)
+    best = inf
+    for point in calls:
+        assert grid.cost(point) - slack < best
+        best = min(best, grid.cost(point))
+    assert found.cost == best
+    assert found.exact == (len(calls) == len(grid.points))
+
+
+def test_the_cheapest_state_is_expanded_next() -> None:
+    grid = Grid((6, 6), seed=5)
+    expanded: list[Point] = []
+
+    def expand(point: Point) -> Iterator[Point]:
+        expanded.append(point)
+        return grid.neighbors(point)
+
+    best_first([(0, 0)], expand, grid.cost)
+    waiting = {(0, 0)}
+    for point in expanded:
+        assert grid.cost(point) == min(map(grid.cost, waiting))
+        waiting |= set(grid.neighbors(point))
+        waiting -= set(expanded[: expanded.index(point) + 1])
+
+
+def test_patience_counts_expansions_in_vain() -> None:
+    expanded: list[int] = []
+
+    def up(n: int) -> list[int]:
+        expanded.append(n)
+        return [n + 1]
+
+    costs = {0: 9, 1: 8, 2: 8.5, 3: 8.6, 4: 7, 5: 20, 6: 21, 7: 22, 8: 0}
+    found = best_first([0], up, lambda n: costs[n], patience=3)
+    assert (found.state, found.stop, expanded) == (4, Stop.PATIENCE, [0, 1, 2, 3, 4, 5, 6])
+    assert not found.exact
+    with pytest.raises(InputError, match="patience 0 must be at least 1"):
+        best_first([0], up, float, patience=0)
+
+
+def test_a_bound_above_its_cost_is_named() -> None:
+    with pytest.raises(InputError, match="bound of this state is 1, but its cost is 0; the state"):
+        best_first([0], lambda n: [], float, bound=lambda n: n + 1)
+
+
+def test_the_frontier_has_a_limit() -> None:
+    grid = Grid((9, 9), seed=1)
+    limits = Limits(frontier=5)
+    found = best_first([(4, 4)], grid.neighbors, grid.cost, limits=limits)
+    assert found.stop is Stop.FRONTIER and found.evaluations < 20
+    found = beam((4, 4), grid.neighbors, grid.cost, limits=limits)
+    assert found.stop is Stop.FRONTIER and found.bound == -inf
