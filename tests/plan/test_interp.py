@@ -9,6 +9,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
+import tilewright as tw
 from tilewright.base.dtypes import float32
 from tilewright.base.errors import InputError
 from tilewright.compute.build import map_
@@ -60,6 +61,13 @@ def test_a_plan_with_host_calls_gives_what_the_model_does(n: int) -> None:
     found = evaluate(plan, {"x": X, "k": np.zeros(2, np.int64)}, OnnxFallback())
     for got, want in zip(found, expected(), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.base.errors.TilewrightWarning")
+def test_so_does_its_code() -> None:
+    exe = tw.compile(onnx.parser.parse_model(NET), cache=False)
+    for got, want in zip(exe(X, np.zeros(2, np.int64)), expected(), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_every_input_and_constant_is_needed() -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.plan.passes.memory import Lifetime, assign_offsets
+from tilewright.base.dtypes import float32
+from tilewright.expr.nodes import Buffer, var
+from tilewright.graph.nodes import Graph, Value
+from tilewright.loops.nodes import Kernel, Store, block, loop
+from tilewright.plan.nodes import FusionGroup, Plan
+from tilewright.plan.passes.memory import Lifetime, PlanMemory, assign_offsets
 
 lifetimes = st.lists(
     st.builds(
@@ -32,6 +37,18 @@ def test_buffers_alive_together_do_not_overlap(lives: list[Lifetime]) -> None:
                 or found.offsets[m] + b.size <= found.offsets[n]
             )
             assert apart or not together or not (a.size and b.size)
+
+
+def test_what_a_kernel_writes_has_a_place_even_where_nobody_reads_it() -> None:
+    x, y, z = (Buffer(n, (16,), float32) for n in "xyz")
+    i = var("i")
+    body = loop(i, 16, block(Store(y, (i,), x[i]), Store(z, (i,), x[i])))
+    values = {Value(b.name, b.dtype, b.shape): b for b in (x, y)}
+    graph = Graph("g", *((v,) for v in values), ())
+    group = FusionGroup("k", (), kernel=Kernel("k", (x, y, z), (y, z), body))
+    plan = PlanMemory(lambda group: ()).run(Plan(graph, (group,), values))
+    assert plan.memory is not None and plan.memory.places == {z: 0}
+    assert plan.memory.total == 64
 
 
 def test_a_chain_needs_two_buffers() -> None:

@@ -13,11 +13,11 @@ from tilewright.base.dtypes import float32, int64
 from tilewright.base.errors import InputError
 from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
-from tilewright.compute.reducer import arg_reducer
+from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import optimise
-from tilewright.expr.nodes import Buffer, Expr
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.frontends.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph.nodes import Graph, Value
@@ -131,6 +131,26 @@ def test_names_are_made_words() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6) % 5
     (one,), (two,) = (evaluate(p, {"x": x}) for p in (plan, made))
     np.testing.assert_array_equal(one, two)
+
+
+def test_an_operator_is_not_what_its_name_says() -> None:
+    """Two that are called `add`: one adds, the other keeps the first."""
+    a, b = Var("a", float32), Var("b", float32)
+    first = Reducer("add", (a,), (b,), (a,), (const(0.0, float32),), commutative=False)
+    results = [Buffer(n, (4,), float32) for n in ("first", "sum")]
+    operators = (first, reducer("add", float32))
+    groups = [
+        FusionGroup(r.name, (reduce_(r.name, r, (6,), op, lambda i, k: X[i, k]),))
+        for r, op in zip(results, operators, strict=True)
+    ]
+    values = {Value(t.name, float32, t.shape): t for t in (X, *results)}
+    x, *ends = values
+    plan = Plan(Graph("g", (x,), tuple(ends), ()), tuple(groups), values)
+    assert "pw(add_2)" in str(plan) and "pw(add)" in str(plan)
+    given = {"x": np.arange(24, dtype=np.float32).reshape(4, 6)}
+    for p in (plan, parse(str(plan))):
+        kept, total = evaluate(p, given)
+        assert kept.tolist() == [0.0] * 4 and total.tolist() == [15.0, 51.0, 87.0, 123.0]
 
 
 def test_devices_and_memory_are_said() -> None:

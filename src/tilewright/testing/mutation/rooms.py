@@ -54,6 +54,12 @@ ROOMS: Final[dict[str, Room]] = {
          "compute/digits.py", "compute/joined.py", "compute/separate.py"),
         ("tests/graph", "tests/plan", "tests/compute", "tests/driver"),
     ),
+    "texts": Room(
+        ("expr/parser.py", "compute/parser.py", "loops/parser.py", "plan/naming.py",
+         "plan/parser.py", "plan/interp.py", "plan/normalize.py"),
+        ("tests/expr/test_parser.py", "tests/compute/test_parser.py", "tests/loops/test_parser.py",
+         "tests/plan", "tests/driver"),
+    ),
     "quantization": Room(
         ("graph/passes/integers.py", "compute/quantised.py", "graph/ops/quantize.py",
          "graph/ops/integer.py"),
