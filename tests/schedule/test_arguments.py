@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,34 @@ def test_an_argument_of_another_type(verb: str, args: tuple[Any, ...], message: 
 def test_a_trace_with_a_wrong_number_of_arguments() -> None:
     with pytest.raises(ScheduleError, match="split: missing a required argument: 'factor'"):
         Schedule(schedule().kernel, Trace.from_json('[["split", ["m.i"], {}]]'))
+
+
+def test_a_trace_writes_a_call_in_one_way() -> None:
+    """Whatever stands at its default, by position or by name."""
+    calls: list[Callable[[Schedule], object]] = [
+        lambda s: s.split("m.i", 4),
+        lambda s: s.split("m.i", 4, "exact"),
+        lambda s: s.split(loop="m.i", factor=4, tail="exact"),
+        lambda s: Schedule.split(s, "m.i", factor=4),
+    ]
+    for call in calls:
+        s = schedule()
+        assert call(s) == ("m.i.o", "m.i.i") and str(s.trace) == "s.split('m.i', 4)"
+    for guarded in (
+        lambda s: s.split("m.i", 5, "guard"),
+        lambda s: s.split("m.i", 5, tail="guard"),
+    ):
+        s = schedule()
+        guarded(s)
+        assert str(s.trace) == "s.split('m.i', 5, tail='guard')"
+    s = schedule()
+    s.cache_write("b", name="own")
+    assert str(s.trace) == "s.cache_write('b', None, 'register', name='own')"
+
+
+def test_a_method_takes_what_follows_the_kernel() -> None:
+    assert list(signature(schedule().fuse).parameters) == ["outer", "inner"]
+    assert (Schedule.fuse.__doc__ or "").startswith("Two directly nested loops as one")
 
 
 def test_integers_of_numpy_are_integers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pkgutil import iter_modules
 
 import pytest
 
@@ -135,6 +136,20 @@ def test_trace_text_and_json():
         s.apply(Step("grow", ()))
     with pytest.raises(ScheduleError, match="this is no trace"):
         Trace.from_json("[1, 2]")
+
+
+def test_a_primitive_has_a_file_of_its_name_and_is_a_method():
+    """All but the kinds of loops, which are one file: so a name in a trace leads to its file."""
+    from tilewright.schedule import primitives
+    from tilewright.schedule.registry import PRIMITIVES
+
+    kinds = {"vectorize", "unroll", "parallel", "serial", "bind"}
+    files = {m.name for m in iter_modules(primitives.__path__)}
+    assert files - {"kinds"} == set(PRIMITIVES) - kinds
+    for name, rewrite in PRIMITIVES.items():
+        file = "kinds" if name in kinds else name
+        assert rewrite.__module__ == f"tilewright.schedule.primitives.{file}"
+        assert Schedule.__dict__[name] is rewrite
 
 
 def test_every_method_is_a_primitive_with_a_documented_contract():

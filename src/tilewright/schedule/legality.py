@@ -55,11 +55,11 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
     """Raise ScheduleError if a loop's kind promises what its iterations do not keep."""
     env = environment(kernel.body)
     for name in loops:
-        f, _ = find_loop(kernel, name, primitive)
+        f, place = find_loop(kernel, name, primitive)
         if f.kind == "serial":
             continue
         covered = covered_in(f.body, env, once=True)
-        verdict = can_parallelize(kernel, f, covered, updates=f.kind in MAY_REDUCE)
+        verdict = can_parallelize(kernel, place, covered, updates=f.kind in MAY_REDUCE)
         if not verdict:
             what = f"different iterations of this {f.kind} loop may meet: {because(verdict)}"
             raise refuse(primitive, name, what, hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from inspect import Parameter, signature
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -69,12 +69,16 @@ class Primitive(Generic[_P, _T]):
     def __get__(self, schedule: Performer, owner: type) -> Callable[_P, _T]: ...
 
     def __get__(self, schedule: Performer | None, owner: type) -> Callable[..., _T]:
+        return self._method if schedule is None else MethodType(self._method, schedule)
+
+    @cached_property
+    def _method(self) -> Callable[Concatenate[Performer, _P], _T]:
         def method(schedule: Performer, *args: _P.args, **options: _P.kwargs) -> _T:
             made: _T = schedule.perform(self.__name__, *self._recorded(args, options))
             return made
 
         update_wrapper(method, self._rewrite)
-        return method if schedule is None else MethodType(method, schedule)
+        return method
 
     def _recorded(
         self, args: tuple[Any, ...], options: dict[str, Any]

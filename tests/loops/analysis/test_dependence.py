@@ -368,6 +368,29 @@ def test_a_loop_of_unknown_extent_is_a_digit() -> None:
     assert lemma(set_to(V), bounded, run(V, COUNT[0])) == BOTH
 
 
+def test_a_guard_around_one_access_bounds_its_instances_only() -> None:
+    """Within v < 2 the remainder is v, and no quotient but 0; elsewhere 4 % 4 + 4 // 4 is 1 too."""
+    first = If(Lt(V, const(2)), set_to(V % 4 + V // 4), None)
+    assert lemma(first, set_to(V % 4 + V // 4), run(V, 8)) == (set(), set())
+
+
+def test_memory_of_an_iteration_says_something_else_in_another_one() -> None:
+    """y[t[0] + v] with t[0] = 3 - v is one element."""
+    t = Buffer("t", (1,), d.int64)
+    at = const(0)
+    body = Alloc(t, block(Store(t, (at,), 3 - V), Store(Y, (t[at] + V,), ONE)))
+    verdict = can_parallelize(Kernel("k", (Y,), (Y,), loop(V, 4, body)), "v")
+    assert isinstance(verdict, Unknown) and verdict.limit == "affine"
+
+
+def test_tiles_that_are_not_the_same_are_read_as_they_are() -> None:
+    """x[6] is in tile 1 of those that end at 6, and in tile 2 of those that end at 5."""
+    other = Overlap(TILE * 4, const(5)) + LANE
+    a, b = guarded_accesses(tiles(Store(X, (other,), X[PROMISED])).body)
+    assert agreeing(a, b, [TILE, LANE], without_overlap=True) == set()
+    assert agreeing(b, b, [TILE, LANE], without_overlap=True) == {TILE, LANE}
+
+
 def test_without_a_promise_tiles_overlap() -> None:
     kernel = tiles(Store(Y, (PROMISED,), X[PROMISED]))
     band = nest(kernel)[:1]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, combinations, permutations, product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.base import dtypes
@@ -27,6 +28,7 @@ from tilewright.expr.nodes import (
     Max,
     Min,
     Mul,
+    Overlap,
     Select,
     Var,
     const,
@@ -47,6 +49,7 @@ from tilewright.loops.analysis.dependence import (
 from tilewright.loops.analysis.lemmas import agreeing
 from tilewright.loops.analysis.question import conflicting
 from tilewright.loops.analysis.verdict import Illegal, Legal, Unknown, Verdict
+from tilewright.loops.interp import run
 from tilewright.loops.nodes import Alloc, Block, For, If, Kernel, Stmt, Store, Update, block, loop
 
 I32 = dtypes.int32
@@ -88,14 +91,16 @@ class Programs:
         variables = [*self.loops, inner] if chosen < 0.25 else self.loops
         s = self.write(variables)
         if self.r.random() < 0.3:
-            s = If(self.condition(variables), s, None)
+            other = self.r.choice([None, self.write(variables)])
+            s = If(self.condition(variables), s, other)
         return loop(inner, self.r.randint(1, 3), s) if chosen < 0.25 else s
 
     def write(self, variables: Sequence[Var]) -> Stmt:
         target, at = self.element(variables)
         value: Expr = Load(*self.element(variables))
         if self.r.random() < 0.2:
-            value = Select(self.condition(variables), value, const(1, I32))
+            arms = self.r.sample([value, const(1, I32)], 2)
+            value = Select(self.condition(variables), *arms)
         if self.r.random() < 0.5:
             return Store(target, at, value)
         return Update((target,), (at,), (value,), self.r.choice([ADD, ADD, MOST, LAST]))
@@ -168,8 +173,9 @@ class Run:
                 self.stmt(s.body, path, {**point, s.var: n})
         elif isinstance(s, If):
             self.loads((s.condition,), path, point)
-            if self.value(s.condition, point):
-                self.stmt(s.then, path, point)
+            arm = s.then if self.value(s.condition, point) else s.otherwise
+            if arm is not None:
+                self.stmt(arm, path, point)
         elif isinstance(s, Block | Alloc):
             for inner in s.stmts if isinstance(s, Block) else (s.body,):
                 self.stmt(inner, path, point)
@@ -333,6 +339,61 @@ def test_statements_lag_only_if_they_keep_their_order() -> None:
             judge(can_delay(kernel, f, first, second, lags), met, kernel, f"delay {lags}")
 
 
+# -- tiles that overlap
+
+
+class Tiles:
+    """Programs on tiles of 4 of 10 elements, of which those stored twice store equal values."""
+
+    def __init__(self, seed: int) -> None:
+        self.r = random.Random(seed)
+        self.tile, self.lane = var("o"), var("i")
+        self.x = Overlap(self.tile * 4, const(6)) + self.lane
+        self.shifted = Overlap(self.tile * 4, const(5)) + self.lane
+
+    def kernel(self, order: Sequence[str] = "oi", body: Stmt | None = None) -> Kernel:
+        """The next one, or a body of one in another order."""
+        if body is None:
+            body = block(*(self.stmt() for _ in range(self.r.randint(1, 3))))
+        loops = {"o": (self.tile, 3), "i": (self.lane, 4)}
+        for name in reversed(order):
+            body = loop(*loops[name], body)
+        return Kernel("t", (IN, P, Q), (P, Q), body)
+
+    def stmt(self) -> Stmt:
+        r, target = self.r, self.r.choice([P, Q])
+        at = r.choice([self.x, self.x, self.shifted])
+        kind = r.random()
+        if kind < 0.5:  # the promise: what is stored depends on the element alone
+            return Store(target, (at,), IN[at] + r.randint(0, 2))
+        if kind < 0.7:
+            return Update((target,), ((at,),), (IN[at],), r.choice([ADD, MOST]))
+        source = r.choice([IN, P, Q])[at]
+        return Store(target, (self.lane,), source)
+
+
+IN, P, Q = (Buffer(name, (10,), I32) for name in ("in", "p", "q"))
+
+
+def ends(kernel: Kernel) -> list[list[int]]:
+    arrays = [np.arange(10, dtype=np.int32) * n + n for n in (3, 5, 7)]
+    run(kernel, dict(zip(kernel.params, arrays, strict=True)))
+    return [a.tolist() for a in arrays]
+
+
+def test_tiles_that_overlap_change_places_only_if_results_do_not() -> None:
+    seen: Counter[type] = Counter()
+    for seed in range(300):
+        made = Tiles(seed)
+        kernel = made.kernel()
+        (outer, inner) = nest(kernel)
+        verdict = can_reorder(kernel, [outer, inner], "io")
+        seen[type(verdict)] += 1
+        if verdict:
+            assert ends(kernel) == ends(made.kernel("io", inner.body)), kernel
+    assert seen[Legal] >= 30 and seen[Illegal] >= 30
+
+
 # -- the lemmas by themselves
 
 
@@ -349,7 +410,8 @@ def test_the_lemmas_against_enumeration_and_isl(batch: int) -> None:
                     check_agreeing(a, b, band, runs)
             for a, b in conflicting(kernel, band[-1]):
                 check_agreeing(a, b, band, runs)
-                check_isl(a, b, band)
+                if n == 0:
+                    check_isl(a, b, band)
 
 
 def check_agreeing(a: Access, b: Access, band: list[For], runs: list[list[Event]]) -> None:

@@ -7,8 +7,9 @@ too, and with the bounds that they give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, combinations_with_replacement
 from typing import Any, Literal
 
@@ -63,6 +64,12 @@ class Access:
 
 def environment(root: Stmt) -> Env:
     """The interval of every loop variable of constant extent."""
+    return dict(_environment(root))
+
+
+@lru_cache(maxsize=64)
+def _environment(root: Stmt) -> Mapping[Any, tuple[int, int]]:
+    """As `environment`, which is asked again and again about one program."""
     return {f.var: (0, max(f.trips - 1, 0)) for f in loops_of(root) if f.trips is not None}
 
 

@@ -50,12 +50,12 @@ def _granted(buffer: Buffer) -> bool:
 
 def can_parallelize(
     kernel: Kernel,
-    loop: For | str,
+    loop: For | str | Place,
     covered: Covered | None = _granted,
     *,
     updates: bool = True,
 ) -> Verdict:
-    """Whether the iterations of one loop may run together, or in any order.
+    """Whether the iterations of one loop, or of that at a place, may run together, in any order.
 
     covered: whether an iteration stores whatever it reads of a buffer, first and by one Store; so
     that overlapping tiles which store it again make no difference. Taken for granted where nobody
@@ -202,7 +202,9 @@ def stored_once(a: Access) -> bool:
 # -- the loops that are asked about, and relations of their iterations
 
 
-def _find(kernel: Kernel, loop: For | str) -> Place:
+def _find(kernel: Kernel, loop: For | str | Place) -> Place:
+    if isinstance(loop, Place):
+        return loop
     for at in walk(kernel.body):
         s = at.stmt
         if isinstance(s, For) and (s is loop or s.var.name == loop):
