@@ -6,8 +6,12 @@ import pytest
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from tests.graph import one_operator
+from tilewright.base.dtypes import float32, uint8
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.load import load
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph import interp
+from tilewright.graph.nodes import Operation, Value
 
 RNG = np.random.default_rng(3)
 INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, ml_dtypes.int4, ml_dtypes.uint4]
@@ -142,3 +146,13 @@ def test_qlinear_conv():
     inputs = [x, x_scale, zx, w, w_scale, zw, y_scale, zy, bias]
     arrays = [np.asarray(v) for v in inputs]
     agree("QLinearConv", arrays, pads=[1, 1, 1, 1], expected=[want])
+
+
+def test_a_tensor_of_unknown_shape_is_dequantized():
+    """As one of a Loop is; the interpreter and the reference kernels are given what it holds."""
+    whole, result = Value("x", uint8), Value("y", float32)
+    scale, zero = Value("s", float32, ()), Value("z", uint8, ())
+    op = Operation("DequantizeLinear", (whole, scale, zero), (result,), version=21)
+    given = [np.arange(4, dtype=np.uint8), np.float32(0.5), np.uint8(1)]
+    (found,) = interp.run_on(op, [np.asarray(a) for a in given], OnnxFallback())
+    np.testing.assert_array_equal(found, np.array([-0.5, 0, 0.5, 1], np.float32))

@@ -123,8 +123,12 @@ register(
 
 def _real_type(call_: OpCall) -> Sequence[Type]:
     _check(call_)
+    return [(_real_dtype(call_), call_.shape(0))]
+
+
+def _real_dtype(call_: OpCall) -> DType:
     number = call_.attr("output_dtype", 0)
-    return [(dtype_of(ONNX_DTYPES[number]) if number else call_.dtype(1), call_.shape(0))]
+    return dtype_of(ONNX_DTYPES[number]) if number else call_.dtype(1)
 
 
 def _dequantize(call_: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
@@ -152,8 +156,7 @@ def _real_arrays(call_: OpCall, x: Array, scale: Array, zero: Array | None = Non
     point = np.zeros(1) if zero is None else zero
     whole = x.astype(exact) - point.astype(exact).reshape(shape)
     scaled = whole.astype(np.float32) * scale.astype(np.float32).reshape(shape)
-    (dtype, _), *_ = _real_type(call_)
-    return [scaled.astype(dtype.numpy)]
+    return [scaled.astype(_real_dtype(call_).numpy)]
 
 
 register(
