@@ -1,7 +1,6 @@
 """`--target vta`: models quantised for a machine that takes bytes, by any verb that knows of it."""
 
 import numpy as np
-import pytest
 
 
 def test_run_simulates_and_compares(command, perceptron, tmp_path):
@@ -101,12 +100,11 @@ def test_the_npu_s_machine_is_the_user_s(command, perceptron, tmp_path):
     assert found.code == 1 and str(described) in found.err
 
 
-@pytest.mark.parametrize("target", ["cpu", "vta"])
-def test_machines_that_are_one_are_not_described(command, perceptron, target):
-    found = command("run", perceptron, "--target", target, "--machine", "wide")
+def test_machines_that_are_one_are_not_described(command, perceptron):
+    found = command("run", perceptron, "--target", "vta", "--machine", "wide")
     assert found.code == 1
-    assert found.err.startswith(f"tilewright: --machine: --target {target} does not take it")
-    assert "for --target npu" in found.err
+    assert found.err.startswith("tilewright: --machine: --target vta does not take it")
+    assert "for --target cpu, npu" in found.err
 
 
 def test_scales_are_for_machines_of_bytes(command, perceptron):

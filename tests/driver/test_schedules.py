@@ -133,15 +133,43 @@ def test_a_choice_is_part_of_the_key_of_a_kernel(tmp_path: Any) -> None:
     assert usual.compile(face, ()).symbol != chosen.compile(face, ()).symbol
 
 
+def recurrent(units: int, batch: int = 1) -> Any:
+    """An LSTM over three steps."""
+    rng = np.random.default_rng(units)
+    w = {n: 0.2 * rng.standard_normal((1, 4 * units, k)) for n, k in (("w", 8), ("r", units))}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=units)
+    return model([node], {"x": [3, batch, 8]}, w)
+
+
+def steps_of(source: Any, **options: Any) -> ScheduleRecord:
+    """The record of the recurrence."""
+    found = schedules(source, mcpu="x86-64-v3", threads=2, **options)
+    (record,) = (r for r in found if r.sketch == "kernel")
+    return record
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+@pytest.mark.parametrize("units", [1, 5, 40])
+def test_tiles_of_a_recurrence_are_choices(units: int, batch: int) -> None:
+    source = recurrent(units, batch)
+    record = steps_of(source)
+    assert not record.refused and "cache_write" in str(record.trace)
+    x = np.random.default_rng(batch).standard_normal((3, batch, 8)).astype(np.float32)
+    want = tw.compile(source, cache=False)(x)
+    offered = {p.name: p.candidates for p in record.parameters}
+    (rows,) = (name for name in offered if name.endswith(".rows"))
+    (lanes,) = (name for name in offered if name.endswith(".lanes"))
+    for values in ({rows: offered[rows][0]}, {rows: offered[rows][-1], lanes: offered[lanes][0]}):
+        chosen = {record.kernel: values}
+        assert not steps_of(source, schedules=chosen).refused
+        np.testing.assert_array_equal(tw.compile(source, cache=False, schedules=chosen)(x), want)
+
+
 @pytest.mark.parametrize(("units", "good"), [(256, True), (64, False)])
 def test_threads_of_a_recurrence_are_a_choice_that_is_proved(units: int, good: bool) -> None:
     """256 units: 2 ** 18 multiply-adds per step, from which on the threads share them."""
-    rng = np.random.default_rng(units)
-    w = {n: rng.standard_normal((1, 4 * units, k)) for n, k in (("w", 8), ("r", units))}
-    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=units)
-    source = model([node], {"x": [3, 1, 8]}, w)
-    steps = {r.kernel: r for r in schedules(source, mcpu="x86-64-v3", threads=2)}
-    (record,) = (r for r in steps.values() if r.sketch == "given")
+    source = recurrent(units)
+    record = steps_of(source)
     (threads,) = (p for p in record.parameters if p.name.endswith(".parallel"))
     assert threads.default is good
     for shared in (True, False):
@@ -158,8 +186,8 @@ def test_a_kernel_that_an_operator_gives_has_its_own_sketch() -> None:
     large = replace(target("cpu").machine, l3=8, measured=(("streamed", 8.0),))  # type: ignore[attr-defined]
     cpu = replace(target("cpu"), machine=large)  # type: ignore[type-var]
     for streams in (True, False):
-        wanted = Selection("given", {"stream.y": streams})
+        wanted = Selection("kernel", {"stream.y": streams})
         compiler = KernelCompiler(cpu, cpu, None, choose=lambda f, w=wanted: w)  # type: ignore[misc]
         point = compiler.point(face, (False, False))
-        assert point.sketch == "given" and point.values == {"stream.y": streams}
+        assert point.sketch == "kernel" and point.values == {"stream.y": streams}
         assert (str(point.schedule.trace) == "") != streams

@@ -90,7 +90,7 @@ def validate_stages(
             face,
             code,
             fixed,
-            kind=_sketch(happened) or kind_of(face.computations),
+            kind=_sketch(happened, face.group or face.name) or kind_of(face.computations),
             known=plan.data,
             effort=effort,
             shares=shares,
@@ -98,12 +98,11 @@ def validate_stages(
         )
 
 
-def _sketch(happened: Sequence[events.Event]) -> str | None:
-    """The sketch that made a kernel's schedule; for one of parts, the kinds of the parts."""
-    made = [str(e.fields["sketch"]) for e in happened if e.kind == "sketch-chosen"]
-    # Work on constants is a kernel of its own, and one that is given has no sketch.
-    named = [sketch for sketch in made if sketch != "given"]
-    return None if not named or named[-1] == "parts" else named[-1]
+def _sketch(happened: Sequence[events.Event], kernel: str) -> str | None:
+    """The sketch that made a kernel's schedule; None for one of parts, which have kinds."""
+    chosen = [e.fields for e in happened if e.kind == "sketch-chosen"]
+    made = [fields["sketch"] for fields in chosen if fields["kernel"] == kernel]
+    return None if not made or made[-1] == "parts" else str(made[-1])
 
 
 def kind_of(computations: Sequence[Computation]) -> str:

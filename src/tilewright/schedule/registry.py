@@ -73,7 +73,7 @@ class Primitive(Generic[_P, _T]):
 
     @cached_property
     def _method(self) -> Callable[Concatenate[Performer, _P], _T]:
-        def method(schedule: Performer, *args: _P.args, **options: _P.kwargs) -> _T:
+        def method(schedule: Performer, /, *args: _P.args, **options: _P.kwargs) -> _T:
             made: _T = schedule.perform(self.__name__, *self._recorded(args, options))
             return made
 

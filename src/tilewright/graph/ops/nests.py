@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Var, const
-from tilewright.loops.nodes import STEPS, Kernel, Stmt, Store, loop
+from tilewright.loops.nodes import PRODUCTS, STEPS, Kernel, Stmt, Store, loop
 
 Body = Callable[..., Stmt]
 
@@ -31,15 +31,14 @@ class Nests:
         steps = {STEPS: math.prod(extents) * work}
         return self._nest(extents, ["serial"] * len(extents), body, steps)
 
-    def loop(
-        self,
-        extent: int,
-        body: Body,
-        kind: str = "serial",
-        note: Mapping[str, object] | None = None,
-    ) -> Stmt:
-        """`body(i)` for i in 0 .. extent-1; note: of the loop, if it runs more than once."""
-        return self._nest([extent], [kind], body, note)
+    def product(self, extents: Sequence[int], products: int, body: Body) -> Stmt:
+        """As `over` for sums of `products` products in all, where the outermost iterations are
+        independent."""
+        return self._nest(extents, ["serial"] * len(extents), body, {PRODUCTS: products})
+
+    def loop(self, extent: int, body: Body, kind: str = "serial") -> Stmt:
+        """`body(i)` for i in 0 .. extent-1."""
+        return self._nest([extent], [kind], body)
 
     def copy(self, target: Buffer, value: Callable[..., Expr]) -> Stmt:
         """`target[i...] = value(i...)` for the whole of `target`."""

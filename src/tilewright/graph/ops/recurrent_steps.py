@@ -11,8 +11,8 @@ A step at or after a sequence's length leaves its state alone and gives 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from tilewright.base import dtypes
@@ -21,14 +21,13 @@ from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import INDEX, Buffer, Expr, Max, Min, Select, call, const
 from tilewright.graph.ops.nests import Nests, kernel
 from tilewright.graph.ops.registry import OpCall, OpDef, Type, register
-from tilewright.loops.nodes import PRODUCTS, Alloc, Kernel, Stmt, Store, Update, block
+from tilewright.loops.nodes import Alloc, Kernel, Stmt, Store, Update, block
 
 Buffers = Sequence[Buffer]
 
 DOMAIN = "tilewright"
-LANES = 16  # elements per vector step
-TILE = 64  # rows of the recurrent weights that one pass over the state computes
-ROWS = 4  # sequences per pass
+LANES = 16  # rows of the recurrent weights are padded to a multiple
+TILE = 64  # of them lie together in a panel
 
 Activation = Callable[[Expr, float, float], Expr]
 
@@ -144,64 +143,24 @@ class _Steps:
         )
 
     def product(self, out: Buffer, panels: Buffer, left: Callable[[Expr, Expr], Expr]) -> Stmt:
-        """out[n, r] = sum over k of left(n, k) * panels[r // tile, k, r % tile]."""
+        """out[n, r] = sum over k of left(n, k) * panels[r // tile, k, r % tile].
+
+        Threads may share the panels; rows and vectors of a tile are the schedule's to choose.
+        """
         count, inner, tile = panels.shape
-        work = self.batch * inner * tile
-
-        def panel(p: Expr) -> Stmt:
-            full, rest = divmod(self.batch, ROWS)
-            parts = []
-            if full:
-                several = partial(self._tile, out, panels, left, p, ROWS)
-                parts.append(self.nests.loop(full, lambda b: several(b * ROWS)))
-            if rest:
-                parts.append(self._tile(out, panels, left, p, rest, const(full * ROWS)))
-            return block(*parts)
-
-        return self.nests.loop(count, panel, note={PRODUCTS: count * work})
-
-    def _tile(
-        self,
-        out: Buffer,
-        panels: Buffer,
-        left: Callable[[Expr, Expr], Expr],
-        p: Expr,
-        rows: int,
-        first: Expr,
-    ) -> Stmt:
-        """`rows` rows of one panel's product, summed in registers."""
-        _, inner, tile = panels.shape
-        shape = (rows, tile // LANES, LANES)
-        sums = Buffer("sums", shape, self.dtype, "register")
         add = reducer("add", self.dtype)
 
-        def each(body: Callable[..., Stmt]) -> Stmt:
-            def row(r: Expr) -> Stmt:
-                return self.nests.loop(
-                    shape[1],
-                    lambda u: self.nests.loop(LANES, lambda lane: body(r, u, lane), "vector"),
-                    "unroll",
-                )
+        def element(p: Expr, n: Expr, c: Expr) -> Stmt:
+            place = (n, p * tile + c)
+            start = Store(out, place, const(0, self.dtype))
 
-            return self.nests.loop(rows, row, "unroll")
+            def step(k: Expr) -> Stmt:
+                return Update((out,), (place,), (left(n, k) * panels[p, k, c],), add)
 
-        def step(k: Expr) -> Stmt:
-            return each(
-                lambda r, u, lane: Update(
-                    (sums,),
-                    ((r, u, lane),),
-                    (left(first + r, k) * panels[p, k, u * LANES + lane],),
-                    add,
-                )
-            )
+            return block(start, self.nests.loop(inner, step))
 
-        clear = each(lambda r, u, lane: Store(sums, (r, u, lane), const(0, self.dtype)))
-        flush = each(
-            lambda r, u, lane: Store(
-                out, (first + r, p * tile + u * LANES + lane), sums[r, u, lane]
-            )
-        )
-        return Alloc(sums, block(clear, self.nests.loop(inner, step), flush))
+        extents = (count, self.batch, tile)
+        return self.nests.product(extents, math.prod(extents) * inner, element)
 
     def scratch(self, name: str, panels: Buffer) -> Buffer:
         """Room for the product of every sequence's state with the panels."""

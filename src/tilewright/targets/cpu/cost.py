@@ -63,6 +63,8 @@ class CostModel:
     given_product_ns: float = _constant(
         10_000 / (1 << 18), "ns", "a multiply-add there, whose weights are read each time", BY_HAND
     )
+    given_rows: int = _constant(4, "rows", "of a tile of such a product", BY_HAND)
+    given_lanes: int = _constant(16, "elements", "of a vector of such a tile", BY_HAND)
     sum_point_ns: float = _constant(
         10_000 / 131_072, "ns", "one element of a sum of everything", BY_HAND
     )

@@ -15,7 +15,7 @@ from functools import partial
 from tilewright.base import events
 from tilewright.base.errors import ScheduleError
 from tilewright.compute.nodes import Computation
-from tilewright.loops.nodes import PRODUCTS, STEPS, Kernel
+from tilewright.loops.nodes import Kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.space.blocks import local
 from tilewright.schedule.space.choices import IMPOSSIBLE, Choices, Sketch
@@ -27,6 +27,7 @@ from tilewright.schedule.space.selection import default_point
 from tilewright.targets.cpu.sketches.attention import attention, block_rows
 from tilewright.targets.cpu.sketches.columns import columns, memory_order
 from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.given import given
 from tilewright.targets.cpu.sketches.maps import maps
 from tilewright.targets.cpu.sketches.plain import plain
 from tilewright.targets.cpu.sketches.rows import rows
@@ -131,11 +132,11 @@ def estimated_cost(computations: Sequence[Computation], at: Context) -> float | 
 def sketches(kernel: Kernel, computations: Sequence[Computation], at: Context) -> list[Sketch]:
     """The sketches of a kernel that is the plain nest of `computations`, best first.
 
-    Without Computations the kernel is one that an operator gives: it has the sketch `given`.
+    Without Computations the kernel is one that an operator gives: it has the sketch `kernel`.
     A sketch may still meet a ScheduleError when it runs: then the next one is taken.
     """
     if not computations:
-        return [Sketch("given", partial(_given, kernel, at))]
+        return [Sketch("kernel", partial(given, kernel, at))]
     pattern = classify(computations)
     found = [] if pattern.name == "plain" else [[pattern]]
     if pattern.name == "tiled" and streams_rows(pattern, at.constants):
@@ -160,21 +161,6 @@ def default(kernel: Kernel, computations: Sequence[Computation], at: Context) ->
 
 def _run(kernel: Kernel, pattern: KernelPattern, at: Context, choose: Choices) -> Schedule:
     s = RULES[pattern.name].schedule(Schedule(kernel), pattern, at, choose)
-    return streamed(s, at, choose)
-
-
-def _given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
-    """A kernel that an operator gives: on threads where it says that they may share a loop.
-
-    parameters: `<loop>.parallel`.
-    """
-    s, costs = Schedule(kernel), at.costs
-    rates = {STEPS: costs.given_step_ns, PRODUCTS: costs.given_product_ns}
-    for loop, said in kernel.notes.items():
-        work = {key: n for key, n in said.items() if key in rates and isinstance(n, int)}
-        taken = sum(rates[key] * n for key, n in work.items())
-        if work and at.threads(choose, loop, costs.worth_sharing(taken)):
-            spread(s, [loop])
     return streamed(s, at, choose)
 
 

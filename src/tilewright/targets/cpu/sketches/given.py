@@ -1,0 +1,137 @@
+"""Kernels that operators give as they are: threads and register tiles where their notes allow it.
+
+A recurrence's product is too deep in loops to be a Computation: per step, the state times the
+weights, which lie in panels of columns. A tile of some sequences by one panel stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.base import events
+from tilewright.base.errors import ScheduleError
+from tilewright.expr.nodes import Expr
+from tilewright.expr.reads import variables
+from tilewright.loops.nodes import PRODUCTS, STEPS, For, Kernel, Update
+from tilewright.schedule import Schedule
+from tilewright.schedule.space.choices import Choices
+from tilewright.schedule.space.nest import existing, extents, register_vectors, spread, start_apart
+from tilewright.schedule.tree import Place, loads, walk
+from tilewright.targets.cpu.sketches.context import Context
+from tilewright.targets.cpu.sketches.streaming import streamed
+
+ROWS = (1, 2, 4, 8)  # of a tile that may be tried
+LANES = (4, 8, 16, 32)  # of its vectors
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Loops of a product: over panels, rows and the terms of a sum where there are any; columns.
+
+    update: the step of its sum.
+    """
+
+    panels: list[str]
+    rows: list[str]
+    column: str
+    depth: list[str]
+    update: Update
+
+
+def given(kernel: Kernel, at: Context, choose: Choices) -> Schedule:
+    """See the module's docstring.
+
+    parameters: those of `_tiles`; `<loop>.parallel`, of each loop that threads may share.
+    """
+    s, costs = Schedule(kernel), at.costs
+    for loop, said in kernel.notes.items():
+        steps, products = (n if isinstance(n := said.get(k), int) else 0 for k in (STEPS, PRODUCTS))
+        shared = [loop]
+        product = _product(kernel, loop) if products else None
+        if product is not None:
+            s, shared = _tiles(s, loop, product, at, choose), product.panels
+        taken = steps * costs.given_step_ns + products * costs.given_product_ns
+        if taken and shared and at.threads(choose, loop, costs.worth_sharing(taken)):
+            spread(s, shared)
+    return streamed(s, at, choose)
+
+
+def _product(kernel: Kernel, loop: str) -> _Product | None:
+    """The product whose outermost loop this is; None where no step of a sum is inside."""
+    places = [p for p in walk(kernel.body) if isinstance(p.stmt, Update) and _around(p, loop)]
+    if not places or not isinstance(update := places[0].stmt, Update):
+        return None
+    place, names = places[0], [f.var.name for f in places[0].loops]
+    nest = place.loops[names.index(loop) :]
+    *others, column = [f for f in nest if _uses(update.indices[0], f)]
+    weights = [a.index for v in update.values for a in loads(v) if _uses(a.index, column)]
+    panels = [f.var.name for f in others if any(_uses(index, f) for index in weights)]
+    rows = [f.var.name for f in others if f.var.name not in panels]
+    depth = [f.var.name for f in nest if not _uses(update.indices[0], f)]
+    return _Product(panels, rows, column.var.name, depth, update)
+
+
+def _around(place: Place, loop: str) -> bool:
+    return any(f.var.name == loop for f in place.loops)
+
+
+def _uses(index: Sequence[Expr], f: For) -> bool:
+    return any(f.var in variables(i) for i in index)
+
+
+def _tiles(s: Schedule, name: str, p: _Product, at: Context, choose: Choices) -> Schedule:
+    """A product in register tiles; as it is where a primitive refuses.
+
+    parameters: `<name>.rows` of a tile, `<name>.lanes` of its vectors.
+    """
+    now = extents(s.kernel)
+    width, height = now[p.column], now[p.rows[0]] if p.rows else 1
+    possible = [n for n in LANES if width % n == 0] or [width]
+    best = max((n for n in possible if n <= at.costs.given_lanes), default=possible[0])
+    lanes = choose(f"{name}.lanes", possible, best)
+    good = min(height, at.costs.given_rows)
+    size = choose(f"{name}.rows", sorted({good, *(n for n in ROWS if n <= height)}), good)
+    trial = s.fork()
+    try:
+        if not p.panels:
+            trial.annotate(name, PRODUCTS, None)  # of a loop that is split
+        for around, row, end in _blocks(trial, p, size):
+            _tile(trial, p, around, row, end, lanes)
+    except ScheduleError as error:
+        events.emit("kept-plain", kernel=s.kernel.name, part=name, reason=str(error))
+        return s
+    return trial
+
+
+def _blocks(s: Schedule, p: _Product, size: int) -> Iterator[tuple[str, str | None, str]]:
+    """The loop around each tile, the one over its rows, and what names of its loops end with."""
+    if not p.rows:
+        around = p.panels[-1] if p.panels else s.split(p.column, extents(s.kernel)[p.column])[0]
+        yield around, None, ""
+        return
+    (row,) = p.rows
+    height = extents(s.kernel)[row]
+    whole, inner, *rest = s.split(row, size, "exact" if height % size == 0 else "cut")
+    yield whole, inner, ""
+    for left in rest:
+        around, inner = s.split(left, height % size)
+        yield around, inner, left.removeprefix(row)
+
+
+def _tile(s: Schedule, p: _Product, around: str, row: str | None, end: str, lanes: int) -> None:
+    """One tile: its accumulators in registers, cleared and stored by nests of their own."""
+    (target,) = p.update.buffers
+    acc = s.cache_write(target.name, around, "register")
+    rows = existing(s, [] if row is None else [row])
+    column, depth = f"{p.column}{end}", [f"{name}{end}" for name in p.depth]
+    if column not in s.loops:
+        column = f"{column}.i"  # all of it, in a loop of one iteration
+    starts = start_apart(s, acc, (*rows, column))
+    if len(order := [*depth, *rows, column]) > 1:
+        s.reorder(*order)
+    stores = existing(s, [f"{acc}.w{n}" for n in range(len(target.shape))])
+    for nest in ([starts[n] for n in (*rows, column)], [*rows, column], stores):
+        for name in nest[:-1]:
+            s.unroll(name)
+        register_vectors(s, nest[-1], lanes)
