@@ -61,10 +61,13 @@ def known(
 
     A file of more than `limit` bytes, or that is no plain file, is not read: importing refuses it.
     """
-    # Who registers an operator has loaded the registry; loading it to see that costs a third of
-    # a second.
+    # Who registers an operator or a rule has loaded the registry; loading it to see that costs a
+    # third of a second.
     registry = sys.modules.get("tilewright.graph.ops.registry")
     if registry is not None and registry.user_defined():
+        return None
+    rules = sys.modules.get("tilewright.graph.rules.registry")
+    if rules is not None and rules.registered():
         return None
     began = time.time_ns()
     path = state = None

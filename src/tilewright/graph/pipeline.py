@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from tilewright.graph.infer import Fallback, specialise
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
-from tilewright.graph.passes.batchnorm import fold_batchnorm
 from tilewright.graph.passes.decompose import decompose
-from tilewright.graph.passes.idioms import recognise
-from tilewright.graph.passes.integers import integer_products
+from tilewright.graph.rules import registry
+from tilewright.graph.rules.attention import ATTENTION_RULE
+from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.no_ops import NO_OPS
+from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
 from tilewright.graph.verify import verify
 from tilewright.ir.passes import Pass, Pipeline
 
@@ -42,7 +46,7 @@ class IntegerProducts(Pass[Graph]):
     """Products of dequantised bytes become products of bytes."""
 
     def run(self, program: Graph) -> Graph:
-        return integer_products(program)
+        return rewrite(rewrite(program, QUANTIZED), PRODUCTS)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,18 @@ class RemoveNoOps(Pass[Graph]):
     """Identities of every kind vanish."""
 
     def run(self, program: Graph) -> Graph:
-        return simplify.remove_no_ops(program)
+        return rewrite(program, NO_OPS)
+
+
+@dataclass(frozen=True)
+class OwnRules(Pass[Graph]):
+    """The rules that a user registered. exact: those alone that change no bit."""
+
+    exact: bool = False
+
+    def run(self, program: Graph) -> Graph:
+        rules = [r for r in registry.registered() if r.exact or not self.exact]
+        return rewrite(program, rules) if rules else program
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,7 @@ class FoldBatchnorm(Pass[Graph]):
     """BatchNormalization on constants goes into the convolution before it."""
 
     def run(self, program: Graph) -> Graph:
-        return fold_batchnorm(program)
+        return rewrite(program, [BATCHNORM])
 
 
 @dataclass(frozen=True)
@@ -74,7 +89,7 @@ class RecogniseIdioms(Pass[Graph]):
     """Operators that exporters wrote out are one operator again."""
 
     def run(self, program: Graph) -> Graph:
-        return recognise(program)
+        return rewrite(rewrite(program, LAYER_NORM), [ATTENTION_RULE])
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,7 @@ def graph_pipeline(
     passes: list[Pass[Graph]] = []
     if math != "exact" and byte_products:
         passes.append(IntegerProducts())
-    passes += [fold, Inline(fallback), FoldEmpty(), RemoveNoOps()]
+    passes += [fold, Inline(fallback), FoldEmpty(), RemoveNoOps(), OwnRules(math == "exact")]
     if math != "exact":
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]

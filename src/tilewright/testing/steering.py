@@ -17,7 +17,7 @@ from tilewright.base.events import Event
 
 # The field that says which one of its kind acted; "": there is only one.
 FACTS = {
-    "fuse": "rule", "idiom": "name", "sketch-chosen": "sketch", "rule": "rule",
+    "fuse": "rule", "sketch-chosen": "sketch", "rule": "rule",
     "fold": "", "placed": "", "padded": "", "winograd": "", "split-sum": "", "separated": "",
     "kept-across": "", "kept-serial": "", "kept-whole": "", "kept-plain": "",
 }  # fmt: skip

@@ -106,7 +106,7 @@ def _pointwise(use: Use) -> Iterator[str]:
         return
     spread = [None if a is None else np.broadcast_to(a, shape) for a in operands]
     for n in np.random.default_rng(1).integers(0, result.size, POINTS):
-        at = np.unravel_index(int(n), shape)
+        at = tuple(int(i) for i in np.unravel_index(int(n), shape))
         alone = [None if a is None else a[at].reshape((1,) * len(shape)) for a in spread]
         # What may be a scalar alone (a bound, a type to cast to) stays one.
         alone = [
@@ -115,7 +115,8 @@ def _pointwise(use: Use) -> Iterator[str]:
         ]
         (found,) = replace(use, operands=alone).run()
         if not _same(found.reshape(()), result[at]):
-            yield f"at {at} it gives {result[at]}, and {found} on the elements there alone"
+            other = found.reshape(()).item()
+            yield f"at {at} it gives {result[at]:.6g}, on the elements there alone {other:.6g}"
 
 
 def _commutative(use: Use) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Graph clean-up: constants folded, no-ops and repetitions removed.
+"""Graph clean-up: constants folded, repetitions and what nothing needs removed.
 
 Each pass takes a Graph and returns one with the same meaning, bit by bit. Above each check stands
 the condition that it decides.
@@ -80,51 +80,9 @@ def _nbytes(v: Value) -> int:
     return size
 
 
-def remove_no_ops(graph: Graph) -> Graph:
-    """Identity, Dropout at inference, casts to the same type, transposes and reshapes to itself.
-
-    target = source, element by element and in the same order. A target that leaves the model, or
-    that a subgraph reads (`renamed` does not look into those), keeps its own value.
-    """
-    swap: dict[Value, Value] = {}
-    kept: list[Operation] = []
-    fixed = {*graph.outputs, *_captured(graph)}
-    for op in graph.operations:
-        op = renamed(op, swap)
-        source = op.inputs[0] if op.inputs else None
-        target = op.outputs[0]
-        keep = source is None or target is None or target in fixed
-        if keep or not _is_no_op(op, source, target):  # type: ignore[arg-type]
-            kept.append(op)
-        else:
-            assert source is not None and target is not None
-            swap[target] = source
-    return graph.with_operations(kept)
-
-
-def _captured(graph: Graph) -> set[Value]:
+def captured(graph: Graph) -> set[Value]:
     """The values that subgraphs read."""
     return {v for op in graph.operations for g in op.subgraphs for v in g.captured}
-
-
-def _is_no_op(op: Operation, source: Value, target: Value) -> bool:
-    if any(v is not None for v in op.outputs[1:]):
-        return False
-    if op.qualified == "Identity":
-        return source.kind == target.kind
-    if op.qualified == "Dropout":
-        # Versions 7 and 10 are inference alone; since 12 input 2 says whether it trains. Version
-        # 1 and 6 train unless is_test is set, as exporters always did.
-        training = op.inputs[2] if len(op.inputs) > 2 else None
-        return training is None and (op.version >= 7 or bool(op.attributes.get("is_test", 0)))
-    # Elements of one type in one row-major order: with equal shapes, each stays where it is.
-    same = source.static and target.static and source.shape == target.shape
-    if op.qualified in ("Cast", "Reshape", "Expand", "Flatten", "Squeeze", "Unsqueeze"):
-        return same and source.dtype is target.dtype
-    if op.qualified == "Transpose":
-        perm = op.attributes.get("perm")
-        return perm is not None and list(perm) == list(range(len(perm)))
-    return False
 
 
 def renamed(op: Operation, swap: Mapping[Value, Value]) -> Operation:
@@ -144,7 +102,7 @@ def merge_repeated(graph: Graph) -> Graph:
     swap: dict[Value, Value] = {}
     seen: dict[tuple[Any, ...], Operation] = {}
     kept: list[Operation] = []
-    captured = _captured(graph)
+    inside = captured(graph)
     for op in graph.operations:
         op = renamed(op, swap)
         fixed = op.subgraphs or any(v in graph.outputs for v in op.writes)
@@ -155,7 +113,7 @@ def merge_repeated(graph: Graph) -> Graph:
         twin = seen.get(key)
         pairs = [] if twin is None else list(zip(op.outputs, twin.outputs, strict=True))
         same = all(a is None or (b is not None and _type(a) == _type(b)) for a, b in pairs)
-        if twin is None or not same or any(v in captured for v in op.writes):
+        if twin is None or not same or any(v in inside for v in op.writes):
             seen.setdefault(key, op)
             kept.append(op)
             continue

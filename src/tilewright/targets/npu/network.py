@@ -14,8 +14,10 @@ from tilewright.base.errors import UnsupportedError
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.recurrent_steps import DOMAIN
 from tilewright.graph.ops.registry import OpCall
-from tilewright.graph.passes.batchnorm import fold_batchnorm
-from tilewright.graph.passes.simplify import remove_no_ops, remove_unused
+from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.notation.lift.nodes import Lambda, Param
 from tilewright.notation.lift.patterns import WORDS, Tuple, let
 from tilewright.notation.lift.types import Type
@@ -38,7 +40,7 @@ class Network:
     """
 
     def __init__(self, graph: Graph, machine: Machine | str = "full") -> None:
-        graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
+        graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
         self.graph = graph
         self.machine = described(machine) if isinstance(machine, str) else machine
         self.operands = operands(graph)

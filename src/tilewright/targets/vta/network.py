@@ -23,8 +23,10 @@ from tilewright.graph.interp import run
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
-from tilewright.graph.passes.batchnorm import fold_batchnorm
-from tilewright.graph.passes.simplify import remove_no_ops, remove_unused
+from tilewright.graph.passes.simplify import remove_unused
+from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.partition import MATRIX, Part, partition
@@ -97,7 +99,7 @@ class Network:
         if given and not all(v.static for v in graph.inputs):
             shapes = {v.name: np.shape(given[0][v.name]) for v in graph.inputs}
             graph = specialise(graph, shapes=shapes, fallback=self._fallback)
-        self.graph = graph = remove_unused(fold_batchnorm(remove_no_ops(graph)))
+        self.graph = graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
         self.by = by
         self.units = (
             calibrate(graph, given, unit, self._fallback)

@@ -50,7 +50,7 @@ ROOMS: Final[dict[str, Room]] = {
         always=("driver/kernels.py:KernelCompiler._key",),
     ),
     "passes": Room(
-        ("graph/passes/*.py", "graph/passes/idioms/*.py", "plan/passes/*.py", "compute/merge.py",
+        ("graph/passes/*.py", "graph/rules/*.py", "plan/passes/*.py", "compute/merge.py",
          "compute/digits.py", "compute/joined.py", "compute/separate.py"),
         ("tests/graph", "tests/plan", "tests/compute", "tests/driver"),
     ),
@@ -61,12 +61,12 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/plan", "tests/driver"),
     ),
     "quantization": Room(
-        ("graph/passes/integers.py", "compute/quantised.py", "graph/ops/quantize.py",
-         "graph/ops/integer.py"),
+        ("graph/rules/quantization.py", "graph/rules/quantized.py", "compute/quantised.py",
+         "graph/ops/quantize.py", "graph/ops/integer.py"),
         ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
          "tests/graph/test_ops_integer.py", "tests/compute/test_quantised.py",
          "tests/graph/test_preconditions.py"),
-        always=("graph/passes/integers.py:_same",),
+        always=("graph/rules/quantization.py:same_quantization",),
     ),
     "artifacts": Room(
         ("runtime/bundle.py", "runtime/manifest.py", "runtime/schema.py", "runtime/loader.py",

@@ -14,38 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base import events
+from tilewright.base.dtypes import float32
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.attention import ATTENTION, DOMAIN
+from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import has_trait
 from tilewright.graph.ops.traits import POINTWISE
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import one_of, onnx
+from tilewright.graph.rules.rule import Rule
 
 MAX_STEPS = 12  # operators between the two products
 # Scales that may go from before a sum to behind it, or the other way round, and 1 over them: the
 # scores of one side stay below the largest float32 for whatever scores a softmax can tell apart.
 MAX_SCALE = 2.0**16
-
-
-def recognise_attention(graph: Graph) -> Graph:
-    """Each softmax over rows of scores, with its two products, as one operation.
-
-    Nothing between the products may be read elsewhere or leave the graph.
-    """
-    swap: dict[Operation, Operation] = {}
-    gone: set[Operation] = set()
-    constants = dict(graph.constants)
-    for op in graph.operations:
-        region = _region(graph, op)
-        if region is None or not gone.isdisjoint(region):
-            continue
-        last = region[-1]
-        gone.update(region)
-        swap[last] = _as_one([*_scaled_after(region[0], constants, graph), *region[1:]])
-        events.emit("idiom", name=ATTENTION, node=last.label)
-    if not swap:
-        return graph
-    kept = [swap.get(op, op) for op in graph.operations if op in swap or op not in gone]
-    return graph.with_operations(kept, constants)
+SCALED = one_of(onnx.Mul, onnx.Div)
 
 
 def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
@@ -56,7 +39,7 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     has the shape of the scores; neither operand of the first product nor v is made inside; the
     second product comes last (an unused step may stand behind it).
     """
-    if softmax.qualified != "Softmax" or not _along_rows(softmax):
+    if not onnx.Softmax.covers(softmax) or not _along_rows(softmax):
         return None
     scores, found = softmax.inputs[0], softmax.outputs[0]
     assert scores is not None and found is not None
@@ -94,7 +77,7 @@ def _paths(graph: Graph, value: Value, scores: Value, steps: int = 0) -> Iterato
     op = graph.producer(value)
     if op is None or steps > MAX_STEPS:
         return
-    if op.qualified == "MatMul":
+    if onnx.MatMul.covers(op):
         yield [op]
     elif has_trait(op, POINTWISE):
         for v in op.inputs:
@@ -113,7 +96,7 @@ def _forward(graph: Graph, found: Value) -> list[Operation] | None:
         for op in graph.users(queue.pop()):
             if op is product or op in steps:
                 continue
-            if op.qualified == "MatMul" and product is None:
+            if onnx.MatMul.covers(op) and product is None:
                 product = op
             elif has_trait(op, POINTWISE) and len(steps) < MAX_STEPS:
                 steps.append(op)
@@ -159,16 +142,17 @@ def _scaled_after(product: Operation, constants: dict[Value, Any], graph: Graph)
 def _unscaled(graph: Graph, value: Value) -> tuple[Value, float]:
     """What `value` is a constant multiple of, and the factor."""
     op = graph.producer(value)
-    if op is None or op.qualified not in ("Mul", "Div"):
+    if op is None or not SCALED.covers(op):
         return value, 1.0
-    pairs = [op.inputs] if op.qualified == "Div" else [op.inputs, op.inputs[::-1]]
+    divided = onnx.Div.covers(op)
+    pairs = [op.inputs] if divided else [op.inputs, op.inputs[::-1]]
     for source, other in pairs:
         array = None if other is None else graph.constants.get(other)
         if source is None or array is None or array.size != 1 or source.shape != value.shape:
             continue
         scalar = float(array.reshape(()))
         if scalar != 0.0:
-            return source, 1.0 / scalar if op.qualified == "Div" else scalar
+            return source, 1.0 / scalar if divided else scalar
     return value, 1.0
 
 
@@ -193,3 +177,56 @@ def _as_one(region: Sequence[Operation]) -> Operation:
         "body": Graph("attention", tuple(fresh[v] for v in operands), (fresh[out],), tuple(body))
     }
     return Operation(ATTENTION, operands, (out,), attributes, DOMAIN, 1, last.name)
+
+
+class AttentionRegion:
+    """Two products with a softmax and any number of pointwise operators between them.
+
+    Nothing between the products may be read elsewhere or leave the graph.
+    """
+
+    names = onnx.Softmax.names
+
+    def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
+        """The region around a softmax over rows of scores."""
+        region = _region(graph, op)
+        if region is not None:
+            yield Match(graph, region[-1], dict(enumerate(region)))
+
+    def __str__(self) -> str:
+        return "MatMul(pointwise(Softmax(pointwise(MatMul(q, k)))), v)"
+
+
+def _replacement(m: Match, f: Fragment) -> Value | None:
+    """Attention of the region, with the scales of q and k behind the first product"""
+    region = [m.bound[n] for n in range(len(m.bound))]
+    whole = _as_one([*_scaled_after(region[0], f.constants, m.graph), *region[1:]])
+    f.operations.append(whole)
+    return m.result
+
+
+def _samples(rng: np.random.Generator) -> Graph:
+    """Scores with a scale before or behind the product, with a mask or capped, and their use."""
+    f = Fragment("attention", {})
+    shapes = ((2, 3, 4), (2, 4, 5), (2, 5, 3))
+    q, k, v = (Value(name, float32, shape) for name, shape in zip("qkv", shapes))
+    scale = f.constant(rng.uniform(0.1, 3), float32)
+    if rng.random() < 0.5:
+        scores = f.op("MatMul", f.op("Mul", q, scale), k)
+    else:
+        scores = f.op("Div", f.op("MatMul", q, k), scale)
+    if rng.random() < 0.5:
+        scores = f.op("Add", f.constant(rng.standard_normal((3, 5)), float32), scores)
+    if rng.random() < 0.5:
+        scores = f.op("Tanh", scores)
+    y = f.op("MatMul", f.op("Softmax", scores, axis=-1), v)
+    return Graph("sample", (q, k, v), (y,), tuple(f.operations), f.constants)
+
+
+ATTENTION_RULE = Rule(
+    "attention",
+    AttentionRegion(),
+    _replacement,
+    exact=False,
+    samples=_samples,
+)

@@ -1,0 +1,1 @@
+"""Rewrites of graphs as rows: a pattern, what replaces it, and when."""

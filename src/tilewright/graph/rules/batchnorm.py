@@ -1,0 +1,129 @@
+"""BatchNormalization on constants goes into the convolution before it.
+
+    (conv(x, w) + b - mean) * f + bias  =  conv(x, w * f) + (b - mean) * f + bias
+    where f = scale / sqrt(var + epsilon), one number per channel
+
+Each side rounds otherwise: within the stated tolerance; `--math exact` leaves it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.nodes import Value, constant
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.norm import normalizes_by_batch
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import constants, maybe, onnx, tensors
+from tilewright.graph.rules.rule import Given, Rule, Sample
+
+Array = np.ndarray[Any, Any]
+
+(x,) = tensors("x")
+w, b, scale, bias, mean, var = constants("w b scale bias mean var")
+conv = onnx.Conv(x, w, maybe(b)).with_attributes().once()
+norm = onnx.BatchNormalization(conv, scale, bias, mean, var).with_attributes()
+
+
+def _at_inference(m: Match) -> bool:
+    """the statistics are inputs, one per channel
+
+    `spatial` = 0 (before version 9) asks for statistics per element.
+    """
+    return not normalizes_by_batch(m.root) and bool(m.root.attributes.get("spatial", 1))
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Of a convolution and the normalization behind it, in float64 but for the weight."""
+
+    weight: Array
+    old: Array | float
+    scale: Array
+    bias: Array
+    mean: Array
+    var: Array
+
+
+def _parameters(m: Match) -> _Parameters | None:
+    """None where one has another number of channels than the weight."""
+    weight = m.array(w)
+    rest = [m.array(t) for t in (scale, bias, mean, var)]
+    given = m.known(b)
+    if any(a.shape != weight.shape[:1] for a in rest):
+        return None
+    shift = 0.0 if given is None else given.astype(np.float64)
+    return _Parameters(weight, shift, *(a.astype(np.float64) for a in rest))
+
+
+def _folded(m: Match) -> tuple[Array, Array] | None:
+    """The new weight and bias; None where their type cannot hold them.
+
+    Every new number is finite: a weight that overflows makes `inf - inf` or `0 * inf` of what was
+    finite. In a channel that is not all 0 the largest is normal: what others lose, if they are not,
+    is below its rounding.
+    """
+    p = _parameters(m)
+    if p is None:
+        return None
+    with np.errstate(all="ignore"):
+        factor = p.scale / np.sqrt(p.var + float(m.root.attributes.get("epsilon", 1e-5)))
+        shift = (p.bias + (p.old - p.mean) * factor).astype(p.weight.dtype)
+        new = np.empty_like(p.weight)
+        # In float64, but without a copy of the weights in it.
+        along = factor.reshape(-1, *[1] * (p.weight.ndim - 1))
+        np.multiply(p.weight, along, out=new, casting="same_kind")
+        rows = [np.abs(w.reshape(len(w), -1)).max(1, initial=0) for w in (p.weight, new)]
+    finite = np.isfinite(new).all() and np.isfinite(shift).all()
+    lost = (rows[1] < np.finfo(_real(new)).tiny) & (rows[0] != 0) & (factor != 0)
+    return (new, shift) if finite and not lost.any() else None
+
+
+def _real(array: Array) -> Any:
+    """The dtype, or for those that NumPy knows no limits of, one with the range of bfloat16."""
+    return array.dtype if array.dtype.kind == "f" else np.float32
+
+
+def _convolution(m: Match, f: Fragment) -> Value | None:
+    """Conv(x, w * f, (b - mean) * f + bias), where f = scale / sqrt(var + epsilon)"""
+    folded = _folded(m)
+    if folded is None:
+        return None
+    named = [constant(f"{m[w].name}/{what}", a) for what, a in zip(("folded", "bias"), folded)]
+    f.constants.update(zip(named, folded, strict=True))
+    op = m.operation(conv)
+    inputs = (m[x], *named)
+    f.operations.append(
+        replace(op, inputs=inputs, outputs=(m.result,), name=op.name or m.root.name)
+    )
+    return m.result
+
+
+def _samples(rng: np.random.Generator) -> Sample:
+    def drawn(*shape: int) -> Array:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    out = int(rng.integers(1, 4))
+    return {
+        x: drawn(2, 3, 5, 4),
+        w: drawn(out, 3, 3, 3),
+        b: drawn(out) if rng.random() < 0.5 else None,
+        **{t: drawn(out) for t in (scale, bias, mean)},
+        var: np.abs(drawn(out)) + 0.1,
+        conv: Given({"pads": [1, 0, 1, 2]}),
+        norm: Given({"epsilon": 1e-3}),
+    }
+
+
+BATCHNORM = Rule(
+    "batchnorm-into-conv",
+    norm,
+    _convolution,
+    when=[_at_inference],
+    exact=False,
+    keeps_type=True,
+    samples=_samples,
+)

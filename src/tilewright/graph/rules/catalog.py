@@ -1,0 +1,19 @@
+"""All rules of the compiler, in the sets that its passes apply."""
+
+from __future__ import annotations
+
+from tilewright.graph.rules.attention import ATTENTION_RULE
+from tilewright.graph.rules.batchnorm import BATCHNORM
+from tilewright.graph.rules.layer_norm import LAYER_NORM
+from tilewright.graph.rules.no_ops import NO_OPS
+from tilewright.graph.rules.quantized import PRODUCTS, QUANTIZED
+from tilewright.graph.rules.rule import Rule
+
+CATALOG: tuple[Rule, ...] = (
+    *NO_OPS,
+    BATCHNORM,
+    *LAYER_NORM,
+    ATTENTION_RULE,
+    *QUANTIZED,
+    *PRODUCTS,
+)

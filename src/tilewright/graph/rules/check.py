@@ -1,0 +1,330 @@
+"""Is a rule right? Both sides on random instances of its pattern, through the interpreter.
+
+An instance is drawn by giving every tensor of the pattern a shape, a type and elements, and every
+attribute one of its examples; what the operators' definitions refuse is drawn again. A rule says
+itself what it is tried on (`samples`) where random operands do not do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, TilewrightError
+from tilewright.graph import interp
+from tilewright.graph.infer import specialise
+from tilewright.graph.nodes import Graph, Operation, Value, constant
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.registry import Array
+from tilewright.graph.rules.driver import rewrite
+from tilewright.graph.rules.patterns import (
+    AnyOf,
+    Apply,
+    Attribute,
+    Either,
+    LeftOut,
+    Maybe,
+    Number,
+    Operator,
+    Tensor,
+    parts,
+)
+from tilewright.graph.rules.rule import Given, Rule, Sample
+
+DRAWS: Final = 3000  # at most
+MORE: Final = 40  # after a first counterexample
+INSTANCES: Final = 12  # that a rule must agree on
+SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
+REALS: Final = (dtypes.float32, dtypes.float64)
+INTEGERS: Final = (dtypes.int64, dtypes.int32, dtypes.uint8)
+FUEL: Final = 5
+# Of results within rounding, in units of the largest: float32's, after a few hundred operations.
+TOLERANCE: Final = 1e-4
+
+
+def check(rule: Rule, seed: int = 0) -> int:
+    """Compare both sides on INSTANCES random instances; gives how many draws that took.
+
+    Raises InputError with the counterexample where they differ, where the replacement fails, where
+    the rule never comes to an end, and where no instance is found.
+    """
+    rng = np.random.default_rng(seed)
+    agreed = 0
+    for n in range(DRAWS):
+        mixed = n > DRAWS // 2
+        try:
+            agreed += _agrees(rule, _instance(rule, rng, mixed), rng)
+        except _Counterexample as first:
+            found = _smallest(rule, rng, first, mixed)
+            raise rule.error(found.message, found.hint) from found.__cause__
+        if agreed == INSTANCES:
+            return n + 1
+    raise rule.error(
+        f"it applied to {agreed} of {DRAWS} random instances of its pattern {rule.pattern}, "
+        f"expected {INSTANCES}",
+        "Say what to try it on: Rule(..., samples=lambda rng: {x: array, ...})",
+    )
+
+
+class _Counterexample(Exception):
+    """An instance on which a rule is wrong. size: its elements."""
+
+    def __init__(self, graph: Graph, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+        values = (*graph.inputs, *graph.constants)
+        self.size = sum(math.prod(v.extents) for v in values) + len(graph.operations)
+
+
+def _smallest(
+    rule: Rule, rng: np.random.Generator, best: _Counterexample, mixed: bool
+) -> _Counterexample:
+    """The smallest counterexample of some more draws: it is read by a person."""
+    for _ in range(MORE):
+        try:
+            _agrees(rule, _instance(rule, rng, mixed), rng)
+        except _Counterexample as other:
+            best = min(best, other, key=lambda e: e.size)
+    return best
+
+
+def _agrees(rule: Rule, graph: Graph | None, rng: np.random.Generator) -> bool:
+    """Whether the rule applies to this instance; raises where it changes the result."""
+    if graph is None:
+        return False
+    feeds = {v.name: _elements(v, rng, rule.exact) for v in graph.inputs}
+    with np.errstate(all="ignore"):
+        try:
+            expected = _run(graph, feeds)
+        except TilewrightError:
+            return False  # operands that the operators refuse
+        try:
+            after = rewrite(graph, [rule], FUEL)
+            if after is graph:
+                return False
+            found = _run(after, feeds)
+        except TilewrightError as error:
+            raise _Counterexample(graph, f"it fails on {_shown(graph, feeds)}: {error}") from error
+    for want, got in zip(expected, found, strict=True):
+        where = _difference(np.asarray(want), np.asarray(got), rule.exact)
+        if where is not None:
+            raise _Counterexample(
+                graph,
+                f"it is wrong on {_shown(graph, feeds)}: {where}",
+                "Give it a condition (when=...), or exact=False if both sides may round otherwise",
+            )
+    return True
+
+
+def _run(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
+    """The results; operators that others say are replaced by those first."""
+    return list(interp.evaluate(specialise(graph), feeds).values())
+
+
+def _difference(want: Array, got: Array, exact: bool) -> str | None:
+    """Where two results differ first, in words; None if they agree."""
+    if want.dtype != got.dtype or want.shape != got.shape:
+        return f"{want.dtype}{list(want.shape)} becomes {got.dtype}{list(got.shape)}"
+    real = want.dtype.kind == "f"
+    same = (want == got) | ((want != want) & (got != got))
+    if real and exact:
+        same &= (np.signbit(want) == np.signbit(got)) | (want != want)
+    elif real:
+        finite = np.isfinite(want)
+        peak = float(np.abs(want[finite]).max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            same |= np.abs(want - got) <= TOLERANCE * max(peak, 1e-30)
+    elif not exact:
+        same |= np.abs(want.astype(np.int64) - got.astype(np.int64)) <= 1  # a tie
+    if same.all():
+        return None
+    at = tuple(map(int, np.argwhere(~same)[0]))
+    return f"at {at} {want[at]} becomes {got[at]}"
+
+
+def _shown(graph: Graph, feeds: Mapping[str, Array]) -> str:
+    steps = "; ".join(str(op).partition("  #")[0] for op in graph.operations[:-1])
+    values = [*feeds.items(), *((v.name, a) for v, a in graph.constants.items())]
+    words = [f"{name} = {_brief(np.asarray(a))}" for name, a in values]
+    return f"{steps} with {', '.join(words)}"
+
+
+def _brief(a: Array) -> str:
+    text = np.array2string(a, threshold=24, separator=", ", precision=4)
+    return " ".join(text.split())
+
+
+# -------------------------------------------------------------------------------------- instances
+
+
+def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None:
+    """A graph that the pattern may match, with its result read once; None for a bad draw.
+
+    mixed: tensors may differ in type, as those of a Where do.
+    """
+    sample = rule.samples(rng) if rule.samples is not None else {}
+    if isinstance(sample, Graph):
+        return _read(sample)
+    if not isinstance(rule.pattern, Apply):
+        raise rule.error("its pattern is no formula", "Give samples=, a function that draws graphs")
+    maker = _Maker(sample, rng, Fragment("", {}), _types(rule.pattern, rng, mixed))
+    try:
+        result = maker.value(rule.pattern)
+    except InputError:
+        raise
+    except Exception:
+        # Whatever a definition makes of operands that do not fit: another draw may.
+        return None
+    if result is None or not result.static:
+        return None
+    constants = {**maker.f.constants, **maker.constants}
+    inputs = tuple(maker.inputs)
+    return _read(Graph("instance", inputs, (result,), tuple(maker.f.operations), constants))
+
+
+def _read(graph: Graph) -> Graph:
+    """The graph with its result read by one more operation: what leaves a graph is kept."""
+    (y,) = graph.outputs
+    out = Value("out", y.dtype, y.shape)
+    last = Operation("Identity", (y,), (out,), {}, "", 21, "out")
+    return graph.with_operations([*graph.operations, last], outputs=[out])
+
+
+def _types(pattern: Apply, rng: np.random.Generator, mixed: bool) -> Mapping[int, DType]:
+    """The element type of each tensor."""
+    used = [part for part in parts(pattern) if isinstance(part, Tensor)]
+    types = REALS if any(part.real for part in used) else (*REALS, *INTEGERS)
+    common = types[int(rng.integers(len(types)))]
+    others = (*REALS, *INTEGERS, dtypes.bool_)
+    found = {}
+    for part in used:
+        odd = mixed and not part.real and rng.random() < 0.5
+        found[id(part)] = others[int(rng.integers(len(others)))] if odd else common
+    return found
+
+
+@dataclass(eq=False)
+class _Maker:
+    """Makes operations of a pattern. f: where they go."""
+
+    sample: Sample
+    rng: np.random.Generator
+    f: Fragment
+    types: Mapping[int, DType]
+
+    def __post_init__(self) -> None:
+        self.values: dict[int, Value | None] = {}
+        self.inputs: list[Value] = []
+        self.constants: dict[Value, Array] = {}
+        rank = int(self.rng.integers(0, 5))
+        self.shape = [int(n) for n in self.rng.integers(1, 4, rank)]
+
+    def value(self, part: Any) -> Value | None:
+        """The value of a part of the pattern; the same for the same part."""
+        if id(part) not in self.values:
+            self.values[id(part)] = self._new(part)
+        return self.values[id(part)]
+
+    def _new(self, part: Any) -> Value | None:
+        match part:
+            case Maybe(part=inner):
+                given = self.sample[inner] is not None if inner in self.sample else self._coin()
+                return self.value(inner) if given else None
+            case Either(forms=forms):
+                return self.value(forms[int(self.rng.integers(len(forms)))])
+            case Number(value=number):
+                return self.f.constant(number, self._type())
+            case Tensor():
+                return self._tensor(part)
+            case Apply():
+                return self._applied(part)
+        raise TypeError(f"{part} is no part of a pattern")
+
+    def _coin(self) -> bool:
+        return bool(self.rng.random() < 0.5)
+
+    def _type(self) -> DType:
+        return next(iter(self.types.values()), dtypes.float32)
+
+    def _tensor(self, part: Tensor) -> Value:
+        if part in self.sample:
+            array = np.asarray(self.sample[part])
+            value = constant(part.name, array)
+        else:
+            value = Value(part.name, self.types[id(part)], self._some_shape())
+            array = _elements(value, self.rng, True)
+        if part in self.sample or part.known or self._coin():
+            self.constants[value] = array
+            self.f.constants[value] = array
+        else:
+            self.inputs.append(value)
+        return value
+
+    def _some_shape(self) -> tuple[int, ...]:
+        """The common shape, or one that broadcasts to it, or any other."""
+        way = self.rng.random()
+        if way < 0.6:
+            return tuple(self.shape)
+        if way < 0.8:
+            start = int(self.rng.integers(len(self.shape) + 1))
+            return tuple(1 if self._coin() else n for n in self.shape[start:])
+        return tuple(int(n) for n in self.rng.integers(1, 4, int(self.rng.integers(0, 5))))
+
+    def _applied(self, part: Apply) -> Value:
+        given = self.sample.get(part, Given())
+        operator = given.operator or part.operator
+        if isinstance(operator, AnyOf):
+            operator = self._one_of(operator)
+        operands = [self.value(x) for x in part.operands]
+        operands += [None if a is None else self.f.constant(np.asarray(a)) for a in given.more]
+        while operands and operands[-1] is None:
+            operands.pop()
+        attributes = {**given.attributes, **dict(self._attributes(part))}
+        how: dict[str, Any] = {"version": operator.version, "domain": operator.domain}
+        return self.f.ops(operator.op_type, *operands, **how, count=1, **attributes)[0]
+
+    def _one_of(self, choices: AnyOf) -> Operator:
+        names = sorted(choices.names)
+        domain, _, op_type = names[int(self.rng.integers(len(names)))].rpartition("::")
+        return Operator(op_type, domain)
+
+    def _attributes(self, part: Apply) -> Iterator[tuple[str, Any]]:
+        for name, wanted in part.attributes.items():
+            match wanted:
+                case Attribute():
+                    examples = self._examples(wanted)
+                    found = examples[int(self.rng.integers(len(examples)))]
+                    if found is not None:
+                        yield name, found
+                case LeftOut(default=default):
+                    if self._coin():
+                        yield name, default
+                case _:
+                    yield name, wanted
+
+    def _examples(self, wanted: Attribute) -> tuple[Any, ...]:
+        if wanted in self.sample:
+            return (self.sample[wanted],)
+        return (*wanted.examples, wanted.default)
+
+
+def _elements(v: Value, rng: np.random.Generator, special: bool) -> Array:
+    """Random elements; special: zeros of both signs, infinities and NaN among them."""
+    assert v.dtype is not None
+    kind = v.dtype.numpy
+    if v.dtype.is_bool:
+        return rng.integers(0, 2, v.extents).astype(kind)
+    if not v.dtype.is_float:
+        low = 0 if np.iinfo(kind).min == 0 else -4
+        return rng.integers(low, 5, v.extents).astype(kind)
+    found = (2 * rng.standard_normal(v.extents)).astype(kind)
+    if special:
+        odd = rng.choice(np.array(SPECIAL, kind), v.extents)
+        found = np.where(rng.random(v.extents) < 0.3, odd, found)
+    return np.asarray(found, kind)

@@ -1,0 +1,124 @@
+"""Decomposed layer normalization as LayerNormalization.
+
+`(x - mean) / sqrt(var + eps) * scale + bias` over the last axis, in eight or nine operators, is one
+kernel as one operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import (
+    Apply,
+    Attribute,
+    Computed,
+    LeftOut,
+    Pattern,
+    constants,
+    either,
+    maybe,
+    onnx,
+    tensors,
+)
+from tilewright.graph.rules.rule import Rule, Sample
+
+
+def _mean(of: Pattern) -> Apply:
+    axes, named, anything = constants("axes")[0], Attribute("axes"), Attribute("noop")
+    over_axes = onnx.ReduceMean(
+        of, maybe(axes), axes=named, keepdims=LeftOut(1), noop_with_empty_axes=anything
+    )
+    return over_axes.named(f"mean({of})")
+
+
+(x,) = tensors("x")
+eps, scale, bias = constants("eps scale bias")
+mean = _mean(x)
+centered, squared, powered = x - mean, x - mean, x - mean
+variance = _mean(either(squared * squared, powered**2))
+normalized = centered / onnx.Sqrt(variance + eps)
+
+
+def _over_the_last_axis(m: Match) -> bool:
+    """both means are over the last axis of x, whose shape is known"""
+    shape = m[x].shape
+    if shape is None or not m[x].static:
+        return False
+    return all(_axes(m, part) == [len(shape) - 1] for part in (mean, variance))
+
+
+def _axes(m: Match, part: Apply) -> list[int] | None:
+    """The axes of a mean, counted from the front."""
+    op, x_shape = m.operation(part), m[x].extents
+    axes: Any = op.attributes.get("axes")
+    if axes is None and len(op.inputs) > 1 and op.inputs[1] is not None:
+        axes = m.graph.constants[op.inputs[1]]
+    return None if axes is None else [int(a) % len(x_shape) for a in np.ravel(axes)]
+
+
+def _one_epsilon(m: Match) -> bool:
+    """eps is one number"""
+    return m.array(eps).size == 1
+
+
+def _per_column(part: Any) -> Any:
+    def condition(m: Match) -> bool:
+        return m[part].shape == m[x].extents[-1:]
+
+    condition.__doc__ = f"{part} has a number for each column of x"
+    return condition
+
+
+def _ones(m: Match) -> Any:
+    dtype = m[x].dtype
+    return np.ones(m[x].extents[-1], np.float32 if dtype is None else dtype.numpy)
+
+
+ONES = Computed("1", _ones)
+EPSILON = Computed("eps", lambda m: float(m.array(eps).reshape(())))
+
+
+def _layer_norm(*parameters: Any) -> Apply:
+    return onnx.LayerNormalization(x, *parameters, axis=-1, epsilon=EPSILON)
+
+
+def _samples(rng: np.random.Generator) -> Sample:
+    shape = tuple(int(n) for n in rng.integers(2, 6, int(rng.integers(2, 4))))
+
+    def drawn(*extents: int) -> Any:
+        return rng.standard_normal(extents).astype(np.float32)
+
+    found: dict[Any, Any] = {x: drawn(*shape), eps: np.float32(rng.uniform(1e-5, 1e-2))}
+    found |= {scale: drawn(shape[-1]), bias: drawn(shape[-1])}
+    for part in (mean, variance):
+        axes = part.operands[1]
+        found[getattr(axes, "part", axes)] = np.array([-1])
+    return found
+
+
+def _rule(name: str, pattern: Apply, replacement: Apply, *conditions: Any) -> Rule:
+    when = [_one_epsilon, _over_the_last_axis, *conditions]
+    return Rule(name, pattern, replacement, when, exact=False, samples=_samples)
+
+
+once = normalized.once()
+LAYER_NORM = (
+    _rule(
+        "layer-norm-scaled-and-shifted",
+        (once * scale).once() + bias,
+        _layer_norm(scale, bias),
+        _per_column(scale),
+        _per_column(bias),
+    ),
+    _rule(
+        "layer-norm-shifted",
+        once + bias,
+        _layer_norm(ONES, bias),
+        _per_column(bias),
+    ),
+    _rule("layer-norm-scaled", once * scale, _layer_norm(scale), _per_column(scale)),
+    _rule("layer-norm", normalized, _layer_norm(ONES)),
+)

@@ -1,0 +1,78 @@
+"""Operators that give their operand again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.graph.rules.match import Match
+from tilewright.graph.rules.patterns import Apply, Attribute, onnx, tensors
+from tilewright.graph.rules.rule import Given, Rule, Sample, Samples
+
+(x,) = tensors("x")
+perm = Attribute("perm", examples=([0, 1], [1, 0], [0, 2, 1], [0, 1, 2]))
+
+
+def _keeps_every_axis(m: Match) -> bool:
+    """perm exchanges no axes"""
+    found = m.attribute(perm)
+    return found is not None and list(found) == list(range(len(found)))
+
+
+def _at_inference(m: Match) -> bool:
+    """it does not train
+
+    Versions 7 and 10 are inference alone; since 12 input 2 says whether it trains. Version 1 and 6
+    train unless is_test is set, as exporters always did.
+    """
+    op = m.root
+    training = op.inputs[2] if len(op.inputs) > 2 else None
+    return training is None and (op.version >= 7 or bool(op.attributes.get("is_test", 0)))
+
+
+def _one_kind(m: Match) -> bool:
+    """x is a tensor where the result is one"""
+    return m[x].kind == m.result.kind
+
+
+def _with(part: Apply, *more: Any, **attributes: Any) -> Samples:
+    """Samples in which x keeps its type."""
+
+    def samples(rng: np.random.Generator) -> Sample:
+        drawn = rng.standard_normal((2, 3)).astype(np.float32)
+        return {x: drawn, part: Given(attributes, more)}
+
+    return samples
+
+
+cast = onnx.Cast(x).with_attributes()
+reshape = onnx.Reshape(x, ...).with_attributes()
+expand = onnx.Expand(x, ...)
+flatten = onnx.Flatten(x).with_attributes()
+squeeze = onnx.Squeeze(x, ...).with_attributes()
+unsqueeze = onnx.Unsqueeze(x, ...).with_attributes()
+NO_OPS = (
+    Rule("identity", onnx.Identity(x), x, when=[_one_kind], keeps_type=True),
+    Rule(
+        "dropout-at-inference",
+        onnx.Dropout(x, ...).with_attributes(),
+        x,
+        when=[_at_inference],
+        keeps_type=True,
+    ),
+    Rule(
+        "transpose-to-itself",
+        onnx.Transpose(x, perm=perm),
+        x,
+        when=[_keeps_every_axis],
+        keeps_type=True,
+    ),
+    # Elements of one type in one row-major order: with equal shapes, each stays where it is.
+    Rule("cast-to-itself", cast, x, samples=_with(cast, to=1)),
+    Rule("reshape-to-itself", reshape, x, samples=_with(reshape, np.array([2, -1]))),
+    Rule("expand-to-itself", expand, x, samples=_with(expand, np.array([1, 3]))),
+    Rule("flatten-to-itself", flatten, x, samples=_with(flatten, axis=1)),
+    Rule("squeeze-to-itself", squeeze, x, samples=_with(squeeze, np.zeros(0, np.int64))),
+    Rule("unsqueeze-to-itself", unsqueeze, x, samples=_with(unsqueeze, np.zeros(0, np.int64))),
+)

@@ -1,0 +1,220 @@
+"""What quantized tensors are in a graph: integers with scales, and products of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, float32, int8, int32, uint8
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.ops.offsets import shaped
+from tilewright.graph.rules.patterns import onnx
+
+_BYTE = 255  # what two bytes, one of them a zero point, differ by at most
+_WHOLE = 2**31 - 1
+MOST_TERMS = _WHOLE // (_BYTE * _BYTE)  # of a sum that int32 holds
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """A tensor of integers with its scale and zero point; axis: of a scale that is a vector."""
+
+    whole: Value
+    scale: Value
+    zero: Value | None
+    axis: int | None
+
+
+# ------------------------------------------------------------------------------------- products
+
+
+@dataclass(frozen=True, slots=True)
+class ByteProduct:
+    """The operands of a product that takes bytes, and the bias, which is real.
+
+    terms: of one sum.
+    """
+
+    op: Operation
+    left: Quantized
+    right: Quantized
+    bias: Value | None
+    terms: int
+
+
+def product_of(graph: Graph, op: Operation) -> ByteProduct | None:
+    """`op` as a product of bytes.
+
+        sum_k (s * (a[i, k] - p)) * (t[j] * (b[k, j] - q[j]))
+            = s * t[j] * sum_k (a[i, k] - p) * (b[k, j] - q[j])
+
+    Both operands are dequantized bytes; s and p are single numbers, t and q may be one per column
+    or channel of the result, not per term; the sum fits int32 for any bytes; the scales are such
+    that no side leaves float32 (`_in_range`). Of a Gemm: alpha and beta are 1, a is not transposed.
+    """
+    left, right = (quantized_by(graph, v, (uint8, int8)) for v in op.inputs[:2])
+    if left is None or right is None or left.axis is not None:
+        return None
+    b, bias = right.whole.extents, op.inputs[2] if len(op.inputs) > 2 else None
+    terms = math.prod(b[1:]) if onnx.Conv.covers(op) else left.whole.extents[-1]
+    if terms > MOST_TERMS or right.axis not in (None, _columns(op, len(b))):
+        return None
+    if onnx.MatMul.covers(op) and min(len(left.whole.extents), len(b)) < 2:
+        return None
+    if onnx.Gemm.covers(op) and not _is_plain_gemm(op, bias):
+        return None
+    product = ByteProduct(op, left, right, bias, terms)
+    return product if _in_range(graph, product) else None
+
+
+def _in_range(graph: Graph, p: ByteProduct) -> bool:
+    """Whether, for any bytes, s * t is a normal number and the largest sum with it is finite.
+
+    A scale that is no constant is taken for what a quantizer computes from data, which is so.
+    """
+    given = [graph.constants.get(v.scale) for v in (p.left, p.right)]
+    left, right = (np.float64(1) if a is None else a.astype(np.float64) for a in given)
+    with np.errstate(all="ignore"):
+        each = np.abs(np.multiply.outer(left, right))
+        most = each * _largest(p)
+    limits = np.finfo(np.float32)
+    return bool(((each >= limits.tiny) & (most <= limits.max)).all())
+
+
+def _columns(op: Operation, rank: int) -> int:
+    """The axis of the second operand along which the results have columns or channels."""
+    if onnx.Conv.covers(op) or (onnx.Gemm.covers(op) and op.attributes.get("transB", 0)):
+        return 0
+    return rank - 1
+
+
+def _is_plain_gemm(op: Operation, bias: Value | None) -> bool:
+    alpha, beta = (op.attributes.get(n, 1.0) for n in ("alpha", "beta"))
+    return alpha == 1.0 and not op.attributes.get("transA", 0) and (bias is None or beta == 1.0)
+
+
+def integer_sum(p: ByteProduct, f: Fragment) -> Value:
+    """The sum in int32."""
+    right = p.right.whole
+    if onnx.Conv.covers(p.op):
+        operands = p.left.whole, right, p.left.zero, p.right.zero
+        return f.op("ConvInteger", *operands, **p.op.attributes)
+    if onnx.Gemm.covers(p.op) and p.op.attributes.get("transB", 0):
+        right = f.op("Transpose", right, perm=[1, 0])
+    return f.op("MatMulInteger", p.left.whole, right, p.left.zero, p.right.zero)
+
+
+def along(p: ByteProduct) -> tuple[int, ...]:
+    """How a parameter per column or channel broadcasts against the results."""
+    return (-1, *[1] * (len(p.right.whole.extents) - 2)) if onnx.Conv.covers(p.op) else (-1,)
+
+
+def shaped_along(f: Fragment, x: Value, shape: tuple[int, ...]) -> Value:
+    """A vector of parameters in that shape; a single one as it is."""
+    return x if len(x.extents) != 1 or len(shape) == 1 else shaped(f, x, shape)
+
+
+def zero_of(f: Fragment, x: Quantized, dtype: DType | None) -> Value:
+    """The zero point of `x`; zeros of that type where it has none."""
+    return f.constant(np.zeros(x.scale.extents), dtype) if x.zero is None else x.zero
+
+
+def whole_bias(graph: Graph, p: ByteProduct) -> Value | None:
+    """The int32 bias that was dequantized by the product's own scale.
+
+    bias = s * t * whole, with no zero point; it is a constant, and sum + whole fits int32.
+    """
+    found = quantized_by(graph, p.bias, (int32,))
+    if found is None or found.axis not in (None, len(found.whole.extents) - 1):
+        return None
+    scales = found.scale, p.left.scale, p.right.scale
+    known = all(v in graph.constants for v in scales)
+    if not known or (found.zero is not None and not _is_known(graph, found.zero, 0)):
+        return None
+    whole = graph.constants.get(found.whole)
+    if whole is None or np.abs(whole.astype(np.int64)).max(initial=0) > _WHOLE - _largest(p):
+        return None
+    own, left, right = (graph.constants[v].reshape(-1) for v in scales)
+    if 1 not in (own.size, right.size) and own.size != right.size:
+        return None
+    return found.whole if np.allclose(own, left * right, rtol=1e-6, atol=0) else None
+
+
+def _largest(p: ByteProduct) -> int:
+    return p.terms * _BYTE * _BYTE
+
+
+# ----------------------------------------------------------------------- what is quantized again
+
+
+def quantizer(op: Operation) -> Quantized | None:
+    """The result of a QuantizeLinear to bytes with one scale, divided by in float32."""
+    _, scale, zero = (*op.inputs, None)[:3]
+    out = op.outputs[0]
+    if scale is None or out is None or out.dtype not in (uint8, int8):
+        return None
+    if scale.dtype is not float32 or not scale.static or math.prod(scale.extents) != 1:
+        return None
+    plain = not op.attributes.get("precision", 0) and not op.attributes.get("block_size", 0)
+    return Quantized(out, scale, zero, None) if plain else None
+
+
+def clip_bounds(graph: Graph, op: Operation) -> tuple[float, float]:
+    """The bounds of a Relu or Clip; NaN for one that is not known."""
+    if onnx.Relu.covers(op):
+        return 0.0, math.inf
+    bounds = [op.attributes.get("min", -math.inf), op.attributes.get("max", math.inf)]
+    for n, v in enumerate(op.inputs[1:3]):
+        if v is not None:
+            known = graph.constants.get(v)
+            bounds[n] = math.nan if known is None else known.item()
+    return bounds[0], bounds[1]
+
+
+def same_quantization(graph: Graph, x: Quantized, q: Quantized) -> bool:
+    """Whether both are quantized in the same way, so that going there and back changes no byte.
+
+    round(s * (a - p) / s) + p = a: one type, one known s > 0 with 255 * s finite, one known p.
+    """
+    known = parameters(graph, x)
+    if known is None or known != parameters(graph, q):
+        return False
+    return bool(0 < known[1] <= np.finfo(np.float32).max / _BYTE)
+
+
+# ------------------------------------------------------------------------------------ quantities
+
+
+def quantized_by(graph: Graph, value: Value | None, dtypes: tuple[DType, ...]) -> Quantized | None:
+    """What is dequantized to `value`: integers with one scale, or one along an axis."""
+    op = None if value is None else graph.producer(value)
+    if op is None or not onnx.DequantizeLinear.covers(op) or op.attributes.get("block_size"):
+        return None
+    if value is None or value.dtype is not float32:  # `output_dtype` may say another
+        return None
+    x, scale, zero = (*op.inputs, None)[:3]
+    if x is None or scale is None or not (x.static and scale.static):
+        return None
+    if x.dtype not in dtypes or scale.dtype is not float32 or len(scale.extents) > 1:
+        return None
+    if math.prod(scale.extents) == 1:
+        return Quantized(x, scale, zero, None)
+    return Quantized(x, scale, zero, op.attributes.get("axis", 1) % len(x.extents))
+
+
+def _is_known(graph: Graph, x: Value, number: int) -> bool:
+    known = graph.constants.get(x)
+    return known is not None and bool((known == number).all())
+
+
+def parameters(graph: Graph, x: Quantized) -> tuple[DType, np.float32, int] | None:
+    """The type, scale and zero point of bytes, where they are known and one for all of them."""
+    scale = graph.constants.get(x.scale)
+    zero = np.zeros(1) if x.zero is None else graph.constants.get(x.zero)
+    if scale is None or zero is None or scale.size != 1:
+        return None
+    assert x.whole.dtype is not None
+    return x.whole.dtype, np.float32(scale.item()), int(zero.item())

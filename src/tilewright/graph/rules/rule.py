@@ -1,0 +1,135 @@
+"""A rule: a pattern, what replaces it, and when.
+
+    Rule("twice", x + x, 2 * x)
+    Rule("transpose-to-itself", onnx.Transpose(x, perm=perm), x, when=[keeps_every_axis])
+
+A rule applies only where both sides have one type. It is checked on random instances of its pattern
+(`check.py`), and it prints as one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.graph.nodes import Graph, Operation, Value
+from tilewright.graph.ops.fragment import Fragment
+from tilewright.graph.rules.match import Match, matches
+from tilewright.graph.rules.patterns import Apply, Attribute, On, Operator, Pattern, Tensor, parts
+
+Condition = Callable[[Match], bool]
+# Adds operators to the fragment and gives the result; None where the rule cannot be applied.
+Build = Callable[[Match, Fragment], Value | None]
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a part of a pattern is applied in a sample. more: operands behind those of the pattern.
+
+    operator: which one, where the pattern has several.
+    """
+
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[Any, ...] = ()
+    operator: Operator | None = None
+
+
+# What a rule is tried on: an array for a tensor (None: left out), a value for an attribute, a Given
+# for an operator applied.
+Sample = Mapping[Any, Any]
+Samples = Callable[[np.random.Generator], Sample | Graph]
+
+
+class Region(Protocol):
+    """What matches more than a formula says: as many operations as there are."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The qualified names of the operators at which to look for it."""
+        ...
+
+    def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
+        """Every place around `op` where it matches."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One row.
+
+    pattern: the operator at its top is replaced, and what else matched vanishes with it where
+    nothing else reads it. replacement: a formula, or a function that adds operators to a Fragment.
+    when: conditions on the match, each a function with a docstring. exact: both sides agree bit by
+    bit; else within rounding, and `math="exact"` leaves the rule out. keeps_type: both sides have
+    one type also where it is not known, as in `Identity(x) => x`. samples: what to try it on, where
+    random operands do not do: arrays for tensors, or a whole graph.
+    """
+
+    name: str
+    pattern: Apply | Region
+    replacement: Pattern | On | Build
+    when: Sequence[Condition] = ()
+    exact: bool = True
+    keeps_type: bool = False
+    samples: Samples | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, Apply):
+            if isinstance(self.pattern, Pattern):
+                raise self.error(f"its pattern {self.pattern} applies no operator")
+            return
+        if not isinstance(self.replacement, Pattern | On):
+            return
+        bound = set(map(id, parts(self.pattern)))
+        for part in parts(self.replacement):
+            if isinstance(part, Tensor | Attribute) and id(part) not in bound:
+                raise self.error(f"{part} of its replacement is not in its pattern {self.pattern}")
+            if isinstance(part, On) and id(part.pattern) not in bound:
+                raise self.error(f"{part.pattern} of its replacement is not in its pattern")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The qualified names of the operators that it may start at."""
+        if isinstance(self.pattern, Apply):
+            return self.pattern.operator.names
+        return self.pattern.names
+
+    def matches(self, graph: Graph, op: Operation) -> Iterator[Match]:
+        """The ways in which it may be applied at `op`."""
+        found = (
+            matches(self.pattern, graph, op)
+            if isinstance(self.pattern, Apply)
+            else self.pattern.matches(graph, op)
+        )
+        return (m for m in found if all(condition(m) for condition in self.when))
+
+    def error(self, message: str, hint: str = "") -> InputError:
+        """The error to raise for a rule that is wrong."""
+        return InputError(message, code="TW-RULE", where=f"rule {self.name!r}", hint=hint)
+
+    def __str__(self) -> str:
+        right = (
+            self.replacement
+            if isinstance(self.replacement, Pattern | On)
+            else _first_line(self.replacement)
+        )
+        conditions = "; ".join(_first_line(c) for c in self.when)
+        text = f"{self.name}: {_bare(self.pattern)} => {_bare(right)}"
+        return f"{text}  where {conditions}" if conditions else text
+
+
+def _bare(side: Any) -> str:
+    """Without parentheses around all of it."""
+    text = str(side)
+    signed = isinstance(side, Apply) and text.startswith("(")
+    return text[1:-1] if signed else text
+
+
+def _first_line(function: Any) -> str:
+    doc = (function.__doc__ or "").strip().splitlines()
+    name = getattr(function, "__name__", type(function).__name__)
+    return doc[0].rstrip(".") if doc else name.strip("_").replace("_", " ")
