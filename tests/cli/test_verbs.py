@@ -53,6 +53,22 @@ def test_run_says_why_each_kernel_has_its_schedule(command, perceptron, tmp_path
     assert found.code == 1 and "--why: an artifact holds code" in found.err
 
 
+def test_a_file_of_schedules_changes_a_kernel(command, perceptron, tmp_path):
+    file = tmp_path / "schedules.json"
+    found = command("run", perceptron, "--profile", "--why", "--repeat", 1, "--json")
+    values = {s["kernel"]: s["values"] for s in found.json["schedules"]}
+    values["head"]["matmul.tile"] = [1, 1]
+    file.write_text(json.dumps(values))
+    found = command("compile", perceptron, "--emit", "schedule", "--schedules", file)
+    assert "matmul.tile = (1, 1) (default (2, 1))" in found.out
+    for content, said in (("{", "cannot be read"), ('{"no": {}}', "there is no kernel 'no'")):
+        file.write_text(content)
+        found = command("run", perceptron, "--schedules", file)
+        assert found.code == 1 and said in found.err
+    found = command("run", perceptron, "--schedules", tmp_path / "gone.json")
+    assert found.code == 1 and "gone.json: --schedules cannot be read" in found.err
+
+
 def test_compile_emits_schedules(command, perceptron):
     found = command("compile", perceptron, "--emit", "schedule", "--mcpu", "x86-64-v3")
     assert found.code == 0 and "\ntrace:\n  s." in found.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
@@ -104,6 +105,7 @@ class CompileOptions:
     dim: tuple[tuple[str, int], ...] = ()
     scales: Path | None = None
     description: str | None = None
+    schedules: Path | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -125,6 +127,7 @@ class CompileOptions:
             "target": self.target,
             "mcpu": self.mcpu,
             "machine": self.description,
+            "schedules": {} if self.schedules is None else _schedules(self.schedules),
             "threads": self.threads,
             "fallback": self.fallback,
             "math": self.math,
@@ -156,6 +159,18 @@ def _fallback_option(verb: Verb) -> Verb:
         help="Operators without native code: warn (default) or error.",
     )
     return short(long(verb))
+
+
+def _schedules(file: Path) -> Any:
+    """What the file says, which is checked later. Raises InputError for one that is not JSON."""
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"--schedules cannot be read: {error}",
+            where=str(file),
+            hint="give values by kernel, as run --profile --why --json shows them",
+        ) from None
 
 
 trust_option: Final = click.option(
@@ -208,6 +223,9 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
         "description",
         metavar="NAME|FILE",
         help="A file that describes the processor; for the npu also a name, such as wide.",
+    ),
+    click.option(
+        "--schedules", type=PATH, help="Parameters by kernel, as JSON: see run --profile --why."
     ),
 )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Options about native code and its runs.
 NATIVE: Final = (
     "mcpu", "threads", "fallback", "math", "use_cache", "sanitize", "repeat", "profiled",
-    "roofline", "trace", "certify",
+    "roofline", "trace", "certify", "why", "schedules",
 )  # fmt: skip
 
 

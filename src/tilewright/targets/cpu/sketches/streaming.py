@@ -19,10 +19,11 @@ def streamed(s: Schedule, at: Context, choose: Choices) -> Schedule:
     parameters: `stream.<buffer>`, of each result that is large and that the kernel never reads: its
     stores need not read the lines that they write to, and leave the caches to other data.
     """
-    read = _read(s.kernel)
-    for buffer in s.kernel.outputs:
-        size = buffer.size * buffer.dtype.itemsize
-        if not at.costs.streams(size) or buffer in read:
+    results = s.kernel.outputs
+    large = [b for b in results if at.costs.streams(b.size * b.dtype.itemsize)]
+    read = _read(s.kernel) if large else set()
+    for buffer in large:
+        if buffer in read:
             continue
         loops = list(dict.fromkeys(_nests(s.kernel, buffer)))
         if not loops or not choose(f"stream.{buffer.name}", (True, False), True):
