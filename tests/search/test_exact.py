@@ -65,6 +65,11 @@ def test_the_frontier_is_kept_in_memory_as_far_as_the_limit_allows() -> None:
     )
     assert depth.stop is Stop.FINISHED and depth.exact
     assert wide.stop is Stop.FRONTIER and wide.state is None
+    for most, stop in ((4, Stop.FINISHED), (3, Stop.FRONTIER)):
+        one = Chain(1, 4)
+        limits = Limits(frontier=most)
+        found = branch_and_bound((), one.expand, one.part, one.bound, limits=limits)
+        assert found.stop is stop
 
 
 @orders

@@ -124,9 +124,16 @@ def test_a_bound_above_its_cost_is_named() -> None:
 
 
 def test_the_frontier_has_a_limit() -> None:
-    grid = Grid((9, 9), seed=1)
-    limits = Limits(frontier=5)
-    found = best_first([(4, 4)], grid.neighbors, grid.cost, limits=limits)
-    assert found.stop is Stop.FRONTIER and found.evaluations < 20
-    found = beam((4, 4), grid.neighbors, grid.cost, limits=limits)
-    assert found.stop is Stop.FRONTIER and found.bound == -inf
+    """Five states wait at once, which is allowed, or one too many."""
+
+    def five(n: int) -> list[int]:
+        return [1, 2, 3, 4, 5] if n == 0 else []
+
+    for most, stop, count in ((5, Stop.FINISHED, 6), (4, Stop.FRONTIER, 5)):
+        limits = Limits(frontier=most)
+        for found in (
+            best_first([0], five, float, limits=limits),
+            beam(0, five, float, limits=limits),
+        ):
+            assert (found.stop, found.evaluations) == (stop, count)
+            assert found.exact == (stop is Stop.FINISHED)

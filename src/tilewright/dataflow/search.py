@@ -1,8 +1,8 @@
 """A bounded search for the combination of expansions of the least makespan.
 
 Coordinate descent: from the best of the starts, the expansion of one group of operators is changed
-at a time, and those of neighbours with the same choices together, while that makes it better. The
-neighbours matter since operators that stream to one another have the pace of the slowest.
+at a time, and those of neighbors with the same choices together, while that makes it better. The
+neighbors matter since operators that stream to one another have the pace of the slowest.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _uniform(options: Options) -> Iterator[Choice]:
 
 
 def _moves(options: Options) -> Iterator[_Move]:
-    """Every change of one group, then of every run of neighbours with the same options."""
+    """Every change of one group, then of every run of neighbors with the same options."""
     for n, known in enumerate(options):
         yield from (_Move(n, n + 1, name) for name in known)
     first = 0

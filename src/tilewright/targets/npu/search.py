@@ -3,7 +3,7 @@
 It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
 known is then changed in one choice, or in that of all operators on vectors of one length at once
 (which so come to share chains), and what comes out is simulated; until the best few candidates have
-no better neighbours. A candidate whose operators alone keep one unit busy for longer than the best
+no better neighbors. A candidate whose operators alone keep one unit busy for longer than the best
 program takes is not simulated.
 """
 
@@ -44,7 +44,7 @@ def search(forms: Sequence[Lambda], machine: Machine) -> Candidate:
         _refuse(forms, machine)
     found = best_first(
         starts,
-        lambda candidate: neighbours(candidate, machine),
+        lambda candidate: neighbors(candidate, machine),
         lambda candidate: candidate.cycles(machine),
         bound=lambda candidate: busy(candidate, machine),
         patience=PATIENCE,
@@ -71,7 +71,7 @@ def _refuse(forms: Sequence[Lambda], machine: Machine) -> NoReturn:
     raise AssertionError("a candidate fits")
 
 
-def neighbours(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
+def neighbors(candidate: Candidate, machine: Machine) -> Iterator[Candidate]:
     """Candidates that differ in one choice, or in those for all vectors of one length."""
     keys = operators_of(candidate.form)
     changes: list[Choices] = [
