@@ -122,7 +122,7 @@ def _engines(_context: object, _parameter: object, value: str | None) -> tuple[s
     return names or None
 
 
-OPERATORS = (*models.OPERATORS, *models.QUANTISED, *models.NETWORKS)
+OPERATORS = (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS)
 
 
 @click.command(epilog="Example: python -m benchmarks.bench --networks 'lenet*' --threads 1,2")

@@ -149,7 +149,7 @@ class ConvNextBlock(nn.Module):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation over the channels of NCHW images."""
+    """Layer normalization over the channels of NCHW images."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)

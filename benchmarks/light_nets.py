@@ -62,7 +62,7 @@ class _Graph:
         return self.place(node.output[0]) if shaped else (node, index)
 
     def role(self, tensor: str) -> tuple[str, float] | None:
-        """Role and gain of a weight; None for a tensor that is no weight (a shape)."""
+        """Role and gain of a weight; None for a tensor that is not a weight (a shape)."""
         place = self.place(tensor)
         role = place and ROLE_OF_PLACE.get((place[0].op_type, place[1]))
         if place is None or role is None:
@@ -73,7 +73,7 @@ class _Graph:
         return role, self._branch_gain(node) if role in ("scale", "shift") else 1.0
 
     def _branch_gain(self, node: NodeProto) -> float:
-        """What a normalisation at the end of a residual branch is multiplied with."""
+        """What a normalization at the end of a residual branch is multiplied with."""
         for reader, _ in self.readers.get(node.output[0], []):
             if reader.op_type == "Sum":
                 makers = [self.maker.get(name) for name in reader.input]

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks import quantised
 from benchmarks.operators import OPERATORS
-from benchmarks.quantised import NETWORKS, QUANTISED
+from benchmarks.quantised import NETWORKS, QUANTIZED
 
 Array = np.ndarray
 
@@ -92,8 +92,8 @@ INPUTS: dict[str, Callable[[np.random.Generator], dict[str, Array]]] = {
 
 
 # Everything that can be built, networks first.
-NAMES = (*RECIPES, *OPERATORS, *QUANTISED, *NETWORKS)
-CALIBRATION = 4  # inputs that a network is quantised by
+NAMES = (*RECIPES, *OPERATORS, *QUANTIZED, *NETWORKS)
+CALIBRATION = 4  # inputs that a network is quantized by
 
 
 def default_directory() -> Path:
@@ -107,8 +107,8 @@ def shapes(name: str) -> tuple[tuple[int, ...], ...]:
     """The shapes of an operator's inputs; KeyError names the known networks and operators."""
     if name in OPERATORS:
         return OPERATORS[name].shapes
-    if name in QUANTISED:
-        return (QUANTISED[name].shape,)
+    if name in QUANTIZED:
+        return (QUANTIZED[name].shape,)
     raise KeyError(f"no network or operator {name!r}; there are {', '.join(NAMES)}")
 
 
@@ -132,7 +132,7 @@ def _makers(name: str) -> tuple[str, ...]:
     how = RECIPES.get(name)
     if how is not None and how.source != "torch":
         return "onnx", "light_nets.py"
-    if name in QUANTISED:
+    if name in QUANTIZED:
         return "onnx", "quantised.py"
     if name in NETWORKS:
         return "onnxruntime", "quantised.py", *_makers(NETWORKS[name])[1:]
@@ -174,7 +174,7 @@ def _write(name: str, path: Path) -> None:
         source = build(NETWORKS[name], path.parent)
         samples = (inputs(name, seed) for seed in range(1, CALIBRATION + 1))
         quantised.write_network(source, samples, path)
-    elif name in QUANTISED:
+    elif name in QUANTIZED:
         import onnx
 
         onnx.save(quantised.build(name), path)

@@ -201,7 +201,7 @@ def _pairs(rows: Rows, names: Sequence[str]) -> str:
 def page(rows: Rows) -> str:
     """The block of docs/benchmarks.md."""
     kinds: dict[str, list[str]] = {}
-    for name in (*models.OPERATORS, *models.QUANTISED, *models.NETWORKS):
+    for name in (*models.OPERATORS, *models.QUANTIZED, *models.NETWORKS):
         if (name, 1) in rows or (name, 2) in rows:
             low = score.kind(name) != "operator"
             kinds.setdefault("Low precision" if low else "Operators", []).append(name)

@@ -22,7 +22,7 @@ SCALE, ZERO = 1 / 32, 128
 
 @dataclass(frozen=True)
 class Quantised:
-    """An operator between quantised tensors: its ONNX operator, weights, input and attributes."""
+    """An operator between quantized tensors: its ONNX operator, weights, input and attributes."""
 
     operator: str
     weight: tuple[int, ...]
@@ -30,7 +30,7 @@ class Quantised:
     attributes: dict[str, Any]
 
 
-QUANTISED: dict[str, Quantised] = {
+QUANTIZED: dict[str, Quantised] = {
     "int8_matmul_1024": Quantised("MatMul", (1024, 1024), (1024, 1024), {}),
     "int8_matmul_2048": Quantised("MatMul", (2048, 2048), (2048, 2048), {}),
     "int8_conv3x3_128x28": Quantised(
@@ -39,12 +39,12 @@ QUANTISED: dict[str, Quantised] = {
     "int8_conv1x1_256x56_64": Quantised("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
 }
 
-# Quantised networks, and the float ones that they are made of.
+# Quantized networks, and the float ones that they are made of.
 NETWORKS = {"int8_resnet18": "resnet18", "int8_mobilenet_v2": "mobilenet_v2"}
 
 
 def write_network(source: Path, samples: Iterable[dict[str, np.ndarray]], path: Path) -> None:
-    """Writes a float network quantised by ONNX Runtime: weights per channel, activations uint8.
+    """Writes a float network quantized by ONNX Runtime: weights per channel, activations uint8.
 
     samples: inputs whose ranges are the activations' ranges.
     """
@@ -66,8 +66,8 @@ def write_network(source: Path, samples: Iterable[dict[str, np.ndarray]], path: 
 
 
 def build(name: str) -> onnx.ModelProto:
-    """float32 in, quantised to uint8, int8 weights, uint8 result, float32 out."""
-    what = QUANTISED[name]
+    """float32 in, quantized to uint8, int8 weights, uint8 result, float32 out."""
+    what = QUANTIZED[name]
     weight = draw(name, "weight", "matrix", what.weight)
     if what.operator == "MatMul":
         weight = np.ascontiguousarray(weight.T)

@@ -38,7 +38,7 @@ def kind(name: str) -> str:
     """The kind of a row, a key of BARS."""
     if name in models.RECIPES:
         return "network"
-    if name in models.QUANTISED or name in models.NETWORKS:
+    if name in models.QUANTIZED or name in models.NETWORKS:
         return "int8"
     return "bfloat16" if name in BFLOAT16 else "operator"
 

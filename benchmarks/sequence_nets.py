@@ -50,7 +50,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and a two-layer perceptron; normalised after each (BERT) or before each."""
+    """Attention and a two-layer perceptron; normalized after each (BERT) or before each."""
 
     def __init__(
         self, width: int, heads: int, *, norm_first: bool, causal: bool = False, gelu: str = "none"

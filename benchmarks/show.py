@@ -71,10 +71,10 @@ def picture(rows: Sequence[Row], title: str) -> str:
         parts.append(f'<text x="{x:.1f}" y="{height - 5}" text-anchor="middle">{tick:g}</text>')
     for index, (row, value) in enumerate(shown):
         y, ends = LINE * (index + 2), sorted((_place(1.0), _place(value)))
-        colour = "#2a7" if value >= 1 else "#c53"
+        color = "#2a7" if value >= 1 else "#c53"
         parts.append(f'<text x="8" y="{y}">{escape(row.network)}, {row.threads}</text>')
         parts.append(f'<rect x="{ends[0]:.1f}" y="{y - 10}" width="{ends[1] - ends[0]:.1f}" '
-                     f'height="12" fill="{colour}"/>')  # fmt: skip
+                     f'height="12" fill="{color}"/>')  # fmt: skip
         parts.append(f'<text x="{ends[1] + 4:.1f}" y="{y}">{value:.2f}</text>')
     return "\n".join([*parts, "</svg>", ""])
 

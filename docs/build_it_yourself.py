@@ -366,8 +366,8 @@ def reorder(kernel: Kernel, *names: str) -> Kernel:
 
 def vectorize(kernel: Kernel, name: str) -> Kernel:
     """Run the iterations of a loop together, one per lane.
-    Legal where each iteration writes an element of its own. We also want neighbouring lanes at
-    neighbouring addresses, or all at one: that is what vector instructions are good at.
+    Legal where each iteration writes an element of its own. We also want neighboring lanes at
+    neighboring addresses, or all at one: that is what vector instructions are good at.
     """
 
     def change(loop: For) -> Stmt:
@@ -525,7 +525,7 @@ class Program:
         machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
-        # Registers for the tiles, the usual cleaning; no vectoriser: the kernels say it already.
+        # Registers for the tiles, the usual cleaning; no vectorizer: the kernels say it already.
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         options.loop_vectorization = options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)

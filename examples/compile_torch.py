@@ -9,7 +9,7 @@ import tilewright as tw
 
 
 class Block(torch.nn.Module):
-    """A transformer's feed-forward block: normalise, widen, GELU, narrow, add."""
+    """A transformer's feed-forward block: normalize, widen, GELU, narrow, add."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ MACHINE = lift.Machine(vector=32, rows=32, columns=32, chip=4096)
 
 ON_THE_DEVICE = """
     zip-commute, map-fission, map-join, reduce-init, map-fission-capture, zip-first, map-join-one,
-    zip-flatten-left, zip-drop-first, recognise-MVMul, recognise-VVAdd, recognise-VVRelu,
+    zip-flatten-left, zip-drop-first, recognize-MVMul, recognize-VVAdd, recognize-VVRelu,
     tile-VVRelu p=32, tile-VVAdd p=32, join-cancel, chain,
     tile-MVMul-rows p=32, join-cancel, zip-map-right, chain, tile-MVMul-columns q=32,
     issue, to-chip-1, to-chip-reduce, to-chip-2, to-output-1

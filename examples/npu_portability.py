@@ -207,7 +207,7 @@ def row(name, machine, mapped=None):
         error, limit = max(error, abs(have - want).max()), max(limit, bound.max())
     timing = mapped.timing
     return (
-        f"{name:<13} {machine.name:<7} {timing.cycles:>7} {timing.utilisation:>6.1%} "
+        f"{name:<13} {machine.name:<7} {timing.cycles:>7} {timing.utilization:>6.1%} "
         f"{timing.energy / 1000:>7.0f} {error:>8.1e} {limit:>8.1e}  {mapped.summary}"
     )
 

@@ -1,4 +1,4 @@
-"""A float model, quantised for VTA and run on its simulator: what ran where, and how long it takes.
+"""A float model, quantized for VTA and run on its simulator: what ran where, and how long it takes.
 
 Scales are taken from random samples. The products' results are compared bit for bit with the same
 integer formulas compiled for the CPU, the outputs with the float model's.

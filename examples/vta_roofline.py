@@ -2,7 +2,7 @@
 
 Layers are numbered as in TVM's paper (Chen et al., OSDI 2018, figure 10). Each is scheduled by
 default for the bandwidth at hand, translated and run on the timing simulator; both results must be
-equal. Utilisation is the share of the cycles in which the matrix unit would be busy with the
+equal. Utilization is the share of the cycles in which the matrix unit would be busy with the
 layer's products alone.
 
 python examples/vta_roofline.py [--layers C2,C12] [--sweep] [--picture roofline.png]
@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.targets.vta import (
     Convolution,
     Program,
-    Requantise,
+    Requantize,
     TimingParameters,
     convolution,
     schedule,
@@ -51,7 +51,7 @@ class Point:
     rate: float
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         return self.rate / PEAK
 
 
@@ -61,7 +61,7 @@ def measure(name, threads, bandwidth):
     shape = Convolution(
         inputs, outputs, (size,) * 2, (kernel,) * 2, (stride,) * 2, (kernel // 2,) * 2
     )
-    layer = convolution(shape, Requantise(7, bias=False), name)
+    layer = convolution(shape, Requantize(7, bias=False), name)
     timing = TimingParameters(dram_bytes_per_cycle=bandwidth)
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-128, 128, b.shape, np.int8) for b in layer.params]
@@ -75,14 +75,14 @@ def measure(name, threads, bandwidth):
 def table(names, bandwidth):
     """Both points of every layer, printed."""
     print(f"{bandwidth} bytes per cycle")
-    print("layer   products/byte   utilisation: one thread   two threads")
+    print("layer   products/byte   utilization: one thread   two threads")
     points = {}
     for name in names:
         (one, first), (two, second) = (measure(name, n, bandwidth) for n in (1, 2))
         assert (first == second).all(), name
         points[name] = one, two
-        print(f"{name:<6} {two.intensity:>14.1f} {one.utilisation:>25.1%} {two.utilisation:>13.1%}")
-    best = [max(p[k].utilisation for p in points.values()) for k in (0, 1)]
+        print(f"{name:<6} {two.intensity:>14.1f} {one.utilization:>25.1%} {two.utilization:>13.1%}")
+    best = [max(p[k].utilization for p in points.values()) for k in (0, 1)]
     print(f"best   {'':>14} {best[0]:>25.1%} {best[1]:>13.1%}\n")
     return points
 
@@ -91,7 +91,7 @@ WIDTH, HEIGHT, MARGIN = 800, 520, 70
 SCALE = 3  # drawn larger, then made smaller: smooth lines
 LOW, HIGH = (8, 64), (256, 320)  # of both axes: products per byte, products per cycle
 TICKS = (8, 16, 32, 64, 128, 256), (64, 128, 256)
-BLACK, GREY, LIGHT, BLUE = "#000000", "#8a8a8a", "#dddddd", "#1b6ca8"
+BLACK, GRAY, LIGHT, BLUE = "#000000", "#8a8a8a", "#dddddd", "#1b6ca8"
 
 
 class Plot:
@@ -116,23 +116,23 @@ class Plot:
         )
         return x * SCALE, y * SCALE
 
-    def line(self, points, colour, width=1.5):
+    def line(self, points, color, width=1.5):
         at = [self.place(*point) for point in points]
-        self.draw.line(at, fill=colour, width=round(width * SCALE), joint="curve")
+        self.draw.line(at, fill=color, width=round(width * SCALE), joint="curve")
 
-    def dot(self, point, colour):
+    def dot(self, point, color):
         x, y = self.place(*point)
         r = 4.5 * SCALE
-        self.draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+        self.draw.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
-    def text(self, at, words, colour=BLACK, anchor="mm"):
+    def text(self, at, words, color=BLACK, anchor="mm"):
         """Words beside a place in the picture's own units."""
         x, y = (SCALE * value for value in at)
-        self.draw.text((x, y), words, fill=colour, font=self.font, anchor=anchor)
+        self.draw.text((x, y), words, fill=color, font=self.font, anchor=anchor)
 
-    def label(self, point, words, colour):
+    def label(self, point, words, color):
         x, y = self.place(*point)
-        self.text((x / SCALE, y / SCALE + 13), words, colour)
+        self.text((x / SCALE, y / SCALE + 13), words, color)
 
     def axes(self):
         for value in TICKS[0]:
@@ -149,7 +149,7 @@ class Plot:
 
 
 def picture(points, bandwidth, path):
-    """The roofline as PNG: grey without virtual threads, blue with two."""
+    """The roofline as PNG: gray without virtual threads, blue with two."""
     plot = Plot()
     plot.axes()
     ridge = PEAK / bandwidth
@@ -158,11 +158,11 @@ def picture(points, bandwidth, path):
     for one, two in points.values():
         plot.line([(p.intensity, p.rate) for p in (one, two)], LIGHT, 2)
     for name, (one, two) in points.items():
-        plot.dot((one.intensity, one.rate), GREY)
+        plot.dot((one.intensity, one.rate), GRAY)
         plot.dot((two.intensity, two.rate), BLUE)
         plot.label((two.intensity, two.rate), name, BLUE)
     plot.text((MARGIN, 26), f"products per cycle, at {bandwidth} bytes per cycle", anchor="lm")
-    plot.text((MARGIN + 330, 26), "without virtual threads", GREY, "lm")
+    plot.text((MARGIN + 330, 26), "without virtual threads", GRAY, "lm")
     plot.text((MARGIN + 520, 26), "with two", BLUE, "lm")
     plot.save(path)
 

@@ -2,7 +2,7 @@
 
 For A = HᴴH + noise I and z = Hᴴy, to first order in the unit roundoff u = 2⁻²⁴: the computed gram
 matrix is off by (M + 2) u tr A, z by (M + 2) u |H| |y| (Higham, Accuracy and Stability of Numerical
-Algorithms, 3.5), and the factorisation with its two triangular solutions solves for a matrix that
+Algorithms, 3.5), and the factorization with its two triangular solutions solves for a matrix that
 is off by (3 K + 1) u tr A (10.3, 10.4; tr A is the squared norm of the triangular factor, and LU
 without pivots has the same factors up to scaling). A complex product errs by up to 2√2 u, a real
 one by u; with 4 in place of 2√2, for the rounding of the inputs,

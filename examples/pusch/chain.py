@@ -1,4 +1,4 @@
-"""The receiver's four steps as tensor expressions: estimate, factorise, detect, demap.
+"""The receiver's four steps as tensor expressions: estimate, factorize, detect, demap.
 
 Complex arrays are pairs of real ones, (2, ...). Subcarriers come in blocks of as many as a vector
 has lanes: the blocks are the first dimension of an array (after the pair), the lanes the last, so
@@ -120,8 +120,8 @@ def gram(layout: Layout, h: t.Tensor) -> list[Tensors]:
     return [row(i) for i in range(layout.layers)]
 
 
-def factorise(layout: Layout, method: Method, rows: list[Tensors], noise: t.Tensor) -> Tensors:
-    """A factorisation of HᴴH + noise I, and what unbiases its solutions: (blocks, lanes) each.
+def factorize(layout: Layout, method: Method, rows: list[Tensors], noise: t.Tensor) -> Tensors:
+    """A factorization of HᴴH + noise I, and what unbiases its solutions: (blocks, lanes) each.
 
     In order: inverses of the diagonal, entries (real and imaginary parts), gains, error variances.
     """
@@ -142,7 +142,7 @@ def factorise(layout: Layout, method: Method, rows: list[Tensors], noise: t.Tens
 
 
 def rows_of(layout: Layout, method: Method) -> int:
-    """How many values a subcarrier's factorisation has."""
+    """How many values a subcarrier's factorization has."""
     return 3 * layout.layers + 2 * len(method.stored(layout.layers))
 
 

@@ -43,7 +43,7 @@ PROFILES = {
 class Channel:
     """What the air does. spread: RMS delay spread in seconds. speed: m/s, carrier: Hz.
 
-    correlation: between neighbouring antennas, of the receiver and of the transmitters.
+    correlation: between neighboring antennas, of the receiver and of the transmitters.
     """
 
     profile: str = "A"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 440, 60, 190, 20, 45
-COLOURS = ["#1f5fa8", "#c8502d", "#2f8f4e", "#7b4aa0"]
+COLORS = ["#1f5fa8", "#c8502d", "#2f8f4e", "#7b4aa0"]
 DASHES = ["none", "7 4", "2 4"]
 Place = Callable[[float, float], tuple[float, float]]
 
@@ -22,7 +22,7 @@ class Curve:
 
 
 def picture(curves: list[Curve]) -> str:
-    """An SVG: a family has a dash of its own, a member a colour. Rates of zero are left out."""
+    """An SVG: a family has a dash of its own, a member a color. Rates of zero are left out."""
     shown = [[(x, math.log10(y)) for x, y in c.points if y > 0] for c in curves]
     xs, ys = zip(*(point for points in shown for point in points), strict=True)
     left, right, low, high = min(xs), max(xs), math.floor(min(ys)), math.ceil(max(ys))
@@ -36,9 +36,9 @@ def picture(curves: list[Curve]) -> str:
     members = list(dict.fromkeys(c.name.split()[1] for c in curves))
     for n, (curve, points) in enumerate(zip(curves, shown, strict=True)):
         family, member = curve.name.split()
-        colour = COLOURS[members.index(member) % len(COLOURS)]
+        color = COLORS[members.index(member) % len(COLORS)]
         dash = DASHES[families.index(family) % len(DASHES)]
-        style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
+        style = f'fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"'
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in (place(*p) for p in points))
         at = TOP + 10 + 20 * n
         parts += [

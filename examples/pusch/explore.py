@@ -2,7 +2,7 @@
 
 python examples/pusch/explore.py [subcarriers [antennas [layers]]]
 
-Estimation, gram matrix, factorisation, matched filter and solution: each as what suits it best, as
+Estimation, gram matrix, factorization, matched filter and solution: each as what suits it best, as
 one task, as one for each block of subcarriers (for each antenna, where that is the outermost loop),
 or in the classical expansions, which the matched filter has, a product of complex matrices.
 """
@@ -51,7 +51,7 @@ def network(layout: Layout, method: str = "cholesky") -> Network:
     pairs = chain.least_squares(layout, y, given["pilots"], given["sign"])
     h = chain.interpolate(layout, pairs)
     rows = chain.gram(layout, Stack(h))
-    factors = chain.factorise(layout, way, rows, given["noise"])
+    factors = chain.factorize(layout, way, rows, given["noise"])
     sums = chain.matched(layout, Stack(h), y)
     x = chain.solve(layout, way, sums, Stack(factors, 1))
     steps = [tensors[0].op for tensors in (pairs, h, *rows, factors, sums, x)]

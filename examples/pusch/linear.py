@@ -1,7 +1,7 @@
 """Small systems of linear equations, written out: K x K complex matrices, one per subcarrier.
 
 Entries are pairs of expressions. Python's loops run while these are built, so that what remains is
-straight-line code. A factorisation is its entries off the diagonal, and the inverses of its
+straight-line code. A factorization is its entries off the diagonal, and the inverses of its
 diagonal.
 """
 
@@ -136,7 +136,7 @@ def lu_inverse(m: Entries, inverse: list[Any], k: int) -> Any:
 class Method(NamedTuple):
     """One way to solve A x = z for a Hermitian positive definite matrix A.
 
-    factor: entries of A and its size, to a factorisation. solve: that and z, to x. inverse: that
+    factor: entries of A and its size, to a factorization. solve: that and z, to x. inverse: that
     and k, to element (k, k) of A⁻¹. both: whether what is above the diagonal is stored as well.
     """
 
@@ -146,7 +146,7 @@ class Method(NamedTuple):
     both: bool
 
     def stored(self, n: int) -> list[tuple[int, int]]:
-        """The places of the entries of a factorisation, in the order in which they are stored."""
+        """The places of the entries of a factorization, in the order in which they are stored."""
         return [(i, j) for i in range(n) for j in range(n) if j < i or (self.both and j > i)]
 
 

@@ -4,7 +4,7 @@ python examples/pusch/model.py [subcarriers [antennas [layers]]]
 
 A complex matrix is the real one [[Re, -Im], [Im, Re]], which is a product of such matrices whenever
 the complex one is, and symmetric and positive definite whenever that is Hermitian and so. The
-factorisations and the triangular solutions are operators of the domain `tilewright`.
+factorizations and the triangular solutions are operators of the domain `tilewright`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import onnx
 import onnx.parser
 from slot import Layout
 
-# Attributes of the two solutions with what a factorisation leaves.
+# Attributes of the two solutions with what a factorization leaves.
 SOLUTIONS = {"Cholesky": ("upper = 0", "transpose = 1"), "LU": ("unit = 1", "upper = 1")}
 
 
 def model(layout: Layout, factorisation: str) -> onnx.ModelProto:
     """From h, y and noise to the solutions of (HᴴH + noise) x = Hᴴy, biased as they are.
 
-    factorisation: "Cholesky" or "LU".
+    factorization: "Cholesky" or "LU".
     """
     forward, backward = SOLUTIONS[factorisation]
     s, m, k, symbols = layout.subcarriers, 2 * layout.antennas, 2 * layout.layers, layout.data

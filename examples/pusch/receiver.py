@@ -103,10 +103,10 @@ class Receiver:
         h = chain.interpolate(layout, chain.least_squares(layout, g["y"], g["pilots"], g["sign"]))
         self._estimate = build("y pilots sign", h, t.create_schedule(h[0].op), auto=True)
         rows = chain.gram(layout, g["h"])
-        factors = chain.factorise(layout, method, rows, g["noise"])
+        factors = chain.factorize(layout, method, rows, g["noise"])
         together = chain.stacked(factors, "factors")
         schedule = by_blocks(together, factors, [row[0] for row in rows])
-        self._factorise = build("h noise", [together], schedule)
+        self._factorize = build("h noise", [together], schedule)
         sums = chain.matched(layout, g["h"], g["y"])
         x = chain.solve(layout, method, sums, g["factors"])
         symbols = chain.stacked(x, "symbols", (layout.layers, 2))
@@ -124,8 +124,8 @@ class Receiver:
         return self.h
 
     def detect(self, h: np.ndarray, y: np.ndarray, noise: float) -> np.ndarray:
-        """Symbols (blocks, data symbols, layers, 2, lanes); one factorisation per subcarrier."""
-        self._factorise(h, np.array([noise], np.float32), self.factors)
+        """Symbols (blocks, data symbols, layers, 2, lanes); one factorization per subcarrier."""
+        self._factorize(h, np.array([noise], np.float32), self.factors)
         self._detect(h, y, self.factors, self.x)
         return self.x
 

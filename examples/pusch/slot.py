@@ -1,7 +1,7 @@
 """A slot of PUSCH as the receiver's antennas see it: reference symbols first, then data.
 
 Reference symbols (DMRS) are of type 1: a layer has every other subcarrier, shares it with one other
-layer by signs over two neighbours, and from the fifth layer on by signs over two symbols as well.
+layer by signs over two neighbors, and from the fifth layer on by signs over two symbols as well.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def comb(layer: int) -> int:
 
 
 def signs(layout: Layout) -> np.ndarray:
-    """Signs of the layers' reference symbols: (layers, pilot symbols, 2 neighbours)."""
+    """Signs of the layers' reference symbols: (layers, pilot symbols, 2 neighbors)."""
     layer, symbol, neighbour = np.indices((layout.layers, layout.pilots, 2))
     return (1 - 2 * (layer % 2 * neighbour)) * (1 - 2 * (layer // 4 * symbol))
 

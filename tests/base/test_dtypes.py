@@ -76,7 +76,7 @@ def test_dtype_of_takes_what_numpy_takes(given, expected):
 
 @pytest.mark.parametrize("given", [None, "float33", "M8[s]", "V8", "f4,f4", 3, [1], object()])
 def test_anything_else_is_refused_by_name(given):
-    with pytest.raises(InputError, match=r"is no dtype known here\. Known dtypes: float64"):
+    with pytest.raises(InputError, match=r"is not a known dtype\. Known dtypes: float64"):
         dtype_of(given)
 
 

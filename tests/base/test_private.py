@@ -35,10 +35,10 @@ def result(mode, user=None):
         (stat.S_IFREG | 0o620, None, "can be written by others"),
         (stat.S_IFREG | 0o602, None, "can be written by others"),
         (stat.S_IFREG | 0o600, SOMEBODY, f"belongs to the user {SOMEBODY}"),
-        (stat.S_IFLNK | 0o600, None, "is no file"),
-        (stat.S_IFIFO | 0o600, None, "is no file"),
-        (stat.S_IFCHR | 0o600, None, "is no file"),
-        (stat.S_IFDIR | 0o700, None, "is no file"),
+        (stat.S_IFLNK | 0o600, None, "is not a file"),
+        (stat.S_IFIFO | 0o600, None, "is not a file"),
+        (stat.S_IFCHR | 0o600, None, "is not a file"),
+        (stat.S_IFDIR | 0o700, None, "is not a file"),
     ],
 )
 def test_a_file_of_the_user_s_own(mode, user, why):
@@ -308,7 +308,7 @@ def test_a_folder_that_vanishes_each_time_is_one_warning(disk, monkeypatch):
         raise FileNotFoundError(2, "No such file")
 
     monkeypatch.setattr(store, "write_whole", vanish)
-    with pytest.warns(TilewrightWarning, match="nothing is kept from now on") as seen:
+    with pytest.warns(TilewrightWarning, match="caching is off from now on") as seen:
         disk.put("one", b"1")
         disk.put("two", b"2")
     assert len(seen) == 1

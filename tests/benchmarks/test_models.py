@@ -92,7 +92,7 @@ def test_exported_network_has_drawn_weights(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_quantised_network_is_the_float_one_within_its_steps(tmp_path: Path):
+def test_a_quantized_network_is_the_float_one_within_its_steps(tmp_path: Path):
     pytest.importorskip("onnxruntime")
     from benchmarks import reference, score
     from tilewright.cli.rounds import difference

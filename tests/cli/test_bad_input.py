@@ -53,7 +53,7 @@ def test_a_folder(verb, tmp_path):
 def test_bytes_that_are_no_model(verb, tmp_path, content):
     path = tmp_path / "noise.onnx"
     path.write_bytes(content)
-    refused(verb(path), "noise.onnx", "no ONNX model")
+    refused(verb(path), "noise.onnx", "not an ONNX model")
 
 
 def test_truncated_model(verb, perceptron, tmp_path):
@@ -301,7 +301,7 @@ def test_options_of_compiling_are_refused_for_an_artifact(command, perceptron, t
 
 def test_a_device_is_no_model(command):
     for device in ("/dev/zero", "/dev/null"):
-        refused(command("run", device), "this is a device")
+        refused(command("run", device), "it is a device")
 
 
 def test_an_index_out_of_range_is_an_error(command, tmp_path):

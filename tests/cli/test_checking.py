@@ -1,6 +1,7 @@
 """verify --kernels, verify --minimize, compile --certify: what they find, print and write."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from tilewright.base.errors import ArtifactError
 from tilewright.cli import certificate
 from tilewright.ir.node import transform
 from tilewright.loops.nodes import Store
+from tilewright.runtime import bundle
 from tilewright.targets.cpu.target import CpuTarget
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -145,6 +147,19 @@ def test_a_certificate_says_what_was_compared(command, perceptron, tmp_path):
     assert shown.code == 0
     assert "on random inputs of seed 7: x: float32[2, 8]" in shown.out and "ok" in shown.out
     assert json.loads(json.dumps(command("verify", out, "--json").json["certificate"])) == said
+
+
+def test_an_artifact_of_a_replaced_math_mode_loads_and_shows_its_certificate(
+    command, perceptron, tmp_path
+):
+    out, former = tmp_path / "m.tw", tmp_path / "former.tw"
+    assert command("compile", perceptron, "-o", out, "--certify").code == 0
+    exe = tw.load(out)
+    certificate = {**exe.certificate, "math": "strict"}
+    meta = {**exe.model.meta, "math": "strict", "certificate": certificate}
+    bundle.write(replace(exe.model, meta=meta), former)
+    assert command("run", former).code == 0
+    assert "math strict" in command("verify", former).out
 
 
 def test_an_artifact_without_a_certificate(command, perceptron, tmp_path):

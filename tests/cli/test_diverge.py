@@ -1,4 +1,4 @@
-"""Finding the first operator that differs, alone or only when compiled with its neighbours."""
+"""Finding the first operator that differs, alone or only when compiled with its neighbors."""
 
 import numpy as np
 import pytest

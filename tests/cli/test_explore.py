@@ -92,7 +92,7 @@ def test_a_later_run_goes_on_with_the_results(command, perceptron, tmp_path):
     assert first.json == again.json
     assert len(path.read_text().splitlines()) == 1 + len(first.json["points"])
     other = command("explore", "matmul", "--pes", "4", "--results", path)
-    assert other.code == 1 and "other results than those of this model" in other.err
+    assert other.code == 1 and "results of another model" in other.err
 
 
 @pytest.mark.parametrize(

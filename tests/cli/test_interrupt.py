@@ -72,7 +72,7 @@ def test_an_interrupt_that_python_wraps(command, verb):
     assert (found.code, found.err.strip()) == (1, "tilewright: interrupted")
 
 
-def test_an_interrupt_in_a_finaliser_is_not_lost(command, verb):
+def test_an_interrupt_in_a_finalizer_is_not_lost(command, verb):
     class Dying:
         def __del__(self):
             raise KeyboardInterrupt
@@ -89,7 +89,7 @@ def test_an_interrupt_in_a_finaliser_is_not_lost(command, verb):
     assert sys.unraisablehook is hook
 
 
-def test_errors_in_finalisers_are_printed_as_ever(command, verb, monkeypatch):
+def test_errors_in_finalizers_are_printed_as_ever(command, verb, monkeypatch):
     class Dying:
         def __del__(self):
             raise ValueError("in a finaliser")

@@ -51,10 +51,10 @@ def test_an_option_of_other_verbs_is_refused(command, line):
         ("compile M --emit kernel --sanitize", "--sanitize: --emit kernel writes no artifact"),
         ("compile M --emit graph --certify", "--certify: --emit graph writes no artifact"),
         ("compile M --seed 3", "--seed: it seeds the inputs of --certify"),
-        ("verify M --kernels --tolerance 1", "--tolerance: --kernels runs each kernel on inputs"),
+        ("verify M --kernels --tolerance 1", "--tolerance: --kernels generates the inputs"),
         ("verify A --seed 3 --math fast", "--seed, --math: an artifact contains machine code"),
         ("run A --no-cache --sanitize", "--no-cache, --sanitize: an artifact is already compiled"),
-        ("explore matmul --trust", "matmul: --trust: an operator is no file of a model"),
+        ("explore matmul --trust", "matmul: --trust: an operator is not a file of a model"),
     ],
 )  # fmt: skip
 def test_an_option_without_an_effect_is_refused(command, perceptron, line, said):

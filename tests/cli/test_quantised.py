@@ -1,4 +1,4 @@
-"""`--target vta`: models quantised for a machine that takes bytes, by any verb that knows of it."""
+"""`--target vta`: models quantized for a machine that takes bytes, by any verb that knows of it."""
 
 import numpy as np
 

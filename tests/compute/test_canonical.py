@@ -149,7 +149,7 @@ def test_which_of_two_tensors_is_read() -> None:
 
 
 def test_who_is_written_between_is_part_of_it() -> None:
-    """A tensor of the kernel's own is no parameter, and two are not one."""
+    """A tensor of the kernel's own is not a parameter, and two are not one."""
     x, t, u, y = (Buffer(n, (4,), float32) for n in "xtuy")
     first, second = map_("m", t, lambda i: x[i] * 2.0), map_("m", u, lambda i: x[i] * 2.0)
     last = map_("s", y, lambda i: t[i] + x[i])

@@ -41,7 +41,7 @@ BROKEN = [
     (one(R, Y[R], Dim(R, 4), Dim(R, 4)), "TW-DIMS", "dimension i occurs twice"),
     (one(R, Y[R], Dim(Var("i", d.int32), 4)), "TW-DIMS", "dimension i is int32"),
     (Computation("c", (), ()), "TW-OUTPUTS", "no output"),
-    (one(R, Y[S], Dim(R, 4)), "TW-UNBOUND", "j in y is no dimension"),
+    (one(R, Y[S], Dim(R, 4)), "TW-UNBOUND", "j in y is not a dimension"),
     (one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW)), "TW-OPERATOR", "j is pw, without a reducer"),
     (
         one(R, X[R, S], Dim(R, 4), Dim(S, 4, PW), op=arg_reducer("argmax", F, d.int64)),

@@ -38,7 +38,7 @@ READS: dict[str, tuple[Index, tuple[int, int], bool]] = {
     "around too early": (lambda n, m: (n // 6 % 2, n % 6), (24, 2), False),
     "around in both": (lambda n, m: (n % 4, n % 6), (24, 2), False),
     "rows and columns": (lambda n, m: (n // 6, m), (24, 6), False),
-    "what is no digit": (lambda n, m: (n // 6, n), (6, 2), False),
+    "what is not a digit": (lambda n, m: (n // 6, n), (6, 2), False),
     "rows that are none": (lambda n, m: (m, n % 6), (24, 4), False),
 }
 

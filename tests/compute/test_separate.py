@@ -91,7 +91,7 @@ def test_it_is_fewer_terms() -> None:
     "axes",
     [
         [(9, 3, 1, 1, 1, 1)],  # along one axis only
-        [(8, 2, 2, 1, 0, 0)] * 2,  # no window shares anything with its neighbour
+        [(8, 2, 2, 1, 0, 0)] * 2,  # no window shares anything with its neighbor
         [(9, 3, 1, 2, 2, 2)] * 2,  # a place is half a step
         [(9, 3, 3, 1, 0, 0), (9, 1, 1, 1, 0, 0)],  # windows of one row
     ],

@@ -137,10 +137,10 @@ def test_results_are_read_back(tmp_path: Path) -> None:
 def test_results_of_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     evaluations(perceptron(), path, [2])
-    with pytest.raises(InputError, match="other results than those of this model"):
+    with pytest.raises(InputError, match="results of another model"):
         explore(perceptron(), [2], grain="expanded", volume="array", store=Store(path))
     path.write_text(path.read_text() + "{}\n")
-    with pytest.raises(InputError, match="line 11 is no result"):
+    with pytest.raises(InputError, match="line 11 is not a result"):
         evaluations(perceptron(), path, [2])
 
 

@@ -48,8 +48,8 @@ def test_types_follow_the_reading() -> None:
     ("old", "new", "message"),
     [
         ("sum -> y: 16", "sum -> y: 0", "carries 0 elements"),
-        ("scale -> sum: 1024", "scale -> sum: -3", "is no node .* and no edge"),
-        ("x -> scale: 1024", "x -> scale: 1024\nz -> sum: 1", "names z, which is no node"),
+        ("scale -> sum: 1024", "scale -> sum: -3", "is neither a node .* nor an edge"),
+        ("x -> scale: 1024", "x -> scale: 1024\nz -> sum: 1", "names z, which is not a node"),
         ("element-wise scale", "upsampler scale", "called upsampler, but reads 1024 and writes"),
         ("x -> scale: 1024", "x -> scale: 1024\nsum -> scale: 1024", "sum writes 16 .* and 1024"),
         ("sink y", "sink y\nsink y", "two nodes are called y"),

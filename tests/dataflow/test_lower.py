@@ -189,7 +189,9 @@ def test_an_unknown_expansion_lists_those_there_are() -> None:
     net = network(LENET_FIRST)
     with pytest.raises(InputError, match=r"no expansion 'best' of a conv.*known: lmv, mv, op"):
         program(net, {"conv": "best"})
-    with pytest.raises(InputError, match="chosen for pool1, which is no operator and no family"):
+    with pytest.raises(
+        InputError, match="chosen for pool1, which is neither an operator nor a family"
+    ):
         program(net, {"pool1": "whole"})
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.script import ROOT, printed
 
 SAYS = {
-    "lift_fully_connected": ["= recognise-MVMul", "block MVMul32", "parallel", "equal to NumPy"],
+    "lift_fully_connected": ["= recognize-MVMul", "block MVMul32", "parallel", "equal to NumPy"],
     "compile_onnx": ["result: (1, 8) float32", "loaded: True"],
     "compile_torch": ["agrees with PyTorch"],
     "custom_operator": ["agrees with its reference", "matmul+swish"],

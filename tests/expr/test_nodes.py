@@ -75,11 +75,11 @@ def test_a_truth_value_is_not_shifted():
     ids=repr,
 )
 def test_a_constant_is_a_number_of_its_dtype(value, dtype):
-    with pytest.raises(InputError, match=f"is no {dtype}. cast the other operand"):
+    with pytest.raises(InputError, match=f"is not a valid {dtype}. cast the other operand"):
         nodes.const(value, dtype)
 
 
 def test_numbers_without_a_fraction_are_integers():
     assert nodes.const(2.0, int32) is nodes.const(2, int32)
-    with pytest.raises(InputError, match=r"0\.5 is no int32"):
+    with pytest.raises(InputError, match=r"0\.5 is not a valid int32"):
         nodes.var("i", int32) * 0.5  # it was `i * 0`

@@ -76,14 +76,14 @@ BAD: dict[str, tuple[str, str]] = {
     "comprehension": ("[v for v in A]", "is not allowed"),
     "walrus": ("(v := 1)", "is not allowed"),
     "string": ("f'{x}'", "is not allowed"),
-    "syntax": ("x +", "no expression"),
+    "syntax": ("x +", "not an expression"),
     "parameters": ("(lambda i, i: i)", "duplicate argument"),
     "meaning": ("exp(x, y)", "exp takes 1 arguments, not 2"),
     "types": ("x + i", "operands are float32 and int64"),
     "number": ("3(x)", "only what has a name"),
     "element": ("(1, 2)[0]", "only what has a name"),
     "numbers": ("max(1, 2)", "one of them has to be an expression"),
-    "deep": ("(" * 500 + ")" * 500, "no expression"),
+    "deep": ("(" * 500 + ")" * 500, "not an expression"),
 }
 
 

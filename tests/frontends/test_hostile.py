@@ -59,8 +59,8 @@ def test_missing_file_and_folder(tmp_path):
 
 
 def test_something_that_is_no_model():
-    refused(42, "int is no model")
-    refused(b"", "no ONNX model")
+    refused(42, "int is not a model")
+    refused(b"", "not an ONNX model")
 
 
 def test_random_bytes(tmp_path):
@@ -276,7 +276,7 @@ def test_a_model_that_is_a_device_or_never_ends(tmp_path):
     import threading
 
     for device in ("/dev/zero", "/dev/full", "/dev/null"):
-        refused(device, "this is a device")
+        refused(device, "it is a device")
     pipe = tmp_path / "m.onnx"
     os.mkfifo(pipe)
 
@@ -294,7 +294,7 @@ def test_a_model_that_is_a_device_or_never_ends(tmp_path):
 def test_no_offset_or_length_is_too_large_to_be_refused(tmp_path):
     for number in (1 << 31, 1 << 63, 1 << 64, 10**30, int("9" * 4000), "9" * 10_000, "0" * 10_000):
         refused(saved(tmp_path, data=W.tobytes(), offset=number), "external data")
-    refused(saved(tmp_path, data=W.tobytes(), length="9" * 10_000), "no size in bytes")
+    refused(saved(tmp_path, data=W.tobytes(), length="9" * 10_000), "not a size in bytes")
     for number in (1 << 63, 10**18):  # a length says at most how much there is
         np.testing.assert_array_equal(
             constant_of(saved(tmp_path, data=W.tobytes(), length=number)), W

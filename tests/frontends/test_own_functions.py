@@ -23,7 +23,7 @@ MODELS = {
         "Abs (a) => (b) { b = Neg(a) }",
         -X,
     ),
-    "of what else is no call": (
+    "of what else is not a call": (
         "{ c = Constant<value_float = -1.0>() y = Mul(x, c) }",
         ONE,
         X,

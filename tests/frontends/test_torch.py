@@ -65,7 +65,7 @@ def test_nested_arguments_become_inputs_in_order(tmp_path):
 @pytest.mark.parametrize("name", ["m.pt", "m.pth", "m.safetensors", "m.tflite"])
 def test_files_of_other_kinds_are_told_what_to_do(tmp_path, name):
     (tmp_path / name).write_bytes(b"weights")
-    with pytest.raises(ModelError, match="is no model that is read here") as caught:
+    with pytest.raises(ModelError, match="is not a model that can be read") as caught:
         load(tmp_path / name)
     assert ("tf2onnx" if name == "m.tflite" else "torch.export.save") in str(caught.value)
 
@@ -75,9 +75,9 @@ def test_a_damaged_program_a_missing_one_and_a_folder(path, tmp_path, capfd):
     (tmp_path / "text.pt2").write_text("hello")
     (tmp_path / "folder.pt2").mkdir()
     for name, why in {
-        "half": "no exported program, or a damaged one",
-        "text": "no exported program, or a damaged one",
-        "folder": "this is a folder",
+        "half": "not an exported program, or a damaged one",
+        "text": "not an exported program, or a damaged one",
+        "folder": "it is a folder",
         "absent": "no such file",
     }.items():
         with pytest.raises(ModelError, match=why) as caught:

@@ -160,7 +160,7 @@ def test_objects_of_a_class_of_the_program_are_refused(members, tmp_path):
         graph_of(data)["custom_obj_values"] = {"o": {"name": "o", "class_fqn": "torch.classes.E"}}
 
     path = written(tmp_path / "m.pt2", edited(members, MODEL, change))
-    assert refused(path, "class of its own").code == "TW-TRUST"
+    assert refused(path, "custom class").code == "TW-TRUST"
 
 
 def code(marker):
@@ -172,7 +172,7 @@ def test_sizes_are_not_evaluated(members, marker, tmp_path):
     text = json.loads(members[MODEL])
     (size, *_) = graph_of(text)["tensor_values"]["x"]["sizes"]
     change = replaced(size["as_expr"]["expr_str"], code(marker))
-    refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "is no expression")
+    refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "is not an expression")
     assert not marker.exists()
 
 
@@ -204,7 +204,7 @@ def test_targets_are_operators_on_tensors(members, tmp_path, target):
 
 def test_operators_of_somebody_s_own_need_trust(members, tmp_path):
     change = replaced("torch.ops.aten.mul.Tensor", "torch.ops.mine.mul.Tensor")
-    error = refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "own")
+    error = refused(written(tmp_path / "m.pt2", edited(members, MODEL, change)), "custom operator")
     assert error.code == "TW-TRUST"
 
 
@@ -358,7 +358,7 @@ def test_damaged_programs_are_read_or_refused_by_name(members, tmp_path):
 
 def test_a_pipe_is_no_program(tmp_path):
     os.mkfifo(tmp_path / "m.pt2")
-    refused(tmp_path / "m.pt2", "this is no file")
+    refused(tmp_path / "m.pt2", "it is not a file")
 
 
 def weight(members, **meta):
@@ -381,7 +381,7 @@ def test_weights_stay_in_their_bytes_and_in_the_limit(members, tmp_path):
         ({"storage_offset": {"as_int": 3}}, "out of bounds"),
         ({"sizes": ints(-1, 3)}, "extents or strides"),
         ({"strides": ints(1 << 62, 1)}, "extents or strides"),
-        ({"dtype": 99}, "no exported program"),
+        ({"dtype": 99}, "not an exported program"),
         ({"sizes": [{"as_expr": {"expr_str": "Integer(3)"}}]}, "extents or strides"),
     ):
         refused(written(path, weight(members, **meta)), match)
@@ -390,7 +390,7 @@ def test_weights_stay_in_their_bytes_and_in_the_limit(members, tmp_path):
         data["config"]["linear.weight"]["path_name"] = "..-etc"
 
     refused(written(path, edited(members, WEIGHTS, elsewhere)), "lies in a member")
-    refused(written(path, {**members, "data/weights/weight_0": b"abc"}), "no exported program")
+    refused(written(path, {**members, "data/weights/weight_0": b"abc"}), "not an exported program")
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_expressions_that_exporters_write(text):
     ],
 )
 def test_expressions_that_none_does(text):
-    with pytest.raises(ModelError, match="is no expression"):
+    with pytest.raises(ModelError, match="is not an expression"):
         expressions.check(text)
 
 

@@ -111,8 +111,8 @@ def test_unknown_target() -> None:
         Function(_kernel(), "abacus")
 
 
-class _Labelled(np.ndarray):
-    """A subclass, which is no plain array."""
+class _Labeled(np.ndarray):
+    """A subclass, which is not a plain array."""
 
 
 def _locked() -> np.ndarray:
@@ -126,7 +126,7 @@ _ODD = {
     "transposed": lambda: np.zeros((6, 4), np.float32).T,
     "locked": _locked,
     "unaligned": lambda: np.zeros(97, np.uint8)[1:].view(np.float32).reshape(4, 6),
-    "subclass": lambda: np.zeros((4, 6), np.float32).view(_Labelled),
+    "subclass": lambda: np.zeros((4, 6), np.float32).view(_Labeled),
     "list": lambda: [[0.0] * 6] * 4,
 }
 

@@ -19,7 +19,7 @@ from tilewright.expr.nodes import Buffer, call
 from tilewright.lang.mdh import add, cc, inp_view, md_hom, mul, out_view, ps, pw
 from tilewright.notation.halide.lower import computations
 from tilewright.notation.halide.pipeline import pipeline
-from tilewright.notation.lift.normalise import normalise
+from tilewright.notation.lift.normalize import normalize
 from tilewright.notation.lift.patterns import SCOPE as L
 from tilewright.notation.lift.patterns import At, Map, Reduce, Scan, Slide, Transpose, Zip, fun
 
@@ -58,7 +58,7 @@ def images(**dimensions: int) -> list[hl.ImageParam]:
 
 
 def of_lift(f: Callable[..., Any], *types: Any) -> Computation:
-    (c,) = normalise(fun(f, *types), {}).computations
+    (c,) = normalize(fun(f, *types), {}).computations
     return c
 
 

@@ -104,7 +104,7 @@ NO_INPUT: dict[str, Any] = {
     "lift-let": lambda: lift.let(1.0, lambda a, b: a),
     "lift-schedule": lambda: lift.schedule(3),
     "lift-lower": lambda: lift.lower(3),
-    "lift-normalise": lambda: lift.normalise(3),
+    "lift-normalize": lambda: lift.normalize(3),
     "lift-build": lambda: lift.build(3),
     "lift-derive": lambda: lift.derive(3, lift.RULES),
     "lift-replay": lambda: lift.replay("x", lift.RULES),

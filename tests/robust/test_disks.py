@@ -200,7 +200,7 @@ def test_an_artifact_on_a_disk_that_is_full_at_any_byte(tmp_path):
 
 @pytest.mark.parametrize("full", ["at once", "after the kernels"])
 def test_compiling_on_a_disk_that_is_full_is_one_warning(tmp_path, full):
-    """Where the kernels fit and the whole model does not, that is no failure of compiling."""
+    """Where the kernels fit and the whole model does not, that is not a failure of compiling."""
     said = limited_to(
         """
         import numpy as np

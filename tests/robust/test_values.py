@@ -61,7 +61,7 @@ def test_one_hot_of_an_index_out_of_range_is_all_off(bad):
 @pytest.mark.parametrize("upper", [0, 1])
 @pytest.mark.parametrize("known", [False, True])
 def test_a_diagonal_anywhere(k, upper, known):
-    """The sum of a row and the largest integer is no column."""
+    """The sum of a row and the largest integer is not a column."""
     where = {"k": np.array(k)}
     got = run("Trilu", {"x": X, **({} if known else where)}, where if known else {}, upper=upper)
     clipped = int(np.clip(k, -10, 10))

@@ -293,7 +293,7 @@ def test_a_failing_reference_kernel_is_named(op, message):
 
 
 def test_an_output_that_nobody_makes():
-    with pytest.raises(ExecutionError, match="no step makes the output 'y'"):
+    with pytest.raises(ExecutionError, match="no step produces the output 'y'"):
         run([], IN, OUT, FOUR)
 
 

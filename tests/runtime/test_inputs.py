@@ -180,7 +180,7 @@ class Broken(Elsewhere):
 
 
 def test_what_lies_elsewhere_is_refused_by_name():
-    with pytest.raises(InputError, match=r"input 'x': it lies on cuda:0\. Move it to the CPU"):
+    with pytest.raises(InputError, match=r"input 'x': it is on cuda:0\. Move it to the CPU"):
         convert(Elsewhere(), tensor("float32", 2))
 
 

@@ -162,7 +162,7 @@ def test_another_machine_is_refused_by_name():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is no ELF file"),
+        (b"", "is not an ELF file"),
         (b"\x7fELF" + bytes(80), "is no 64-bit little-endian"),
         (assemble(EVEN)[:200], "is truncated"),
         (assemble(EVEN)[:16] + b"\x02" + assemble(EVEN)[17:], "is ELF type 2"),

@@ -1,1 +1,1 @@
-"""What all rooms stand on: errors, dtypes, flags, events, text layout, the on-disk store."""
+"""The foundation of all packages: errors, dtypes, flags, events, text layout, the on-disk store."""

@@ -1,4 +1,4 @@
-"""Element types: one interned object per dtype, for everything that ONNX and NumPy can name."""
+"""Element types: one interned object per dtype, covering all of ONNX and NumPy."""
 
 from __future__ import annotations
 
@@ -211,9 +211,7 @@ def _of_numpy(dtype: np.dtype[Any]) -> DType:
 
 def _unknown(x: object) -> InputError:
     names = ", ".join(_TABLE)
-    return InputError(
-        f"{x!r} is no dtype known here", code="TW-DTYPE", hint=f"Known dtypes: {names}"
-    )
+    return InputError(f"{x!r} is not a known dtype", code="TW-DTYPE", hint=f"Known dtypes: {names}")
 
 
 def _by_name(name: str) -> DType:

@@ -1,4 +1,4 @@
-"""Every error the compiler raises: a stable code, the place, what is wrong, what to try."""
+"""The errors of the compiler: a stable code, the place, what is wrong, what to do."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TilewrightWarning(UserWarning):
 
 
 class TilewrightError(Exception):
-    """Base of all our errors.
+    """Base of all errors of this package.
 
     ``message`` says what is wrong (expected and found), ``where`` names the place (file, node,
     tensor, loop), ``hint`` says what to do. ``code`` is stable and searchable; each subclass has a
     default. ``str(error)`` is one line: ``where: message. Hint``,
-    or ``where: message; hint`` where the hint is no sentence.
+    or ``where: message; hint`` if the hint is not a sentence.
     """
 
     code: str = "TW-ERROR"
@@ -84,13 +84,13 @@ class TilewrightError(Exception):
 
 
 class ModelError(TilewrightError):
-    """The model is broken or hostile: it cannot be read, or breaks the rules of its format."""
+    """The model is invalid: it cannot be read, or violates the rules of its format."""
 
     code = "TW-MODEL"
 
 
 class UnsupportedError(TilewrightError):
-    """The model is sound, but asks for something not implemented. ``items`` lists all of it."""
+    """The model is valid, but uses something unimplemented. ``items`` lists all of it."""
 
     code = "TW-UNSUPPORTED"
 
@@ -124,7 +124,7 @@ class VerifyError(TilewrightError):
 
 
 class ScheduleError(TilewrightError):
-    """A schedule primitive refuses: the rewrite would change the program's meaning.
+    """A schedule primitive was refused: the rewrite would change the program's meaning.
 
     ``str(error.program)`` is the program with the loops and buffers in question marked.
     """
@@ -140,31 +140,31 @@ class ArtifactError(TilewrightError):
 
 
 class LimitError(TilewrightError):
-    """Something would go beyond a stated limit other than memory; see `base.limits`."""
+    """A limit other than memory would be exceeded; see `base.limits`."""
 
     code = "TW-LIMIT"
 
 
 class MemoryLimitError(TilewrightError):
-    """Something would need more memory than the limit; refused before any allocation."""
+    """The memory limit would be exceeded; raised before any allocation."""
 
     code = "TW-MEMORY"
 
 
 class CompileError(TilewrightError):
-    """Native code could not be made from a program that was accepted."""
+    """Code generation failed for a valid program."""
 
     code = "TW-COMPILE"
 
 
 class ExecutionError(TilewrightError):
-    """Running code met a value that it must refuse, such as an index out of range."""
+    """Running code found a value that it must reject, such as an index out of range."""
 
     code = "TW-EXECUTION"
 
 
 class FlagError(TilewrightError):
-    """An environment variable or option has a value that cannot be understood."""
+    """An environment variable or option has an invalid value."""
 
     code = "TW-FLAG"
 

@@ -1,4 +1,4 @@
-"""A tiny recorder: what happened, when and for how long, for whoever listens.
+"""A small event recorder: what happened, when, and for how long.
 
 Every interesting moment (a pass ran, a rule fired, a candidate was measured) is emitted here. With
 nobody listening that costs one test. Reports are made from recorded events only.

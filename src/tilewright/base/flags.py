@@ -1,4 +1,4 @@
-"""Every environment variable that changes behavior, declared once and read when asked for."""
+"""Every environment variable that changes behavior, declared once and read when used."""
 
 from __future__ import annotations
 

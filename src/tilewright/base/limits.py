@@ -1,4 +1,4 @@
-"""What a model may cost, in one table; and the time and memory of the compilation under way.
+"""The limits on what a model may cost, in one table, and the use of the current compilation.
 
 Long work asks `check()` at every step. A step that cannot ask, such as one call of LLVM, is bounded
 by what it is given: nodes, folded bytes, generated text.

@@ -1,4 +1,4 @@
-"""How much memory a model may need: what the caller says, else what the machine has."""
+"""The memory limit of a model: the caller's, or else the machine's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names: one that is a word, one that is not taken."""
+"""Making names valid and unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that callers give."""
+"""Validation of numbers that callers pass."""
 
 from __future__ import annotations
 

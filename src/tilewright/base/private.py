@@ -1,4 +1,4 @@
-"""Folders and files that nobody but the user can have written: what is read from them is run.
+"""Files and folders that only the user can have written, since what they contain is executed.
 
 A folder is private if the user owns it and nobody else may write to it, and nobody else can put
 another one in its place: each folder above it belongs to the user or the system, and others may
@@ -45,9 +45,9 @@ def objection(path: Path) -> str:
 
 
 def objection_to(found: os.stat_result, kind: Literal["file", "folder"]) -> str:
-    """Why what `stat` or `fstat` found is no file or folder of the user's own, else empty."""
+    """Why what `stat` or `fstat` found is not a file or folder of the user's own, else empty."""
     if not _KINDS[kind](found.st_mode):
-        return f"is no {kind}"
+        return f"is not a {kind}"
     if found.st_uid not in (os.geteuid(), 0):
         return f"belongs to the user {found.st_uid}"
     return "can be written by others" if _is_open(found) else ""

@@ -1,4 +1,4 @@
-"""Signals wait while something must not be cut in two."""
+"""Deferring signals while something must not be interrupted."""
 
 from __future__ import annotations
 

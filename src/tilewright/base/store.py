@@ -96,7 +96,7 @@ class Store:
         except OSError as error:
             # No such folder, or a file where it should be: empty, until put() says what is wrong.
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                self._warn("read", f"{self.root}: what is kept there cannot be read: {error}")
+                self._warn("read", f"{self.root}: its entries cannot be read: {error}")
             self._misses += 1
             return None
         header, data = whole[:_HEADER], whole[_HEADER:]
@@ -207,7 +207,7 @@ class Store:
             self._refused = True
             self._warn(
                 "private",
-                f"{self.root}: the cache is off, because others could have put code there: {why}. "
+                f"{self.root}: the cache is off, because others could have written to it: {why}. "
                 f"Delete it, or set {flags.CACHE_DIR.name} to a folder of your own",
             )
             return False
@@ -242,7 +242,7 @@ class Store:
         return True
 
     def _read(self, path: Path) -> bytes:
-        """What is in an entry; nothing of what is no plain file, or too large. Raises OSError."""
+        """The contents of an entry that is a regular file and not too large. Raises OSError."""
         # A link is not followed, and a pipe not waited for.
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -258,7 +258,7 @@ class Store:
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is no key: expected 3 to 200 of letters, digits and _.-")
+            raise ValueError(f"{key!r} is not a key: expected 3 to 200 of letters, digits and _.-")
         return self.root / key[:2] / key
 
     def _scan(self) -> Iterator[Entry]:
@@ -315,14 +315,14 @@ class Store:
         with suppress(OSError):
             path.unlink()
         self._warn(
-            "corrupted", f"{path}: the entry is damaged and was deleted; it will be made again"
+            "corrupted", f"{path}: the entry is damaged and was deleted; it will be compiled again"
         )
 
     def _unwritable(self, error: OSError) -> None:
         self._writable = False
         self._warn(
             "write",
-            f"{self.root}: nothing is kept from now on, because writing there fails: {error}. "
+            f"{self.root}: caching is off from now on, because writing failed: {error}. "
             f"Set {flags.CACHE_DIR.name} to a writable folder, or {flags.CACHE.name}=off",
         )
 

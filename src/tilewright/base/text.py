@@ -1,4 +1,4 @@
-"""Text layout: indenting, wrapping, aligning, and figures that people can read."""
+"""Text layout: indenting, wrapping, aligning, and numbers in readable form."""
 
 from __future__ import annotations
 

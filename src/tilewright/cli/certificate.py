@@ -1,4 +1,4 @@
-"""What a compiled model was compared with, on which data and with which error, in its artifact."""
+"""Certificates: what an artifact was compared with, on which data, and with which error."""
 
 from __future__ import annotations
 

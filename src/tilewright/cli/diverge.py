@@ -1,4 +1,4 @@
-"""A compiled model against the float64 reference, down to the first operator that differs."""
+"""Comparing a compiled model with float64, down to the first operator that differs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tolerance(dtype: DType | None, asked: float | None = None) -> float:
 class Divergence:
     """The first operator whose result differs though its operands agree.
 
-    fused: it differs only when compiled together with its neighbours.
+    fused: it differs only when compiled together with its neighbors.
     """
 
     operation: Operation

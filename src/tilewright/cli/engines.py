@@ -1,4 +1,4 @@
-"""The engines that can be timed: each loads a model file and gives a function of the inputs."""
+"""The engines that can be timed: each loads a model file and returns a function of the inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tilewright(
 
 
 def onnxruntime(path: Path, threads: int, dims: Mapping[str, int] | None = None) -> Runner:
-    """ONNX Runtime's CPU provider with all its graph optimisations, operators in sequence."""
+    """ONNX Runtime's CPU provider with all its graph optimizations, operators in sequence."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

@@ -244,7 +244,7 @@ def _drawn(found: Exploration, form: str) -> str:
 def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph:
     if is_operator(model) and not Path(model).exists():
         names = ("dim", "memory_limit", "trust")
-        refuse(names, "an operator is no file of a model", "Leave it out", model)
+        refuse(names, "an operator is not a file of a model", "Leave it out", model)
         return operator_graph(model)
     return specialised(load_graph(Path(model), dims, **how), dims)
 
@@ -299,7 +299,7 @@ def _best(found: Exploration) -> str:
                 f"{shortest:,}",
                 *(f"{made[how]:,}" if how in made else "-" for how in _COMPARED),
                 f"{p.speedup * gain:.1f}",
-                f"{p.utilisation * gain:.0%}",
+                f"{p.utilization * gain:.0%}",
                 f"{p.io:,}",
                 f"{p.buffers:,}",
                 found.label(p.choice),

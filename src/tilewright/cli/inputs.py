@@ -1,4 +1,4 @@
-"""Input data for a model: read from NumPy files, or drawn at random from a seed."""
+"""Input data for a model: read from NumPy files, or random with a seed."""
 
 from __future__ import annotations
 

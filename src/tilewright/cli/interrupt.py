@@ -24,7 +24,7 @@ def behind(error: BaseException | None) -> bool:
 
 @contextmanager
 def sent_again() -> Iterator[None]:
-    """One that meets a finaliser, out of which nothing is raised, comes again a moment later."""
+    """One that meets a finalizer, out of which nothing is raised, comes again a moment later."""
     others, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:

@@ -1,4 +1,4 @@
-"""`tilewright verify --kernels`: every kernel of a model alone, in guarded memory."""
+"""`tilewright verify --kernels`: validates every kernel of a model, in guarded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that a verb is given: a file that is compiled, or an artifact that is loaded."""
+"""The model given to a command: a file to compile, or an artifact to load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator by name and sizes, where a model is expected: `conv2d:1x28x28,6x5x5`."""
+"""An operator given by name and sizes instead of a model: `conv2d:1x28x28,6x5x5`."""
 
 from __future__ import annotations
 

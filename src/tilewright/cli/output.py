@@ -1,4 +1,4 @@
-"""What verbs print: tables, JSON, notes, progress on a terminal."""
+"""The output of commands: tables, JSON, notes, progress on a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Models on machines that are simulated: run, and compared with the float model.
+"""Running models on simulated accelerators, and comparing them with the float model.
 
-For a machine that takes bytes only they are quantised first, by the inputs at hand.
+For a machine that takes bytes only they are quantized first, by the inputs at hand.
 """
 
 from __future__ import annotations

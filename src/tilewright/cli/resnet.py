@@ -28,12 +28,12 @@ LOGIT_GAIN: Final = 0.25
 
 
 def image(seed: int = 0) -> Array:
-    """A random normalised image."""
+    """A random normalized image."""
     return np.random.default_rng(seed).standard_normal(IMAGE, dtype=np.float32)
 
 
 def build(seed: int = 0) -> bytes:
-    """The model, serialised: `image` float32[1, 3, 224, 224] to `logits` float32[1, 1000]."""
+    """The model, serialized: `image` float32[1, 3, 224, 224] to `logits` float32[1, 1000]."""
     net = _Net(seed)
     x = net.convolution(net.author.input("image", float32, IMAGE), "stem", 3, 64, 7, 2, relu=True)
     x = net.author.node(

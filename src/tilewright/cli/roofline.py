@@ -1,4 +1,4 @@
-"""What this machine can do at best, measured with compiled models.
+"""The peak performance of this machine, measured with compiled models.
 
 Arithmetic: a matrix product on one thread, times the threads. Memory: a rectifier over more data
 than the caches hold, on all threads.

@@ -1,4 +1,4 @@
-"""Side-by-side timing: engines in processes of their own, on the same cores, rounds interleaved."""
+"""Interleaved timing: engines in separate processes, on the same cores."""
 
 from __future__ import annotations
 

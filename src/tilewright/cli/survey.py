@@ -1,4 +1,4 @@
-"""What is known of a model before compiling: coverage, memory, arithmetic, dtype hazards."""
+"""Facts about a model before compiling: coverage, memory, arithmetic, dtype hazards."""
 
 from __future__ import annotations
 

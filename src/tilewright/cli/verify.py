@@ -74,7 +74,7 @@ def command(
     graph, options = load_given(model, options, files, archive)
     if alone:
         names = ("files", "archive", "tolerance", "minimize")
-        refuse(names, "--kernels runs each kernel on inputs of its own", "Leave it out")
+        refuse(names, "--kernels generates the inputs of each kernel", "Leave it out")
         return kernels.verify(specialised(graph, options.dims), options, seed, as_json)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())

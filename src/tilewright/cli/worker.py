@@ -1,4 +1,4 @@
-"""A process that holds one engine with one model and times it when told to.
+"""A process that holds one engine with one model, and times it on request.
 
 Started as `python -m tilewright.cli.worker` with one JSON argument: engine, model, inputs (an .npz
 of `in.<name>`), threads, cpus, dims, options. Each line on standard input is a JSON command, each

@@ -49,7 +49,7 @@ def _bound(c: Computation) -> Iterator[str]:
         for e in (*o.index, o.value):
             for v in variables(e):
                 if v not in known:
-                    yield f"{v.name} in {o.tensor.name} is no dimension"
+                    yield f"{v.name} in {o.tensor.name} is not a dimension"
 
 
 def _operator(c: Computation) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Reductions whose free dimensions are read digit by digit (groups of a convolution).
+"""Splitting reductions whose free axes are read as mixed-radix digits (groups of a convolution).
 
 `y[j] += x[j // 28 * 6 + m] * w[j, m]` becomes a reduction over the two dimensions `jo`, `ji` of j,
 into a result with an axis for each, so that every access is linear and every axis one dimension.

@@ -1,4 +1,4 @@
-"""The meaning of Computations: their reductions step by step, their points all at once in NumPy."""
+"""The meaning of Computations: reductions step by step, all points at once in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quasi-affine expressions as isl text, and questions to isl under an operation limit.
+"""Quasi-affine expressions as isl text, and isl queries under an operation limit.
 
 The only file that asks isl. A subexpression that isl cannot say (a load, `i*j`) becomes a
 variable of its own with the range its dtype and bounds give: an over-approximation, which

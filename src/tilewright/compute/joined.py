@@ -1,4 +1,4 @@
-"""Axes that are the digits of one number become one axis.
+"""Joining axes that are the mixed-radix digits of one index.
 
 What a reshape leaves in an epilogue, `y[i // 8, i % 8, j]`, is a plain walk through memory: y seen
 with its first two axes as one is `y[i, j]`. It is the view that changes, not the memory.

@@ -1,4 +1,4 @@
-"""Laws of Computations: rewrites that keep the meaning and need no schedule.
+"""Transformations of Computations: rewrites that preserve the result and need no schedule.
 
 * `inline`: a map followed by anything is one Computation (MDH's fusion rule: compose the scalar
   functions and the index maps). Reshape, Transpose, Slice, Expand vanish this way.

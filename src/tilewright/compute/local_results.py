@@ -1,4 +1,4 @@
-"""Reductions write tensors of their own, and copies bring these to where they belong.
+"""Reductions into separate tensors, and copies from these into the final ones.
 
 A schedule keeps the result of a reduction wherever that is fast, in registers, in another order,
 rounded up to whole tiles, and may fill and empty it as a whole. It may do so only with a tensor

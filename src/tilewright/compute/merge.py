@@ -1,4 +1,4 @@
-"""Adjacent dimensions that move through memory together become one.
+"""Merging adjacent dimensions that move through memory together.
 
 `[h, w]` of a 1x1 convolution, or all four dimensions of an addition, are one dimension to the
 machine. The tensors are seen with merged axes too (the same memory under another shape).
@@ -129,7 +129,7 @@ def _split_axes(group: tuple[Computation, ...]) -> tuple[tuple[Computation, ...]
 
 
 def _digits(index: Expr, extent: int, extents: Mapping[Var, int]) -> tuple[Var, ...]:
-    """The variables whose digits make up `index`, the highest first; none if it is no number.
+    """The variables whose digits make up `index`, the highest first; none if it is not a number.
 
     index = sum of d_k * w_k, no more, with w_0 = 1 and w_(k+1) = w_k * extent(d_k), and the last
     weight times its extent is the extent of the axis.

@@ -1,4 +1,4 @@
-"""Combine operators that users write: their Reducer, and the laws it must keep.
+"""User-defined combine operators: their Reducer, and the laws that it must satisfy.
 
 An operator is tried on all triples of a few sample values per component, at once, in NumPy. That
 refutes; it proves nothing about other values.
@@ -27,7 +27,7 @@ MAX_OPERANDS = 40  # sample values of the whole tuple; triples of them are compa
 def takes(f: Any, count: int, where: str) -> None:
     """Raise InputError unless `f` can be called with `count` arguments by position."""
     if not callable(f):
-        raise _refusal(f"{f!r} is no function", where, f"expected one of {count} operands")
+        raise _refusal(f"{f!r} is not a function", where, f"expected one of {count} operands")
     try:
         parameters = inspect.signature(f)
         parameters.bind(*(None,) * count)

@@ -1,4 +1,4 @@
-"""Laws of products of narrow integers.
+"""Transformations of products of narrow integers.
 
 * `s8_as_u8`: a product of signed bytes as one of unsigned by signed bytes, which is what AVX-512
   VNNI multiplies: `sum a*b = sum (a + 128)*b - 128 * sum b`, exact in int32, which wraps around.

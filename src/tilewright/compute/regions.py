@@ -1,4 +1,4 @@
-"""Which elements of a tensor a Computation writes and reads, exactly, by going through them.
+"""The exact elements of a tensor that a Computation writes and reads, by enumeration.
 
 Slow and obvious, for verifiers. An index is followed through all values of the dimensions in it.
 """

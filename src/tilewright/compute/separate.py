@@ -1,9 +1,9 @@
-"""Windows along several axes, reduced along one axis after another: the same in fewer terms.
+"""Separable windows: reducing several axes one after another, in fewer terms.
 
     y[i, j] = (+)[m, n] x[s*i + m, t*j + n]
             = (+)[n] r[i, t*j + n]   with   r[i, k] = (+)[m] x[s*i + m, k]
 
-Neighbouring windows share what has been combined along the first axis. The order of the terms
+Neighboring windows share what has been combined along the first axis. The order of the terms
 changes, so that the operator must be commutative.
 """
 

@@ -1,4 +1,4 @@
-"""Sizes of tensors from the accesses to them, so that nobody has to state them twice."""
+"""Sizes of tensors, inferred from the accesses to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deep sum as sums of its parts, then the sum of these.
+"""Splitting a deep sum into partial sums.
 
     y[i] = sum[k] f(i, k)
          = sum[b] p[b, i]   with   p[b, i] = sum[j] f(i, b*size + j)

@@ -1,4 +1,4 @@
-"""What Computations make, in float64 and at chosen points, with how far rounding may go.
+"""The values of Computations in float64 at chosen points, with rounding bounds.
 
 `Truth` evaluates a group of Computations backwards from the points that are asked for, so that a
 kernel of any size is judged at its real extents: a few thousand results of a large convolution cost

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: a 3x3 convolution of stride 1 by fewer products.
+"""Winograd's minimal filtering: a 3x3 convolution of stride 1 with fewer multiplications.
 
 A tile of m x m results needs (m + 2) x (m + 2) inputs d and the 3x3 filter g (Lavin and Gray, Fast
 Algorithms for Convolutional Neural Networks, CVPR 2016, F(m x m, 3 x 3)):

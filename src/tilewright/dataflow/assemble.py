@@ -1,4 +1,4 @@
-"""From tasks to their graph: where a tensor streams, and where it is stored.
+"""From tasks to a task graph: which tensors are streamed, and which are stored.
 
 A result that is read element after element in the order in which its only writer gives it streams.
 Everything else goes through a buffer; one for each volume that its writers or readers move, so that

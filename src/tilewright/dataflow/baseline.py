@@ -1,4 +1,4 @@
-"""The schedule without streaming: each task waits for the whole of its inputs.
+"""The baseline schedule without streaming: each task waits for its complete inputs.
 
 List scheduling by upward rank as in HEFT (Topcuoglu et al., IEEE TPDS 2002), on equal processing
 elements and with no cost of communication.
@@ -28,7 +28,7 @@ def nonstreaming_makespan(graph: TaskGraph, pes: int) -> int:
     elements that are free.
     """
     if whole(pes, 1) is None:
-        raise InputError(f"{pes!r} processing elements", hint="give a whole number from 1")
+        raise InputError(f"{pes!r} processing elements", hint="give an integer of at least 1")
     rank = upward_rank(graph)
     missing = [len(edges) for edges in graph.ins]
     ready: list[tuple[int, int]] = []

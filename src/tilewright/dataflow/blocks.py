@@ -1,4 +1,4 @@
-"""Spatial blocks: which tasks run side by side, at most one on each processing element.
+"""Spatial blocks: which tasks run at the same time, at most one per processing element.
 
 A greedy walk over the ready nodes, in the order of the graph. A block grows from its sources; a
 node that descends from one joins if its work is at most the source's. HPDC 2023 (see `graph`).

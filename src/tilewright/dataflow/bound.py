@@ -1,4 +1,4 @@
-"""Cycles that no combination of expansions undercuts, on a number of processing elements.
+"""A lower bound on the cycles of all combinations of expansions, for N processing elements.
 
 What is proved, for the schedules of this package. A task of work w keeps a processing element for w
 cycles at least. So m equal tasks on P elements take max(w, m w / P) from the start of the first to

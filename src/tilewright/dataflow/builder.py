@@ -1,4 +1,4 @@
-"""Writing a task graph: nodes by name, edges as they come, checked when it is built."""
+"""Building a task graph: nodes by name, edges in any order, checked at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that stand for several equal tasks: apart, or divided among blocks."""
+"""Nodes that stand for several equal tasks: separating them, or dividing them among blocks."""
 
 from __future__ import annotations
 

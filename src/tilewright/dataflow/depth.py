@@ -1,4 +1,4 @@
-"""Bounds that a makespan is measured against: the depths, with and without streaming."""
+"""Lower bounds on a makespan: the depths of a task graph, with and without streaming."""
 
 from __future__ import annotations
 

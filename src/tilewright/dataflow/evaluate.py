@@ -1,4 +1,4 @@
-"""What a combination of expansions costs on a number of processing elements, each known once."""
+"""The cost of a combination of expansions on N processing elements, cached."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Evaluator:
             of.graph.tasks,
             best.rounds,
             best.speedup,
-            best.utilisation,
+            best.utilization,
             best.makespan / max(1, of.critical_path),
             best.makespan / max(1, of.streaming_depth),
         )

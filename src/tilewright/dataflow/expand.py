@@ -1,4 +1,4 @@
-"""Expansions: the ways to make an operator's Computation into tasks, as a table.
+"""Expansions: the ways to turn an operator's Computation into tasks, as a table.
 
 A Computation belongs to a family by what it does, whatever operator it came from. Every family has
 `whole` (one task) and `loop` (a task for each index of the outermost parallel loop); products and

@@ -1,4 +1,4 @@
-"""Which expansion of each operator suits how many processing elements: all of them, or a search.
+"""The best expansion of each operator for N processing elements: exhaustive, or by a search.
 
 Operators whose Computations are equal up to names are one group and share their expansion. Up to
 `limit` evaluations every combination is scheduled, and the best is exact. Beyond it each number of
@@ -260,13 +260,13 @@ def explore(
     """
     if not pes or any(whole(n, 1) is None for n in pes):
         raise InputError(
-            f"processing elements {list(pes)}", where=net.name, hint="give whole numbers from 1"
+            f"processing elements {list(pes)}", where=net.name, hint="give integers of at least 1"
         )
     if whole(limit, 1) is None or not seconds >= 0:
         raise InputError(
             f"a limit of {limit!r} evaluations and {seconds!r} seconds",
             where=net.name,
-            hint="give a whole number from 1, and seconds from 0",
+            hint="give an integer of at least 1, and at least 0 seconds",
         )
     counts = sorted(set(pes))
     groups = groups_of(net, wanted or {}, named(Grain, grain))

@@ -1,4 +1,4 @@
-"""How much room each stream needs, so that no task waits for ever and few wait at all.
+"""FIFO sizes with which no task deadlocks and few wait at all.
 
 Where the times of a component are known element by element (`followed`, see `timing`) its FIFOs
 hold what an execution needs that keeps all ends (`follow`); so one exists that ends, and as tasks

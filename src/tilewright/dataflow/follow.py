@@ -1,4 +1,4 @@
-"""Streams followed element by element: when each is written and read, and what FIFOs must hold.
+"""Following streams element by element: when each is written and read, and FIFO sizes.
 
 The rules are the simulator's (`simulate`) with FIFOs that never fill. A task reads its k-th
 elements in cycle r(k), when they are there and its earlier outputs, M(k) = floor((k-1) O / I) of

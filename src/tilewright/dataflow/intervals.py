@@ -1,4 +1,4 @@
-"""Streaming intervals: the pace of every stream when tasks run side by side.
+"""Streaming intervals: the rate of every stream when tasks run at the same time.
 
 Tasks that are connected by streams move together, at the pace of the fattest stream among them;
 a thinner one sees an element every S cycles. HPDC 2023 (see `graph`), section on steady states.

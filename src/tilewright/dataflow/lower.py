@@ -66,7 +66,7 @@ class Network:
 def network(graph: Graph, *, fused: bool = False, opaque: bool = False) -> Network:
     """The groups of a graph with static shapes, simplified.
 
-    fused: with neighbouring maps as one, which then is a task less, and index maps inside their
+    fused: with neighboring maps as one, which then is a task less, and index maps inside their
     readers. opaque: operators without a native form are one task each, if their sizes are known.
     Raises UnsupportedError that lists every operator without a native form, and InputError for
     shapes that are not known and where nothing is computed.
@@ -157,7 +157,7 @@ def _check(net: Network, chosen: Mapping[str, str]) -> None:
     for name in chosen:
         if name not in known and name not in EXPANSIONS:
             raise InputError(
-                f"an expansion is chosen for {name}, which is no operator and no family",
+                f"an expansion is chosen for {name}, which is neither an operator nor a family",
                 where=net.name,
                 hint=f"operators: {', '.join(s.name for s in net.stages[:12])}",
             )

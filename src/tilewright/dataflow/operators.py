@@ -1,4 +1,4 @@
-"""The tasks of one operator, a group, by the name of an expansion."""
+"""The tasks of one operator under a named expansion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a Computation: some of its points as a task of their own, and what they touch."""
+"""Parts of a Computation: a subset of its points as a task, and what the task accesses."""
 
 from __future__ import annotations
 

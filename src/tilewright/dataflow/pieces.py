@@ -1,4 +1,4 @@
-"""What an expansion is made of: Computations, each spread over tasks along some dimensions."""
+"""The pieces of an expansion: Computations, each distributed over tasks along some dimensions."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ class Product:
 
 
 def product_of(c: Computation) -> Product | None:
-    """`c` as a Product; None where it is no plain sum of products of one access each, real ones or
-    pairs of a real and an imaginary part.
+    """`c` as a Product; None unless it is a sum of products of one access each, real or complex.
 
     The columns are what the innermost dimension of the result belongs to: the second factor of a
     matrix product, the input of a convolution. Dimensions whose digits are used, such as the

@@ -1,4 +1,4 @@
-"""A task graph that can be run: what each task reads, does and writes."""
+"""A task graph that can be executed: what each task reads, computes and writes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Task:
 
     @cached_property
     def part(self) -> Computation | None:
-        """What the first of them computes; None where that is no Computation."""
+        """What the first of them computes; None where that is not a Computation."""
         if not isinstance(self.work, Computation):
             return None
         return restrict(self.work, self.cuts[0], self.name)

@@ -1,4 +1,4 @@
-"""Costs of combinations, in memory or in a file that a later run goes on with.
+"""The costs of combinations, in memory or in a file from which a later run resumes.
 
 The file has a line of JSON for what was explored, then one for each point, written as it is found.
 """
@@ -34,7 +34,7 @@ class Point:
     tasks: int
     blocks: int
     speedup: float
-    utilisation: float
+    utilization: float
     slr: float
     sslr: float
 
@@ -48,7 +48,7 @@ _ROW: Final = {
     "choice": [schema.Text],
     **dict.fromkeys(("pes", "makespan", "io", "buffers", "tasks", "blocks"), schema.Count),
     "heuristic": schema.Text,
-    **dict.fromkeys(("speedup", "utilisation", "slr", "sslr"), schema.Number),
+    **dict.fromkeys(("speedup", "utilization", "slr", "sslr"), schema.Number),
 }
 
 
@@ -76,9 +76,9 @@ class Store:
             return
         if lines[0] != head:
             raise InputError(
-                "this file holds other results than those of this model and these options",
+                "this file contains results of another model or other options",
                 where=str(self._path),
-                hint="name another file, or delete it to begin anew",
+                hint="name another file, or delete it to start over",
             )
         for number, line in enumerate(lines[1:], 2):
             point = self._point(number, line)
@@ -96,7 +96,7 @@ class Store:
             return ""
         except ValueError as e:
             raise InputError(
-                f"these are no results: {e}", where=str(self._path), hint="name another file"
+                f"these are not results: {e}", where=str(self._path), hint="name another file"
             ) from None
 
     def add(self, point: Point) -> None:
@@ -113,7 +113,7 @@ class Store:
             return Point(**{**row, "choice": tuple(row["choice"])})
         except (ValueError, RecursionError) as e:
             raise InputError(
-                f"line {number} is no result: {e}",
+                f"line {number} is not a result: {e}",
                 where=str(self._path),
-                hint="delete the line, or the file to begin anew",
+                hint="delete the line, or delete the file to start over",
             ) from None

@@ -1,4 +1,4 @@
-"""A schedule of a task graph on processing elements: which, when, side by side with whom."""
+"""A schedule of a task graph: which processing element runs which task, and when."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Schedule:
         return self.graph.total_work / self.makespan if self.makespan else 1.0
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """The part of the processing elements' time that is work; a stream that waits is not."""
         return self.speedup / self.pes
 
@@ -146,7 +146,7 @@ def schedule(
     """
     if whole(pes, 1) is None:
         raise InputError(
-            f"{pes!r} processing elements", where="schedule", hint="give a whole number from 1"
+            f"{pes!r} processing elements", where="schedule", hint="give an integer of at least 1"
         )
     how = named(Heuristic, heuristic)
     when = named(Discipline, discipline)

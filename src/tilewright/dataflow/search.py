@@ -1,4 +1,4 @@
-"""A bounded search for the combination of expansions of the least makespan.
+"""A bounded search for the combination of expansions with the smallest makespan.
 
 Coordinate descent: from the best of the starts, the expansion of one group of operators is changed
 at a time, and those of neighbors with the same choices together, while that makes it better. The

@@ -1,4 +1,4 @@
-"""A simulation of a schedule, element by element, with FIFOs that fill up.
+"""Simulating a schedule element by element, with FIFOs of limited size.
 
 What a task does, with r(k) the cycle in which it reads its k-th elements, one of each in-edge, and
 w(j) the cycle at whose beginning its j-th output is there, on all out-edges at once (k, j from 1):

@@ -1,4 +1,4 @@
-"""The times of a block by sweeps over whole streams: what `simulate` finds element by element.
+"""The times of a block by sweeps over whole streams: equal to those of `simulate`, but faster.
 
 A sweep takes the tasks in topological order and gives each element the least time that the rules
 of `simulate` allow, by the times known of the others. For a task that gives no more outputs than it

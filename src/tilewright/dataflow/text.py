@@ -1,4 +1,4 @@
-"""A task graph as text and as JSON, both ways; as DOT for Graphviz.
+"""Task graphs as text and as JSON, in both directions, and as DOT for Graphviz.
 
     graph fir volume=part
     source x
@@ -53,8 +53,8 @@ def show(graph: TaskGraph) -> str:
 def parse(text: str) -> TaskGraph:
     """The graph that `show` printed, checked.
 
-    Raises InputError with the line for what is no node and no edge, an edge of an unknown node, a
-    node whose type is not the one that its volumes give, and as TaskGraph does.
+    Raises InputError with the line for text that is neither a node nor an edge, an edge of an
+    unknown node, a node whose type does not follow from its volumes, and as TaskGraph does.
     """
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     head = _HEAD.fullmatch(lines[0][1]) if lines else None
@@ -74,7 +74,7 @@ def parse(text: str) -> TaskGraph:
             edges.append(_edge(number, found, index))
         else:
             raise _error(
-                number, f"{line[:60]!r} is no node (`TYPE NAME`) and no edge (`A -> B: N`)"
+                number, f"{line[:60]!r} is neither a node (`TYPE NAME`) nor an edge (`A -> B: N`)"
             )
     graph = TaskGraph(head[1], nodes, edges, head[2])
     for n, (number, kind) in enumerate(kinds):
@@ -146,7 +146,7 @@ def to_dot(graph: TaskGraph) -> str:
 def _edge(number: int, found: re.Match[str], index: Mapping[str, int]) -> Edge:
     for name in (found[1], found[2]):
         if name not in index:
-            raise _error(number, f"the edge names {name}, which is no node of a line above")
+            raise _error(number, f"the edge names {name}, which is not a node of a line above")
     part = int(found[3])
     array = int(found[4] or part)
     return Edge(index[found[1]], index[found[2]], part, array, int(found[5] or part))

@@ -1,4 +1,4 @@
-"""When each task starts, writes first and ends, once it is known what streams.
+"""When each task starts, first writes and ends, for given streams.
 
 HPDC 2023 (see `graph`); the maximum over in-edges and over out-edges where the published code reads
 one of them. Cycles are whole numbers; a task reads and writes at most one element of each edge per

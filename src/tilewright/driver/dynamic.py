@@ -219,7 +219,7 @@ class DynamicExecutable:
                     )
 
 
-_RENAME = "what may differ, or is broadcast, needs a name of its own in the model"
+_RENAME = "dimensions that may differ, or are broadcast, need different names in the model"
 
 
 def _tensor(v: Value) -> Tensor:

@@ -156,6 +156,6 @@ def _folders(roots: Any) -> tuple[str, ...]:
     for root in roots:
         if not Path(root).is_dir():
             raise InputError(
-                "external_data_roots: this is no folder", where=str(root), hint="check the path"
+                "external_data_roots: it is not a folder", where=str(root), hint="check the path"
             )
     return tuple(str(Path(root).resolve()) for root in roots)

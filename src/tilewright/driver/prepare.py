@@ -46,7 +46,7 @@ class Preparer:
             given = [results[-1 - n] if n < 0 else values[n] for n in p.inputs]
             arrays = [np.ascontiguousarray(a) for a in given if a is not None]
             if len(arrays) < len(given):
-                raise VerifyError("work on constants reads what is no constant", where=p.symbol)
+                raise VerifyError("packing reads a value that is not constant", where=p.symbol)
             out[...] = 0
             pointers = [context, *arrays, out, scratch]
             function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(

@@ -261,8 +261,8 @@ def _report_reference_kernels(plan: Plan, options: Options) -> None:
     if lost := [op for op in calls if not fallback.knows(op)]:
         items = [f"{op.label} ({op.qualified})" for op in lost]
         raise UnsupportedError(
-            f"nothing can run {len(items)} operators in the form they have: {listing(items)}",
-            hint="Its attributes, operands or types are none that its definition knows",
+            f"nothing can run {len(items)} operators in this form: {listing(items)}",
+            hint="Its definition does not support these attributes, operands or types",
             items=items,
         )
     items = [f"{op.label} ({op.qualified})" for op in calls]

@@ -104,7 +104,7 @@ _BY_INTERPRETER = (Call, Cast, Bitcast)
 
 
 def fold(e: Expr) -> Const | None:
-    """The constant an operation on constants equals; None if some operand is no constant."""
+    """The constant an operation on constants equals; None if some operand is not a constant."""
     operands = e.children()
     if not operands or not all(isinstance(x, Const) for x in operands):
         return None

@@ -1,4 +1,4 @@
-"""The meaning of expressions: a slow, obvious evaluator on NumPy values, which is the judge.
+"""The meaning of expressions: a slow, simple evaluator on NumPy values.
 
 Values are NumPy scalars or arrays of the node's dtype; arrays broadcast, so that one call evaluates
 an expression at many points. Floats narrower than float32 are computed in float32 and rounded

@@ -417,7 +417,7 @@ def as_expr(value: Any, dtype: DType) -> Expr:
 def const(value: Any, dtype: DType = INDEX) -> Const:
     """A constant, converted to the Python type that belongs to `dtype`.
 
-    Raises InputError for what is no number, for a fraction where `dtype` has integers only, and
+    Raises InputError for what is not a number, for a fraction where `dtype` has integers only, and
     for a number that an integer or bool `dtype` has not: nothing wraps around unsaid.
     """
     try:
@@ -428,7 +428,8 @@ def const(value: Any, dtype: DType = INDEX) -> Const:
             raise ValueError(value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"{value!r} is no {dtype}", hint="cast the other operand, or write another constant"
+            f"{value!r} is not a valid {dtype}",
+            hint="cast the other operand, or write another constant",
         ) from None
     if not dtype.min <= whole <= dtype.max:
         raise InputError(

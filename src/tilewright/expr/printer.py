@@ -87,7 +87,7 @@ def literal(e: Const) -> str:
     if e.type.is_bool:
         return "true" if e.value else "false"
     text = repr(e.value)
-    # A dtype that is none of the table is a sort of a rule's pattern.
+    # A dtype that is not one of the table is a sort of a rule's pattern.
     plain = e.type in (INDEX, dtypes.float32) or e.type not in dtypes.ALL
     return text if plain else f"{text}_{short(e.type)}"
 

@@ -207,7 +207,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     try:
         tree = ast.parse(as_text(text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _refusal(f"this is no expression: {error}") from None
+        raise _refusal(f"this is not an expression: {error}") from None
     bound = {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
     for node in ast.walk(tree):
         at = f"line {getattr(node, 'lineno', 1)}"

@@ -1,4 +1,4 @@
-"""The value of an expression in float64, and how far an implementation may be away from it.
+"""The value of an expression in float64, with a bound on the rounding of implementations.
 
 A `Near` is a value and a bound for the difference that roundings explain. Each operation on floats
 adds one unit in the last place of its dtype, twice what IEEE 754 allows it, so that an order of its
@@ -203,7 +203,7 @@ def _real(x: Any) -> Any:
 
 
 def _known(error: Any, value: Any) -> Any:
-    """A bound that is no number says nothing, unless the value is certainly infinite or NaN."""
+    """A bound that is not a number says nothing, unless the value is certainly infinite or NaN."""
     return np.where(np.isnan(error), np.where(np.isfinite(_real(value)), np.inf, 0.0), error)
 
 

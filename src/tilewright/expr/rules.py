@@ -366,7 +366,7 @@ def _same_bits(e: Bitcast) -> Expr | None:
 CONVERSION = RuleSet(
     "conversion",
     (
-        Rule("cast-same", Cast, _same_cast, reason="a dtype to itself is no conversion"),
+        Rule("cast-same", Cast, _same_cast, reason="a dtype to itself is not a conversion"),
         Rule("bitcast-same", Bitcast, _same_bits, reason="bits are read, never changed"),
     ),
     FAMILY,

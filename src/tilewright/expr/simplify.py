@@ -1,4 +1,4 @@
-"""Normal forms of expressions: the rules of `expr.rules`, then what bounds of variables decide."""
+"""Normal forms of expressions: the rules of `expr.rules`, then rules that use bounds."""
 
 from __future__ import annotations
 

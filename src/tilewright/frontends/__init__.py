@@ -1,1 +1,1 @@
-"""Models in: one folder per source format."""
+"""Importers of models: one folder per source format."""

@@ -1,4 +1,4 @@
-"""What is asked of a model's file before it is read."""
+"""Checks on a model file before it is read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def checked(path: Path, limit: int) -> None:
     where = str(path)
     try:
         if path.is_dir():
-            raise ModelError("this is a folder", where=where, hint="Name the model's file in it")
+            raise ModelError("it is a folder", where=where, hint="Name the model's file in it")
         if path.is_char_device() or path.is_block_device():
-            raise ModelError("this is a device", where=where, hint="Name a file")
+            raise ModelError("it is a device", where=where, hint="Name a file")
         size = path.stat().st_size
     except FileNotFoundError:
         raise ModelError("no such file", where=where, hint="Check the path") from None

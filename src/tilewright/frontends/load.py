@@ -1,4 +1,4 @@
-"""A model in whichever format it comes: the file's suffix says which."""
+"""Loading a model in any supported format, by the suffix of its file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def load(
     path = Path(source) if isinstance(source, str | Path) else None
     if path is not None and path.suffix in _OTHERS and path.is_file():
         raise ModelError(
-            f"a {path.suffix} file is no model that is read here",
+            f"a {path.suffix} file is not a model that can be read",
             where=str(path),
             hint=_OTHERS[path.suffix],
         )

@@ -46,7 +46,7 @@ class Family(Protocol):
     commutative: frozenset[type[Node]]
 
     def hole(self, pattern: Node, at: str) -> list[str] | None:
-        """Tests of what a hole takes; None if `pattern` is no hole."""
+        """Tests of what a hole takes; None if `pattern` is not a hole."""
 
     def literal(self, pattern: Node, at: str) -> list[str] | None:
         """Tests for a literal; None if `pattern` is none."""
@@ -169,7 +169,7 @@ def normalize(
     """
     done: dict[Any, Any] = {} if memo is None else memo
     functions = _observed(rules) if _tracing else rules.functions
-    # (node, generation, None): to be normalised; (node, _, other): its result is that of other.
+    # (node, generation, None): to be normalized; (node, _, other): its result is that of other.
     stack: list[tuple[Any, int, Any]] = [(root, 0, None)]
     push, known = stack.append, done.__getitem__
     while stack:
@@ -386,7 +386,7 @@ class _Branch:
 
 
 def _source(kind: type[Node], rows: Iterable[tuple[int, list[Step], str]], traced: bool) -> str:
-    """One function; neighbouring rows share the steps that they have in common."""
+    """One function; neighboring rows share the steps that they have in common."""
     top: list[_Branch | str] = []
     for n, steps, result in rows:
         level = top

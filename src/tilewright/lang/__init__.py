@@ -1,1 +1,1 @@
-"""The faces users import: a notation with schedule verbs, `lower` and `build`."""
+"""The user interfaces of the notations: schedule methods, `lower` and `build`."""

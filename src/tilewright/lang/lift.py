@@ -1,4 +1,4 @@
-"""Lift for users: typed patterns over arrays, rules and strategies, and both ways down.
+"""Lift for users: typed array patterns, rules and strategies, Computations and loops.
 
     from tilewright import lift
     from tilewright.lang.lift import Join, Map, Reduce, Zip, add, f32, fun, lengths, mul
@@ -11,7 +11,7 @@
 
     f = lift.build(mv, sizes={"m": 64, "n": 32})
 
-A program without low-level patterns says what: it is normalised to Computations, and the target's
+A program without low-level patterns says what: it is normalized to Computations, and the target's
 default schedule says how. A program with them (MapSeq, MapPar, ReduceSeq, toLocal, ...) says how
 itself: its patterns become the loops they name.
 """
@@ -38,8 +38,8 @@ from tilewright.notation.lift.derive import Derivation, derive, replay
 from tilewright.notation.lift.infer import Typing, infer
 from tilewright.notation.lift.interp import interpret
 from tilewright.notation.lift.nodes import apply, expect_program
-from tilewright.notation.lift.normalise import Normal
-from tilewright.notation.lift.normalise import normalise as _normalise
+from tilewright.notation.lift.normalize import Normal
+from tilewright.notation.lift.normalize import normalize as _normalize
 from tilewright.notation.lift.patterns import SCOPE, as_type, parse
 from tilewright.notation.lift.printer import show_lines
 from tilewright.notation.lift.rule import Rule
@@ -85,10 +85,10 @@ def rule(
     return tried(Rule(name, left, right, tuple(when), reason))
 
 
-def normalise(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
+def normalize(program: n.Lambda, sizes: Sizes | None = None, name: str | None = None) -> Normal:
     """The Computations that say what the program computes, at these sizes (by name or Var)."""
     expect_program(program)
-    return _normalise(program, named(program, sizes or {}), name or "lift")
+    return _normalize(program, named(program, sizes or {}), name or "lift")
 
 
 def lower(
@@ -101,7 +101,7 @@ def lower(
     """
     expect_program(program)
     if not is_low_level(program):
-        return _plain(normalise(program, sizes, name))
+        return _plain(normalize(program, sizes, name))
     spaces = codegen.PROCESSOR if target in ("cpu", "interp") else codegen.DEVICE
     return codegen.lower(program, named(program, sizes or {}), name or "lift", spaces)
 
@@ -113,7 +113,7 @@ def schedule(
     expect_program(program)
     if target is None or is_low_level(program):
         return Schedule(lower(program, sizes))
-    normal = normalise(program, sizes)
+    normal = normalize(program, sizes)
     machine = find_target(target)
     return machine.default_schedule(_plain(normal), list(normal.computations), ())
 
@@ -201,7 +201,7 @@ class Symbolic:
 def array(item: Any, *lengths: int | str | Expr) -> Type:
     """`array(f32, m, n)`, or `f32[m, n]`: m arrays of n items of a type.
 
-    Raises InputError for what is no type, and for a length that is none or negative.
+    Raises InputError for what is not a type, and for a length that is none or negative.
     """
     return as_type(item)[lengths]
 
@@ -257,7 +257,7 @@ __all__ = [
     "lower",
     "macros",
     "move",
-    "normalise",
+    "normalize",
     "parse",
     "replay",
     "rule",

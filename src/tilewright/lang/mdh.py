@@ -1,4 +1,4 @@
-"""MDH for users: the notation, and what makes a function of an expression.
+"""MDH for users: the notation, and functions built from expressions.
 
     from tilewright import mdh
     from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
@@ -63,7 +63,7 @@ def fuse(*expressions: Computation, name: str | None = None) -> Computation:
     """Expressions that run in order as one, the last: each map goes into what reads it.
 
     The law is MDH's: compose the scalar functions and the index functions (`compute/laws.py`).
-    Raises UnsupportedError for one that is no map over its whole result.
+    Raises UnsupportedError for one that is not a map over its whole result.
     """
     _interface(expressions)
     *rest, last = expressions
@@ -117,7 +117,7 @@ def _expect_computations(expressions: tuple[object, ...]) -> None:
     for c in expressions:
         if not isinstance(c, Computation):
             raise InputError(
-                f"{c!r} is no expression",
+                f"{c!r} is not an expression",
                 where="mdh",
                 hint="as in out_view[...](...) @ md_hom[...](...) @ inp_view[...](...)",
             )

@@ -1,1 +1,1 @@
-"""Four ways to write a Computation: tensor expressions, Funcs, md_hom and functional patterns."""
+"""Four notations for Computations: tensor expressions, Funcs, md_hom and functional patterns."""

@@ -1,1 +1,1 @@
-"""Pages and pictures of what was recorded."""
+"""HTML pages and figures of recorded results."""

@@ -1,4 +1,4 @@
-"""An exploration as a page of HTML that needs nothing else: tables and a picture."""
+"""An exploration as a self-contained HTML page with tables and figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from tilewright.report.gantt import COLOURS, gantt
+from tilewright.report.gantt import COLORS, gantt
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 240, 60
 _LABEL: Final = 96  # characters of a combination that the legend shows
@@ -72,15 +72,15 @@ def _scaled(value: int, ends: tuple[int, int], start: float, end: float) -> floa
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """Makespan over processing elements as SVG: a line through the best, in a colour for each
+    """Makespan over processing elements as SVG: a line through the best, in a color for each
     combination that is best somewhere, a dot for every other point."""
     points: Sequence[Point] = found["points"]
     best = [_best(found, int(pes)) for pes in found["bounds"]]
-    colours: dict[str, str] = {}
+    colors: dict[str, str] = {}
     for p in best:
-        colours.setdefault(p["label"], COLOURS[len(colours) % len(COLOURS)])
+        colors.setdefault(p["label"], COLORS[len(colors) % len(COLORS)])
     pes, cycles = ([p[key] for p in points] for key in ("pes", "makespan"))
-    top = _MARGIN + 14 * len(colours)
+    top = _MARGIN + 14 * len(colors)
     axes = _Axes((min(pes), max(pes)), (min(cycles), max(cycles)), top)
     height = axes.base + _MARGIN
     dots = dict.fromkeys(
@@ -92,8 +92,8 @@ def picture(found: Mapping[str, Any]) -> str:
         'font-family="sans-serif" font-size="12">',
         *(f'<circle cx="{x}" cy="{y}" r="2" fill="#bbb"/>' for x, y in dots),
         f'<polyline points="{line}" fill="none" stroke="#444"/>',
-        *(_mark(axes, p, colours[p["label"]]) for p in best),
-        *(_legend(n, label, colour) for n, (label, colour) in enumerate(colours.items())),
+        *(_mark(axes, p, colors[p["label"]]) for p in best),
+        *(_legend(n, label, color) for n, (label, color) in enumerate(colors.items())),
         *(
             f'<text x="{axes.x(int(n)):.1f}" y="{axes.base + 30}" text-anchor="middle">{n}</text>'
             for n in found["bounds"]
@@ -108,17 +108,17 @@ def picture(found: Mapping[str, Any]) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _mark(axes: _Axes, p: Point, colour: str) -> str:
+def _mark(axes: _Axes, p: Point, color: str) -> str:
     title = escape(f"{p['pes']}: {p['makespan']:,} cycles, {p['label']}")
     return (
         f'<circle cx="{axes.x(p["pes"]):.1f}" cy="{axes.y(p["makespan"]):.1f}" r="5" '
-        f'fill="{colour}"><title>{title}</title></circle>'
+        f'fill="{color}"><title>{title}</title></circle>'
     )
 
 
-def _legend(row: int, label: str, colour: str) -> str:
+def _legend(row: int, label: str, color: str) -> str:
     shown = label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
-    return f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{colour}">{escape(shown)}</text>'
+    return f'<text x="{_MARGIN}" y="{20 + 14 * row}" fill="{color}">{escape(shown)}</text>'
 
 
 def _best(found: Mapping[str, Any], pes: int) -> Point:
@@ -133,7 +133,7 @@ def _table(points: Sequence[Point]) -> str:
             str(p["pes"]),
             f"{p['makespan']:,}",
             f"{p['speedup']:.1f}",
-            f"{p['utilisation']:.0%}",
+            f"{p['utilization']:.0%}",
             f"{p['io']:,}",
             f"{p['buffers']:,}",
             p["heuristic"],

@@ -1,4 +1,4 @@
-"""A schedule of a task graph as a picture: which tasks hold which processing elements, and when."""
+"""A schedule of a task graph as a Gantt chart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
+COLORS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66417a", "#00798c", "#8d6a4f")
 _WIDTH, _HEIGHT, _MARGIN = 900, 260, 50
 
 Bar = Mapping[str, Any]
@@ -16,11 +16,11 @@ def gantt(schedule: Mapping[str, Any]) -> str:
     """SVG of what `Schedule.to_json` gives: cycles to the right, processing elements upwards.
 
     A bar is the tasks of a node; pointing at it shows which, how many and when. Operators share a
-    colour.
+    color.
     """
     bars: Sequence[Bar] = schedule["bars"]
-    colours = {
-        origin: COLOURS[n % len(COLOURS)]
+    colors = {
+        origin: COLORS[n % len(COLORS)]
         for n, origin in enumerate(dict.fromkeys(_operator(b) for b in bars))
     }
     across = (_WIDTH - 2 * _MARGIN) / max(1, schedule["makespan"])
@@ -39,7 +39,7 @@ def gantt(schedule: Mapping[str, Any]) -> str:
         title = escape(f"{bar['name']}: {bar['tasks']} tasks, {times}")
         parts.append(
             f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.3):.2f}" height="{height:.2f}" '
-            f'fill="{colours[_operator(bar)]}" stroke="white" stroke-width="0.2">'
+            f'fill="{colors[_operator(bar)]}" stroke="white" stroke-width="0.2">'
             f"<title>{title}</title></rect>"
         )
     parts += [

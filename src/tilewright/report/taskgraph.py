@@ -1,4 +1,4 @@
-"""A task graph as a picture, equal tasks as one box."""
+"""A drawing of a task graph, with equal tasks in one box."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _layers(count: int, ends: Sequence[tuple[int, int]]) -> list[list[int]]:
 def _places(
     layers: Sequence[Sequence[int]], ends: Sequence[tuple[int, int]]
 ) -> list[tuple[float, float]]:
-    """The upper left corner of each box: each layer in the order of what it reads from, centred."""
+    """The upper left corner of each box; layers are centered, in the order of their sources."""
     above: dict[int, list[int]] = {}
     for source, target in ends:
         above.setdefault(target, []).append(source)

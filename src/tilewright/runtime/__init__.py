@@ -1,1 +1,1 @@
-"""All that a deployed model needs and nothing more: bundles, loader, executor, thread pool."""
+"""Everything that a deployed model needs, and nothing more: bundles, loader, executor, threads."""

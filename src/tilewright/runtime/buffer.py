@@ -42,12 +42,12 @@ def arena(nbytes: int) -> NDArray[np.uint8]:
 
 def _refused(nbytes: int) -> MemoryLimitError:
     return MemoryLimitError(
-        f"the system refuses {human_bytes(nbytes)} of memory for one running call"
+        f"the system cannot provide {human_bytes(nbytes)} of memory for one call"
     )
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An uninitialised array at an address that is a multiple of 64."""
+    """An uninitialized array at an address that is a multiple of 64."""
     raw = np.empty(math.prod(shape) * dtype.itemsize + ALIGNMENT - 1, np.uint8)
     return np.ndarray(shape, dtype, raw, -addressof(from_buffer(raw)) % ALIGNMENT)
 
@@ -76,7 +76,7 @@ class Recycled:
         self._blocks: list[NDArray[np.uint8]] = []
 
     def __call__(self) -> NDArray[np.uint8]:
-        """An uninitialised array of bytes that no other call gets as long as somebody holds it."""
+        """An uninitialized array of bytes that no other call gets as long as somebody holds it."""
         blocks = self._blocks
         for _ in range(len(blocks)):
             try:

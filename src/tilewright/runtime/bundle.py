@@ -1,4 +1,4 @@
-"""Artifacts on disk: a zip of a manifest, object code and constants; parsing one runs nothing.
+"""Artifacts on disk: a zip of a manifest, object code and constants; reading one runs no code.
 
 All members are stored uncompressed, so nothing can expand beyond the file, and the constants begin
 at a page boundary of the file, so that they are mapped and not read: their pages are loaded when
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> CompiledModel
             f"the artifact cannot be read: {error.strerror or error}", where=str(path)
         ) from error
     except _BROKEN as error:
-        raise _damaged(f"is no artifact, or is damaged: {error}").at(str(path)) from error
+        raise _damaged(f"is not an artifact, or is damaged: {error}").at(str(path)) from error
     except ArtifactError as error:
         raise error.at(str(path)) from error.__cause__
 
@@ -164,7 +164,7 @@ def _read(file: BinaryIO, verify: bool) -> CompiledModel:
         head = _manifest(archive, infos)
         listed = head["members"]
         if set(listed) != set(infos) - {_MANIFEST}:
-            raise _damaged("has other members than its manifest lists")
+            raise _damaged("has members that differ from those its manifest lists")
         for name, entry in listed.items():
             if infos[name].file_size != entry["size"]:
                 raise _damaged(f"has a {name} of {infos[name].file_size} bytes")
@@ -179,7 +179,7 @@ def _read(file: BinaryIO, verify: bool) -> CompiledModel:
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     """The members, none of which can be larger than the file or appear twice."""
     if not archive.comment.startswith(_MARK):
-        raise _damaged("is a zip file, but no artifact of this compiler")
+        raise _damaged("is a zip file, but not an artifact of this compiler")
     infos = archive.infolist()
     for info in infos:
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
@@ -236,7 +236,7 @@ def _map_constants(
     mark, name_size, extra_size = _LOCAL_HEADER.unpack(raw)
     found = info.header_offset + _LOCAL_HEADER.size + name_size + extra_size
     if mark != b"PK\3\4" or found != offset:
-        raise _damaged("has its constants at another place than its manifest says")
+        raise _damaged("has its constants at another offset than its manifest states")
     if verify or size <= _VERIFY_LIMIT:
         if digest.of_file(file.fileno(), offset, size) != head["members"][_CONSTANTS]["digest"]:
             raise _damaged("has constants that do not match their checksum")

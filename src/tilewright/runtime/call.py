@@ -1,4 +1,4 @@
-"""One running call: its memory (Frame), its values, and the steps of a model prepared for it."""
+"""One call of a model: its memory (Frame), its values, and the steps prepared for it."""
 
 from __future__ import annotations
 
@@ -318,13 +318,13 @@ def run(
         if value is None and tensor.is_static and tensor.nbytes == 0:
             values.outputs[n] = np.empty(tensor.extents, dtype_of(tensor.dtype).numpy)
         elif value is None and tensor.dtype != OBJECT:
-            raise ExecutionError(f"no step makes the output {tensor.name!r}")
+            raise ExecutionError(f"no step produces the output {tensor.name!r}")
     return values.outputs
 
 
 def _aligned(constants: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if not isinstance(constants, np.ndarray) or constants.dtype != np.uint8:
-        raise ArtifactError("the constants are no array of bytes")
+        raise ArtifactError("the constants are not an array of bytes")
     if buffer.address(constants) % abi.ALIGNMENT == 0:
         return constants
     copy = buffer.arena(len(constants))

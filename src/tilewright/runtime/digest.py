@@ -1,4 +1,4 @@
-"""A digest that all processors make together: SHA-256 over the SHA-256 of each chunk of 1 MiB."""
+"""A parallel digest: SHA-256 over the SHA-256 of each chunk of 1 MiB."""
 
 from __future__ import annotations
 

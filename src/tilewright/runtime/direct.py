@@ -1,4 +1,4 @@
-"""The shortest ways through a model of one native call: no object is made that is not returned."""
+"""The fast path for models with one native call, which creates no objects but the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _single(plan: Plan) -> _Single | None:
         return None
     step, inputs, outputs = found
     if any(dtype.isbuiltin != 1 for _, dtype, _, _ in (*inputs, *outputs)):
-        return None  # arrays of types that are not NumPy's own are no buffers
+        return None  # arrays of types that are not NumPy's own are not buffers
     return _Single(step.function, step.number, inputs, outputs)
 
 

@@ -1,4 +1,4 @@
-"""Reads DLPack capsules of element types that NumPy itself refuses: bfloat16 and the 8-bit floats.
+"""Reading DLPack capsules of element types that NumPy rejects: bfloat16 and the 8-bit floats.
 
 The structure is DLPack's unversioned one (dlpack.h, struct DLManagedTensor).
 """
@@ -51,7 +51,7 @@ def device_of(value: Any) -> tuple[int, str]:
     try:
         kind, number = value.__dlpack_device__()
     except Exception as error:
-        raise InputError(f"its device cannot be told: {error}") from error
+        raise InputError(f"its device is unknown: {error}") from error
     return int(kind), f"{DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}"
 
 
@@ -62,7 +62,7 @@ def read(value: Any) -> NDArray[Any]:
     """
     kind, name = device_of(value)
     if kind not in (CPU, CUDA_HOST):
-        raise InputError(f"it lies on {name}", hint="Move it to the CPU first")
+        raise InputError(f"it is on {name}", hint="Move it to the CPU first")
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError):
@@ -70,7 +70,7 @@ def read(value: Any) -> NDArray[Any]:
     try:
         capsule = value.__dlpack__()
     except Exception as error:
-        raise InputError(f"it refuses to be read by DLPack: {error}") from error
+        raise InputError(f"it cannot be exported through DLPack: {error}") from error
     return _view(capsule)
 
 

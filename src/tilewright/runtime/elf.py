@@ -1,4 +1,4 @@
-"""Reads ELF64 relocatable objects: sections, symbols, relocations, every offset checked.
+"""Reading ELF64 relocatable objects: sections, symbols and relocations, with all offsets checked.
 
 Format: System V gABI chapter 4 (object files) and the x86-64 psABI (relocation types).
 """
@@ -105,7 +105,7 @@ def parse(data: bytes | memoryview, name: str = "object") -> ElfObject:
     """The object in `data`. Raises ArtifactError, naming what is wrong, for anything else."""
     view = memoryview(data).cast("B")
     if len(view) < _HEADER.size or bytes(view[:4]) != b"\x7fELF":
-        raise _bad(name, "is no ELF file")
+        raise _bad(name, "is not an ELF file")
     fields = _HEADER.unpack_from(view)
     ident, kind, machine, offset, count, names = (fields[i] for i in (0, 1, 2, 6, 12, 13))
     if ident[4:7] != b"\x02\x01\x01":
@@ -159,7 +159,9 @@ def _symbols(sections: tuple[Section, ...], table: int, name: str) -> Iterator[S
     if section.link >= len(sections) or sections[section.link].type != SHT_STRTAB:
         raise _bad(name, "the symbol table names no string table")
     if section.size % _SYMBOL.size:
-        raise _bad(name, f"the symbol table has {section.size} bytes, no multiple of 24")
+        raise _bad(
+            name, f"the symbol table has {section.size} bytes, which is not a multiple of 24"
+        )
     strings = sections[section.link].data
     for at, info, _, index, value, size in _SYMBOL.iter_unpack(section.data):
         title = _text(strings, at, name)
@@ -170,9 +172,9 @@ def _symbols(sections: tuple[Section, ...], table: int, name: str) -> Iterator[S
             raise _bad(name, f"symbol {title} has the unknown binding {binding}")
         if index not in (SHN_UNDEF, SHN_ABS):
             if index >= len(sections):
-                raise _bad(name, f"symbol {title} lies in section {index} of {len(sections)}")
+                raise _bad(name, f"symbol {title} is in section {index} of {len(sections)}")
             if value > sections[index].size:
-                raise _bad(name, f"symbol {title} lies outside section {sections[index].name}")
+                raise _bad(name, f"symbol {title} is outside section {sections[index].name}")
         yield Symbol(title, binding, kind, index, value, size)
 
 
@@ -187,7 +189,10 @@ def _relocations(
         if section.info >= len(sections) or section.link not in tables:
             raise _bad(name, f"section {section.name} points to no section or symbol table")
         if section.size % _RELA.size:
-            raise _bad(name, f"section {section.name} has {section.size} bytes, no multiple of 24")
+            raise _bad(
+                name,
+                f"section {section.name} has {section.size} bytes, which is not a multiple of 24",
+            )
         for offset, info, addend in _RELA.iter_unpack(section.data):
             if info >> 32 >= symbols:
                 raise _bad(name, f"a relocation in {section.name} names symbol {info >> 32}")

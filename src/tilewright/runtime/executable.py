@@ -1,4 +1,4 @@
-"""A compiled model that runs: checks its inputs, owns the calls' memory, calls native code."""
+"""A compiled model that can be called: checks inputs, owns memory, runs native code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells gdb the names of loaded kernels, through its JIT interface.
+"""Registering the names of loaded kernels with gdb, through its JIT interface.
 
 gdb looks for two symbols in the process, `__jit_debug_descriptor` and `__jit_debug_register_code`
 ("JIT Compilation Interface" in its manual). Nothing in Python defines them, so a shared library of

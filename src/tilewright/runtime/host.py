@@ -1,4 +1,4 @@
-"""Host steps: operators that run in Python, found by provider and name."""
+"""Host fallbacks: operators that run in Python, found by provider and name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def resolve(provider: str, op: str, attributes: Mapping[str, Any]) -> HostKernel
         raise
     except Exception as error:
         raise ArtifactError(
-            f"the host fallback of {op} cannot be made: {type(error).__name__}: {error}",
+            f"the host fallback of {op} cannot be created: {type(error).__name__}: {error}",
             code="TW-HOST",
         ) from error
 
@@ -50,7 +50,7 @@ def resolve(provider: str, op: str, attributes: Mapping[str, Any]) -> HostKernel
 def _import(provider: str) -> None:
     if provider not in _MODULES:
         raise ArtifactError(
-            f"the model needs operators of {provider!r}, which nobody registered",
+            f"the model needs operators of {provider!r}, which is not registered",
             code="TW-HOST",
             hint="Import the module that registers them before loading the model",
         )

@@ -1,4 +1,4 @@
-"""Turns what callers pass into C-contiguous arrays of exactly the expected dtype and shape.
+"""Converting arguments to C-contiguous arrays of exactly the expected dtype and shape.
 
 Nothing is converted silently: another dtype or shape is an InputError. Only Python's own numbers
 and lists, which have no dtype, take the expected one, and only if no value changes: integers
@@ -106,7 +106,8 @@ def _from_python(value: Any, expected: DType, tensor: Tensor) -> NDArray[Any]:
             return array.astype(expected.numpy)
     except (ValueError, TypeError, OverflowError):
         raise InputError(
-            f"expected {tensor.layout}, got a {type(value).__name__} that makes no array of it"
+            f"expected {tensor.layout}, got a {type(value).__name__}, "
+            "which cannot be converted to an array"
         ) from None
     if array.size == 0:
         return array.astype(expected.numpy)

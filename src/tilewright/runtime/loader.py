@@ -1,4 +1,4 @@
-"""Links position-independent ELF objects into memory, so that running needs no LLVM.
+"""Linking position-independent ELF objects into memory, so that running needs no LLVM.
 
 All objects of one link share one mapping, so every call between them is in reach of a 32-bit
 displacement. Symbols are resolved among these objects only.

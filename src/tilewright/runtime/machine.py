@@ -1,4 +1,4 @@
-"""What this machine is, for artifacts that need certain processor features."""
+"""The features of this machine, for artifacts that require certain processor features."""
 
 from __future__ import annotations
 

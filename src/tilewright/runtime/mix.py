@@ -1,4 +1,4 @@
-"""What the inner loop of a kernel is made of, read from its object code.
+"""The instruction mix of a kernel's inner loop, read from its object code.
 
 The loop is the innermost one with the largest share of fused multiply-adds (those of a product, and
 not the long code around it that transforms its operands), else with the most vector arithmetic; a

@@ -1,4 +1,4 @@
-"""The compiled model as data: what the compiler hands over and what a bundle stores.
+"""The compiled model as data: what the compiler returns and what a bundle stores.
 
 A model is a list of steps over places. A place is a part of the arena or of the constants, an
 input, an output, or an object slot: a Python variable between host steps.
@@ -190,11 +190,11 @@ def check(model: CompiledModel) -> None:
             raise ArtifactError(f"{slot.tensor} lives in an unknown place {slot.kind!r}")
         in_memory = slot.kind in ("arena", "constant")
         if in_memory and not slot.tensor.is_static:
-            raise ArtifactError(f"{slot.tensor} has no size, but lies in the {slot.kind}")
+            raise ArtifactError(f"{slot.tensor} has no size, but is in the {slot.kind}")
         end = slot.at + (slot.tensor.nbytes if in_memory else 1)
         if slot.at < 0 or end > limits[slot.kind]:
             raise ArtifactError(
-                f"{slot.tensor} lies at {slot.kind} {slot.at} to {end}, "
+                f"{slot.tensor} is at {slot.kind} {slot.at} to {end}, "
                 f"outside the model's {limits[slot.kind]}"
             )
     numbers = [k.number for k in model.kernels]

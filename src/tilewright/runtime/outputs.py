@@ -1,4 +1,4 @@
-"""Arrays that callers give for the outputs (`out=`), and outputs for callers who use PyTorch."""
+"""Arrays that callers provide for outputs (`out=`), and outputs as PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check_apart(given: Sequence[Any], outputs: Sequence[Tensor]) -> None:
             raise InputError(
                 "the arrays share memory, so that one would overwrite the other",
                 where=f"out= for {name!r} and {second!r}",
-                hint="give each output an array of its own",
+                hint="give each output a separate array",
             )
 
 

@@ -1,4 +1,4 @@
-"""Inputs that a model has values for: a call that gives them all the same runs another form of it.
+"""Inputs with defaults: a call that overrides them runs another variant of the model.
 
 The model is compiled with those values as constants: folded, packed, decided upon. A form in which
 some of them are inputs is compiled when a call first gives just these, and kept.

@@ -1,4 +1,4 @@
-"""The address of a plain array at the cost of two reads, for calls of a microsecond.
+"""The address of a NumPy array in two reads, for calls that take a microsecond.
 
 An `ndarray` object holds its data pointer and flags at places that are part of NumPy's binary
 interface (`PyArrayObject_fields`, which compiled extensions read in the same way). That they are

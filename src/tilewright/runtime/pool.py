@@ -1,4 +1,4 @@
-"""The pool of worker threads, running native code that artifacts bring: one pool per such code.
+"""The pool of worker threads, which runs native code from artifacts: one pool per such code.
 
 All artifacts of one version bring the same code and share one pool; code that differs in a byte
 serves none but the models that brought it. Making a pool maps its code; none of it runs before the
@@ -87,7 +87,7 @@ class Pool:
                 return
         self._failed = True
         warnings.warn(
-            f"the system gives no more threads ({os.strerror(error)}): running on {number + 1}",
+            f"the system provides no more threads ({os.strerror(error)}): running on {number + 1}",
             TilewrightWarning,
             stacklevel=5,
         )

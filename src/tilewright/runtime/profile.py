@@ -1,4 +1,4 @@
-"""Where the time of a model goes: per kernel, from the clock stamps that native code leaves."""
+"""The time of each kernel of a model, from the timestamps that native code records."""
 
 from __future__ import annotations
 

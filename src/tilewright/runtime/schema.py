@@ -1,4 +1,4 @@
-"""The shape of JSON data, written as data, and the one function that checks it.
+"""Schemas of JSON data, written as data, and the function that checks them.
 
     shape = Text | Count | Integer | Number             a string; integers from 0, of any sign; ...
           | Object | Anything                           an object of whatever members; whatever
@@ -123,7 +123,7 @@ def _check_members(value: Any, shape: Mapping[str, Shape], where: str) -> None:
     _require(value, dict, where)
     if set(value) != set(shape):
         odd = ", ".join(sorted(map(_short, set(value) ^ set(shape))))
-        raise ValueError(f"members too many or missing: {odd}{_at(where)}")
+        raise ValueError(f"extra or missing members: {odd}{_at(where)}")
     for name, inner in shape.items():
         check(value[name], inner, f"{where}.{name}" if where else name)
 

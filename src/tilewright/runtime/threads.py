@@ -1,4 +1,4 @@
-"""How many threads to run on: what the caller or the environment asks, else what is really ours."""
+"""The number of threads: what the caller or the environment asks for, or else available cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads x86-64 machine code as far as a profile needs it: lengths, jumps, vectors, memory.
+"""Decoding x86-64 machine code as far as a profile needs: lengths, jumps, vectors, memory.
 
 Encodings: Intel's Software Developer's Manual, volume 2, chapter 2 and appendix A.
 """

@@ -102,7 +102,7 @@ class Run(Generic[S, C]):
         """The costs of states; each is the best if it is cheaper than all before.
 
         frontier: how many states wait. Where the limit allows for fewer, the first of them are
-        evaluated before the block is left. Raises InputError for costs that are no numbers, are
+        evaluated before the block is left. Raises InputError for costs that are not numbers, are
         below the caller's bound for all states, or are not as many as the states.
         """
         if self.evaluations:

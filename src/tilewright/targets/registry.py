@@ -1,4 +1,4 @@
-"""The machines by name; everybody but a machine itself goes through here."""
+"""The registry of targets by name, the only way to reach them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Place = str | Callable[..., Any]
 class Machine:
     """Where to find what a machine supplies (targets/base.py); "" for what it does not.
 
-    target, simulator, mapper, network, quantised: what makes one, or its place as
+    target, simulator, mapper, network, quantized: what makes one, or its place as
     "module:function", which is imported when used. intrinsics: the module that declares its tensor
     intrinsics. described: whether `target` takes a machine description.
     """
@@ -97,7 +97,7 @@ def networks() -> tuple[str, ...]:
 
 
 def quantisers() -> tuple[str, ...]:
-    """The machines that a whole model is quantised for."""
+    """The machines that a whole model is quantized for."""
     return _with("quantised")
 
 
@@ -216,7 +216,7 @@ def _broken(name: str, place: EntryPoint, why: str) -> UnsupportedError:
     return UnsupportedError(
         f"machine {name!r} is supplied by {package} as {place.value}: {why}",
         code="TW-TARGET",
-        hint="its place is that of a targets.registry.Machine; mend or uninstall the package",
+        hint="its place is that of a targets.registry.Machine; fix or uninstall the package",
     )
 
 

@@ -18,7 +18,7 @@ def compare(
     assert len(outputs) == len(expected), f"{len(outputs)} outputs, expected {len(expected)}"
     for n, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if isinstance(want, list | tuple):
-            assert isinstance(got, list | tuple), f"output {n} is no sequence: {type(got)}"
+            assert isinstance(got, list | tuple), f"output {n} is not a sequence: {type(got)}"
             compare(got, want, rtol, atol)
         elif want is None or got is None:
             assert want is got, f"output {n} is {got!r}, expected {want!r}"

@@ -44,7 +44,7 @@ def far(distance: Any, dtype: DType | None) -> None:
 
 
 def varied(array: Any, axes: tuple[int, ...]) -> None:
-    """Raise Rejected where values to normalise hardly differ: only rounding would be left."""
+    """Raise Rejected where values to normalize hardly differ: only rounding would be left."""
     if array.size and (np.ptp(array, axis=axes) < 0.05).any():
         raise Rejected
 

@@ -100,7 +100,7 @@ def _use(data: bytes) -> None:
 
 
 def _array(tensor: Any) -> Any:
-    """Zeros and ones in turn: each is an index of most tensors; None for what is no array."""
+    """Zeros and ones in turn: each is an index of most tensors; None for what is not an array."""
     from tilewright.base import dtypes
 
     known = {d.name: d for d in dtypes.ALL}.get(tensor.dtype)

@@ -52,7 +52,7 @@ def check(rule: Rule, family: Any) -> int:
 
 
 def _left(rule: Rule) -> Expr:
-    assert isinstance(rule.left, Expr), f"{rule.name}: the left side is no pattern"
+    assert isinstance(rule.left, Expr), f"{rule.name}: the left side is not a pattern"
     return rule.left
 
 

@@ -105,7 +105,7 @@ def schedule(draw, funcs):
 
 
 def share(draw, funcs):
-    """Some neighbours share loops, of their pure definitions, that both still have."""
+    """Some neighbors share loops, of their pure definitions, that both still have."""
     for f, g in itertools.pairwise(f for f in funcs if f.compute is not None or f is funcs[-1]):
         loops = [v for v in f.plan(0).vars if v in g.plan(0).vars]
         if loops and draw(st.booleans()):

@@ -108,7 +108,7 @@ def test_who_does_not_read_it_cannot_read_a_wrapper(verb):
         getattr(f, verb)(hl.Func("later"))
     with pytest.raises(InputError, match="no reader is named"):
         getattr(f, verb)([])
-    with pytest.raises(InputError, match="is no Func"):
+    with pytest.raises(InputError, match="is not a Func"):
         getattr(f, verb)(x)
     with pytest.raises(InputError, match="does not read it"):
         getattr(f, verb)(f)

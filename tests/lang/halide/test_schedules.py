@@ -286,7 +286,7 @@ def factor_what_is_scheduled(h):
         (unknown_var, "split: there is no loop t.*innermost first: x, y"),
         (vectorize_what_was_split, "vector: there is no loop x.*xi, xo, y"),
         (tile_arguments, "6 or 8 arguments"),
-        (a_number, "3 is no Var"),
+        (a_number, "3 is not a Var"),
         (no_update, "no definition 1"),
         (not_defined, "not defined"),
     ],

@@ -140,7 +140,7 @@ def test_types_can_be_given_three_ways() -> None:
 
 def test_text_both_ways() -> None:
     assert lift.show(lift.parse(lift.show(layer))) == lift.show(layer)
-    (c,) = lift.normalise(lift.parse("fun(lambda x: x | Map(relu), f32[8])")).computations
+    (c,) = lift.normalize(lift.parse("fun(lambda x: x | Map(relu), f32[8])")).computations
     assert lift.show(c) == "fun(lambda x: x | Map(lambda i: max(i, 0.0)), f32[8])"
     assert repr(lift.computation(lift.show(c))) == repr(c)
     with pytest.raises(UnsupportedError, match="2 Computations"):
@@ -171,5 +171,5 @@ def test_sizes_from_arrays_tell_what_the_machine_did() -> None:
 
 def test_only_programs_are_built_and_shown() -> None:
     for verb in (lift.build, lift.show, lift.lower, lambda p: lift.derive(p, ())):
-        with pytest.raises(InputError, match="3 is no program"):
+        with pytest.raises(InputError, match="3 is not a program"):
             verb(3)  # type: ignore[operator]

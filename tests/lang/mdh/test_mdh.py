@@ -17,7 +17,7 @@ from tilewright.driver.planning import make_plan
 from tilewright.driver.steps import import_model, optimise
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
-from tilewright.notation.mdh.catalogue import bert_mask, binary, dot, expand_dims, mat_mul
+from tilewright.notation.mdh.catalog import bert_mask, binary, dot, expand_dims, mat_mul
 from tilewright.plan.nodes import FusionGroup
 from tilewright.targets.registry import target
 

@@ -41,10 +41,10 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "i is an axis of the tensor, not one to reduce over",
     ),
     "no-axis": (lambda: _one(lambda i: t.sum(A[i, k])), "sum: it needs axis="),
-    "bad-axis": (lambda: _one(lambda i: t.sum(A[i, 0], axis=0)), "axis=0 is no axis"),
+    "bad-axis": (lambda: _one(lambda i: t.sum(A[i, 0], axis=0)), "axis=0 is not an axis"),
     "nested": (
         lambda: _one(lambda i: t.sum(A[i, k], axis=k) + 1.0),
-        r"a reduction \(add\) is the whole body of a compute.*a compute of its own",
+        r"a reduction \(add\) is the whole body of a compute.*a separate compute",
     ),
     "nested-right": (lambda: _one(lambda i: 1.0 - t.max(A[i, k], axis=k)), r"a reduction \(max\)"),
     "in-reduction": (
@@ -86,7 +86,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         "the function takes 2 indices, the shape has 1 dimensions",
     ),
     "no-expression": (lambda: _one(lambda i: "x"), "the body is 'x', no expression"),
-    "size": (lambda: t.placeholder((8.5,)), "the extent 8.5 is no size"),
+    "size": (lambda: t.placeholder((8.5,)), "the extent 8.5 is not a size"),
     "dtype": (lambda: t.placeholder((8,), "float13"), "float13"),
     "domain": (lambda: t.reduce_axis(8), r"the domain is 8. give \(low, high\)"),
     "components": (
@@ -96,7 +96,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "conditions": (lambda: _one(lambda i: t.all(A[i, k], axis=k)), "it is for conditions"),
     "identity": (
         lambda: _one(lambda i: t.comm_reducer(lambda a, b: a, lambda d: A[0, 0])(A[i, k], k)),
-        "the identity is no constant",
+        "the identity is not a constant",
     ),
     "scan-axis": (
         lambda: _one(lambda i: t.scan_op(t.sum)(A[i, k], axis=k)),
@@ -107,7 +107,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[], Any], str]] = {
         r"compute C: index i \+ 1 of dimension 0 of A leaves 0\.\.7",
     ),
     "placeholder": (lambda: t.create_schedule(A.op), "A is given by the caller"),
-    "nothing": (lambda: t.create_schedule(3), "3 is no tensor"),
+    "nothing": (lambda: t.create_schedule(3), "3 is not a tensor"),
 }
 
 
@@ -184,7 +184,7 @@ def test_structural_errors_come_at_once() -> None:
     y, x = s[C].op.axis
     yo, _ = s[C].split(y, 4)
     here = r"s\[C\]\.split\(y, factor=4\) \(test_errors\.py:\d+\)"
-    with pytest.raises(ScheduleError, match=rf"y is no loop any more since {here}.*y\.o, y\.i"):
+    with pytest.raises(ScheduleError, match=rf"y is no longer a loop since {here}.*y\.o, y\.i"):
         s[C].vectorize(y)
     with pytest.raises(ScheduleError, match=r"s\[C\]\.split\(x\).*give factor= or nparts="):
         s[C].split(x)
@@ -200,11 +200,11 @@ def test_structural_errors_come_at_once() -> None:
         s[C].bind(x, t.thread_axis("gridIdx.x"))
     with pytest.raises(ScheduleError, match="cannot be computed inside itself"):
         s[C].compute_at(s[C], x)
-    with pytest.raises(ScheduleError, match="x is no loop of the reduction"):
+    with pytest.raises(ScheduleError, match="x is not a loop of the reduction"):
         s.rfactor(C, x)
     with pytest.raises(ScheduleError, match=r"s\.cache_read\(C, 'stack'\).*nothing reads C"):
         s.cache_read(C, "stack")
-    with pytest.raises(InputError, match=r"A.* is no stage. the stages are C"):
+    with pytest.raises(InputError, match=r"A.* is not a stage. the stages are C"):
         s[A]
 
 
@@ -229,7 +229,9 @@ def test_a_loop_that_is_gone() -> None:
     s = t.create_schedule(C.op)
     s[P].compute_at(s[C], s[C].op.axis[0])
     s[C].split(s[C].op.axis[0], 4)
-    with pytest.raises(ScheduleError, match=r"s\[P\]\.compute_at\(s\[C\], i\).*i is no loop of C"):
+    with pytest.raises(
+        ScheduleError, match=r"s\[P\]\.compute_at\(s\[C\], i\).*i is no longer a loop of C"
+    ):
         str(s)
 
 
@@ -239,9 +241,9 @@ def test_arguments() -> None:
         t.lower(s, [X, C])
     with pytest.raises(InputError, match="inputs come first, outputs last"):
         t.lower(s, [C, X, Y])
-    with pytest.raises(InputError, match="the argument 3 is no tensor"):
+    with pytest.raises(InputError, match="the argument 3 is not a tensor"):
         t.lower(s, [X, Y, 3])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="is no schedule"):
+    with pytest.raises(InputError, match="is not a schedule"):
         t.build(C, [X, Y, C])  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="unknown target 'abacus'"):
         t.build(s, [X, Y, C], target="abacus")

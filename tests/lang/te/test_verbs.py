@@ -226,7 +226,7 @@ def test_inline_and_compute_at() -> None:
 
 
 def test_a_stage_placed_in_a_loop_that_runs_once() -> None:
-    """The tile is the whole reduction, so its outer loop is no loop: what is in it stays inside."""
+    """The tile is the whole reduction, so its outer loop runs once and its body stays inside."""
     case = matmul(4, 32, 64)
     (C,), k = case.outputs, case.outputs[0].op.reduce_axis[0]
     s = t.create_schedule(C.op)
@@ -313,7 +313,7 @@ def test_steps_of_a_recurrence() -> None:
     s[init].unroll(s[init].op.axis[1])
     check(s, case)
     assert str(s).count("in 4 vector") == 2
-    with pytest.raises(ScheduleError, match="s is no loop of update"):
+    with pytest.raises(ScheduleError, match="s is not a loop of update"):
         s[update].unroll(s[update].op.axis[0])
     with pytest.raises(ScheduleError, match="update belongs to a recurrence"):
         s.cache_write(update, "stack")

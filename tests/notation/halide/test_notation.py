@@ -355,7 +355,7 @@ def no_reduction():
 
 CASES = {
     redefined: "different Vars",
-    unbound: "y is used on the right side, but is no argument",
+    unbound: "y is used on the right side, but is not an argument",
     undefined: "g is not defined",
     wrong_rank: "it has 2 dimensions, indexed with 1",
     truth: "no truth value",
@@ -369,7 +369,7 @@ CASES = {
     update_outside: r"needed over \[0\.\.19\], but only \[0\.\.7\] is realized",
     no_data: "it has no data",
     wrong_size: "2 dimensions, and 1 sizes",
-    factor_no_reduction: "no step of an associative and commutative",
+    factor_no_reduction: "not a step of an associative and commutative",
     factor_another_var: r"reduces over r\.x",
     negative_size: r"a size of \[-3\]",
     no_whole_size: "constant integer, not 2.5",
@@ -411,7 +411,7 @@ def not_neutral():
 
 @pytest.mark.parametrize(
     "make, reason",
-    [(scatter, "other places"), (recurrence, "no step"), (not_neutral, "neutral element")],
+    [(scatter, "other places"), (recurrence, "not a step"), (not_neutral, "neutral element")],
     ids=lambda v: getattr(v, "__name__", ""),
 )
 def test_what_is_no_computation_says_so_and_runs(make, reason):

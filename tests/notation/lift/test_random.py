@@ -18,7 +18,7 @@ from tilewright.loops.nodes import Kernel
 from tilewright.loops.verify import verify
 from tilewright.notation.lift import codegen
 from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.normalise import normalise
+from tilewright.notation.lift.normalize import normalize
 from tilewright.testing.lift_programs import lowered, random_program
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -38,7 +38,7 @@ def same(got: Any, want: Any) -> None:
 def agree(seed: int) -> None:
     rng = Random(seed)
     program = random_program(rng, rng.randint(1, 4))
-    normal = normalise(program, {})
+    normal = normalize(program, {})
     values = np.random.default_rng(seed)
     arrays = [values.integers(-3, 4, b.shape).astype(b.dtype.numpy) for b in normal.inputs]
     want = interpret(program, *arrays)

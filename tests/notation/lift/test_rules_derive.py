@@ -104,7 +104,7 @@ def test_a_derivation_is_saved_loaded_and_replayed_on_another_size() -> None:
     ids=["empty", "list", "number", "path", "size"],
 )  # fmt: skip
 def test_what_is_no_derivation_is_refused(broken: str) -> None:
-    with pytest.raises(InputError, match="this is no derivation"):
+    with pytest.raises(InputError, match="this is not a derivation"):
         lift.replay(broken, RULES)
 
 
@@ -169,8 +169,8 @@ def test_a_condition_that_needs_numbers_is_refused_on_symbolic_lengths() -> None
     (n,) = lengths("n")
     table = {**RULES, **device_rules(Machine(8, 8, 8, 64))}
     d = lift.derive(fun(lambda x, y: Zip(x, y) | Map(add) | Map(relu), f32[n], f32[n]), table)
-    with pytest.raises(RuleError, match="m is a number fails: n is no number"):
-        d.apply("recognise-VVAdd")
+    with pytest.raises(RuleError, match="m is a number fails: n is not a number"):
+        d.apply("recognize-VVAdd")
 
 
 # -- matching

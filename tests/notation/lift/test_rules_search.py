@@ -159,8 +159,8 @@ def test_a_layer_that_no_tile_divides_is_padded() -> None:
 
 TO_OPERATORS = (
     "zip-commute", "map-fission", "map-join", "reduce-init", "map-fission-capture", "zip-first",
-    "map-join-one", "zip-flatten-left", "zip-drop-first", "recognise-MVMul", "recognise-VVAdd",
-    "recognise-VVRelu",
+    "map-join-one", "zip-flatten-left", "zip-drop-first", "recognize-MVMul", "recognize-VVAdd",
+    "recognize-VVRelu",
 )  # fmt: skip
 
 

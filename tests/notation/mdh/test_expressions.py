@@ -212,11 +212,11 @@ BAD: dict[str, tuple[Any, str]] = {
     "no function": (lambda: md_hom[3](3, (cc,)), "md_hom mdh: the scalar function is 3"),
     "no-value": (
         lambda: ROW @ md_hom[3, 4](lambda x: None, (cc, pw(add))) @ X,
-        "None is no float32",
+        "None is not a valid float32",
     ),
     "operators": (lambda: md_hom[4, 6](same, (cc,)), r"2 dimension\(s\), 1 combine"),
-    "no operator": (lambda: pw(sum), "no combine operator"),
-    "extent": (lambda: md_hom[4, -1](same, (cc, cc)), "the extent -1 is no number"),
+    "no operator": (lambda: pw(sum), "not a combine operator"),
+    "extent": (lambda: md_hom[4, -1](same, (cc, cc)), "the extent -1 is not a number"),
     "types": (lambda: inp_view[float32, float32](x=[same]), r"2 type\(s\) in brackets, 1 buffer"),
     "access": (lambda: inp_view[float32](x=3), "an access is a function"),
     "arity": (
@@ -234,7 +234,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "unused": (lambda: ROW @ md_hom[4, 6](lambda a: 1.0, (cc, pw(add))) @ X, "does not use x"),
     "keyword": (
         lambda: ROW @ md_hom[4, 6](lambda a, *, q: a, (cc, pw(add))) @ X,
-        "q is no dimension: i, j",
+        "q is not a dimension: i, j",
     ),
     "negative": (
         lambda: ROW @ md_hom[4, 6](same, (cc, pw(add))) @ inp_view[float32](x=[lambda i, j: i - j]),
@@ -246,7 +246,7 @@ BAD: dict[str, tuple[Any, str]] = {
         ),
         "two buffers are called y",
     ),
-    "dtype": (lambda: inp_view["float99"](x=[same]), "no dtype"),
+    "dtype": (lambda: inp_view["float99"](x=[same]), "not a known dtype"),
     "outside": (
         lambda: (
             ROW

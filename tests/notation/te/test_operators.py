@@ -64,7 +64,7 @@ def test_no_text_for_what_te_cannot_say() -> None:
         ("import os", "expected `name = ...`"),
         ("C = (1).__class__", "not allowed"),
         ("C = compute((4,), lambda i: zz[i])", "unknown name 'zz'"),
-        ("C = placeholder((4,), float32)", "no compute"),
+        ("C = placeholder((4,), float32)", "not a compute"),
         ("A = placeholder((4,), float32)\nC = compute((4,), lambda i: A[i, i])", "2 expressions"),
         ("C = compute((9**9,), lambda i: 1)", "not allowed"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.notation.mdh.test_catalogue import CASES
+from tests.notation.mdh.test_catalog import CASES
 from tilewright import te as t
 from tilewright.base.errors import UnsupportedError
 from tilewright.compute.canonical import canonical

@@ -59,7 +59,7 @@ def test_a_file_is_the_machine_that_it_describes(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", npu.MACHINES)
-def test_a_name_is_the_catalogue_s(name: str) -> None:
+def test_a_name_is_the_catalog_s(name: str) -> None:
     assert machine(name) is npu.MACHINES[name]
 
 

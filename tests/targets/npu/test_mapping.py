@@ -33,7 +33,7 @@ def test_network(network: str, machine: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("network", NETWORKS)
 def test_portability(network: str, golden) -> None:  # type: ignore[no-untyped-def]
-    """Cycles, utilisation, energy and operators of one program on five machines."""
+    """Cycles, utilization, energy and operators of one program on five machines."""
     rows = [example().row(network, machine) for machine in npu.MACHINES.values()]
     shown = [" ".join(w for i, w in enumerate(row.split()) if i not in (5, 6)) for row in rows]
     golden(f"npu_portability_{network}", "\n".join(shown))
@@ -169,7 +169,7 @@ def test_pinned_matrices_are_there_already() -> None:
     program = npu.map_onto(layer(128, 128), machine).program
     once, again = npu.time(program, machine), npu.time(program, machine, pinned=True)
     assert again.dram_bytes == 2 * 3 * 128 == once.dram_bytes - 2 * 128 * 128
-    assert again.cycles < once.cycles and again.utilisation > once.utilisation
+    assert again.cycles < once.cycles and again.utilization > once.utilization
     assert once.chains - again.chains == 1
 
 
@@ -186,12 +186,12 @@ def test_what_has_no_operator_is_an_error() -> None:
     with pytest.raises(npu.NPUError, match="tight has no operators for MVMul"):
         npu.map_onto(layer(32, 32), tight(8))
     with pytest.raises(npu.NPUError, match=r"VVMul96.*has no such operator"):
-        npu.generate(_recognised(96), npu.MACHINES["full"])
-    with pytest.raises(InputError, match=r"MVMul.*is no operator"):
+        npu.generate(_recognized(96), npu.MACHINES["full"])
+    with pytest.raises(InputError, match=r"MVMul.*is not an operator"):
         npu.Machine("m", (npu.Operator("MVMul", (64,), 1, 1, 1, 1),), *[npu.Memory(1, 1, 1, 1)] * 3)
 
 
-def _recognised(n: int) -> Lambda:
+def _recognized(n: int) -> Lambda:
     (form,) = to_operators(derive(chain(n), npu.rules(0)))
     return form.program
 

@@ -31,7 +31,7 @@ BODIES = {
     "unknown": ("v_sin", "line 3: v_sin: unknown opcode 'v_sin'"),
     "field": ("v_rd dram[0] n=32 m=4", "unexpected 'm=4'"),
     "missing": ("v_rd dram[0]", "v_rd needs n"),
-    "place": ("v_rd 17 n=32", "'17' is no place in memory"),
+    "place": ("v_rd 17 n=32", "'17' is not a place in memory"),
     "memory": ("vv_add dram[0] n=32", "vv_add cannot use dram"),
     "start": ("v_relu", "instruction 0: v_relu: a chain begins with what it reads"),
     "no write": ("v_rd dram[0] n=32\nend_chain", "1: end_chain: the chain writes nothing"),

@@ -43,7 +43,7 @@ def pipeline(
     reset: Callable[[int], None],
     load: Step,
     gemm: Step,
-    requantise: Callable[[int], None],
+    requantize: Callable[[int], None],
     store: Callable[[int, tuple], None],
 ) -> None:
     """The tokens: accumulators are free, operands' places are free, operands and results there."""
@@ -70,7 +70,7 @@ def pipeline(
         for t, _ in group:
             with c.thread(t):
                 c.pop(EX, LD)
-                requantise(t)
+                requantize(t)
                 c.push(EX, ST)
         for t, block in group:
             with c.thread(t):
@@ -86,7 +86,7 @@ def _lanes(operation: AluOp, imm: int, first: int, count: int) -> list[Kernel]:
     return kernels(Operation(alu=operation, imm=imm), loops, (first, first, 0))
 
 
-def _requantise(c: Commands, first: int, count: int) -> None:
+def _requantize(c: Commands, first: int, count: int) -> None:
     """Shift, and clip to a byte."""
     for operation, imm in ((AluOp.SHR, SHIFT), (AluOp.MAX, -128), (AluOp.MIN, 127)):
         key = operation, first, count
@@ -138,7 +138,7 @@ def matmul(a: NDArray[np.int8], b: NDArray[np.int8], rows: int, depth: int, thre
         lambda t: _reset(c, t * acc_size, acc_size),
         load,
         gemm,
-        lambda t: _requantise(c, t * acc_size, acc_size),
+        lambda t: _requantize(c, t * acc_size, acc_size),
         store,
     )
     return Layer(c, out, (m, n), m * n * k)
@@ -214,7 +214,7 @@ def convolution(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8], thread
         lambda t: _reset(c, t * acc_size, acc_size),
         load,
         gemm,
-        lambda t: _requantise(c, t * acc_size, acc_size),
+        lambda t: _requantize(c, t * acc_size, acc_size),
         store,
     )
     macs = s.outputs * out_n * out_n * s.inputs * k * k

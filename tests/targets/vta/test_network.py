@@ -1,4 +1,4 @@
-"""Quantised networks: products on the machine, bit for bit the CPU's, and near the float model."""
+"""Quantized networks: products on the machine, bit for bit the CPU's, and near the float model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilewright.loops.lower import lower
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.network import Network, Simulated
 from tilewright.targets.vta.partition import partition
-from tilewright.targets.vta.scales import dequantise, power_of_two, quantise, whole_byte
+from tilewright.targets.vta.scales import dequantize, power_of_two, quantise, whole_byte
 
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -94,7 +94,7 @@ def test_the_machine_computes_what_the_cpu_does(graph: Graph) -> None:
 
 @pytest.mark.slow
 def test_a_resnet_50() -> None:
-    """All of its convolutions and pooling; batch normalisation is folded into the weights."""
+    """All of its convolutions and pooling; batch normalization is folded into the weights."""
     graph = load(resnet.build())
     image = {graph.inputs[0].name: resnet.image()}
     network = Network(graph, [image])
@@ -126,7 +126,7 @@ REFUSED = {
     "Conv(x, v)": "its weights are not constant",
     "Conv<pads=[0,16,0,0]>(x, w)": "it has more than 15 columns of padding",
     "Conv<pads=[0,-1,0,0]>(x, w)": "its padding is negative",
-    "Sigmoid(x)": "Sigmoid is no product and no pooling",
+    "Sigmoid(x)": "Sigmoid is neither a product nor a pooling",
     "Relu(x)": "it follows no product",
 }
 
@@ -187,7 +187,7 @@ def test_the_largest_window(call: str, rows: int) -> None:
     assert [s.why for s in network.steps] == [why]
 
 
-def test_what_cannot_be_quantised(graph: Graph) -> None:
+def test_what_cannot_be_quantized(graph: Graph) -> None:
     with pytest.raises(InputError, match="no samples"):
         Network(graph, [])
 
@@ -217,7 +217,7 @@ def test_batches() -> None:
 
 def test_bytes_round_halves_up_and_come_back() -> None:
     exact = np.arange(-128, 128) / 16
-    np.testing.assert_array_equal(dequantise(quantise(exact, 1 / 16), 1 / 16), exact)
+    np.testing.assert_array_equal(dequantize(quantise(exact, 1 / 16), 1 / 16), exact)
     np.testing.assert_array_equal(quantise(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127])
     assert [power_of_two(x) for x in (127.0, 128.0, 1.0, 0.0)] == [1, 2, 1 / 64, 1]
     assert [whole_byte(x) for x in (127.0, 1.0, 0.0)] == [1, 1 / 127, 1]
@@ -227,7 +227,7 @@ def test_bytes_round_halves_up_and_come_back() -> None:
 def test_bytes_come_back_from_any_unit(largest: float) -> None:
     all_of_them = np.arange(-128, 128).astype(np.int8)
     for unit in (power_of_two(largest), whole_byte(largest)):
-        np.testing.assert_array_equal(quantise(dequantise(all_of_them, unit), unit), all_of_them)
+        np.testing.assert_array_equal(quantise(dequantize(all_of_them, unit), unit), all_of_them)
 
 
 def bound_to(graph_text: str, **weights: NDArray) -> Graph:

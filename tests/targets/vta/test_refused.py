@@ -177,7 +177,7 @@ DEADLOCKS = {
     ),
     "behind another": (
         "LOAD INP[0-] pop(EX)\nLOAD INP[0-] push(EX)\nLOAD UOP[0-] pop(LD)\nFINISH push(LD)",
-        "for l2g from LOAD (the next is pushed by instruction 1, which comes behind instruction 0)",
+        "for l2g from LOAD (the next is pushed by instruction 1, which comes after instruction 0)",
     ),
 }
 
@@ -221,7 +221,7 @@ def test_the_step_limit_is_the_user_s():
     [
         ({"step_limit": None}, "step_limit is None, expected a whole number"),
         ({"step_limit": 1.5}, "step_limit is 1.5"),
-        ({"config": None}, "None is no VTAConfig"),
+        ({"config": None}, "None is not a VTAConfig"),
     ],
     ids=["no limit", "half a step", "no configuration"],
 )
@@ -229,7 +229,7 @@ def test_impossible_simulators(options, message):
     for simulator in SIMULATORS:
         with pytest.raises(VTAError, match=message):
             simulator(**options)
-    with pytest.raises(VTAError, match="8 is no TimingParameters"):
+    with pytest.raises(VTAError, match="8 is not TimingParameters"):
         TimingSimulator(timing=8)
 
 

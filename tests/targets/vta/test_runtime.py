@@ -91,8 +91,8 @@ def test_virtual_threads_hide_the_latency():
         np.testing.assert_array_equal(
             layer.out.read(layer.shape, np.int8), layers.convolved(s, x, w)
         )
-    assert found[1].utilisation < 0.8
-    assert found[2].utilisation > 0.95
+    assert found[1].utilization < 0.8
+    assert found[2].utilization > 0.95
     waits = [found[n].modules[EX].stalls["l2g"] / found[n].cycles for n in (1, 2)]
     assert waits[0] > 0.15
     assert waits[1] < 0.02
@@ -200,14 +200,14 @@ def test_what_no_instruction_can_take_is_taken_by_one_that_does_nothing():
 def test_nothing_is_recorded_behind_the_end():
     c = Commands(Dram())
     assert c.finish() == c.finish() == assemble("FINISH")
-    with pytest.raises(VTAError, match="recorded behind FINISH"):
+    with pytest.raises(VTAError, match="recorded after FINISH"):
         c.push(LD, EX)
     c.synchronize(FunctionalSimulator())
     c.push(LD, EX)
 
 
-def test_only_neighbours_have_a_queue():
-    with pytest.raises(VTAError, match="LOAD and STORE are no neighbours"):
+def test_only_neighbors_have_a_queue():
+    with pytest.raises(VTAError, match="LOAD and STORE are not neighbors"):
         recorded(lambda c, _: c.push(LD, ST))
 
 

@@ -22,7 +22,7 @@ from tilewright.targets.vta.intrinsics import ACC, INP
 from tilewright.targets.vta.layers import (
     Convolution,
     Layer,
-    Requantise,
+    Requantize,
     convolution,
     depthwise,
     pooling,
@@ -34,7 +34,7 @@ from tilewright.targets.vta.tiling import choose
 Bytes = NDArray[np.int8]
 
 
-def formula(c: Convolution, q: Requantise, x: Bytes, w: Bytes, *more: NDArray) -> Bytes:
+def formula(c: Convolution, q: Requantize, x: Bytes, w: Bytes, *more: NDArray) -> Bytes:
     """The layer by NumPy, in the layout of the machine."""
     rest = list(more)
     image = x.transpose(0, 3, 1, 2).reshape(-1, *c.size).astype(np.int32)
@@ -71,7 +71,7 @@ def arrays(layer: Layer) -> list[NDArray]:
     return [rng.integers(-128, 128, shape).astype(dtype) for shape, dtype in kinds]
 
 
-def check(c: Convolution, q: Requantise, threads: int) -> None:
+def check(c: Convolution, q: Requantize, threads: int) -> None:
     layer = convolution(c, q)
     given = arrays(layer)
     program = Program(schedule(layer, threads).kernel)
@@ -99,7 +99,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 @given(
     convolutions(),
     st.builds(
-        Requantise,
+        Requantize,
         shift=st.integers(0, 12),
         relu=st.booleans(),
         bias=st.booleans(),
@@ -110,9 +110,9 @@ def convolutions(draw: st.DrawFn) -> Convolution:
     ),
     st.sampled_from([1, 2]),
 )
-@example(Convolution(16, 16, (1, 1), (1, 1), (1, 2), (0, 1), (0, 0)), Requantise(0), 1)
-@example(Convolution(16, 48, (11, 2), (1, 1), (1, 2), (0, 0), (0, 1)), Requantise(0), 2)
-def test_any_layer_is_its_formula(c: Convolution, q: Requantise, threads: int) -> None:
+@example(Convolution(16, 16, (1, 1), (1, 1), (1, 2), (0, 1), (0, 0)), Requantize(0), 1)
+@example(Convolution(16, 48, (11, 2), (1, 1), (1, 2), (0, 0), (0, 1)), Requantize(0), 2)
+def test_any_layer_is_its_formula(c: Convolution, q: Requantize, threads: int) -> None:
     check(c, q, threads)
 
 
@@ -128,7 +128,7 @@ def test_pooling(c: Convolution, threads: int, outside: int) -> None:
 @settings(deadline=None, max_examples=15)
 @given(convolutions(), st.sampled_from([1, 2]))
 def test_depthwise(c: Convolution, threads: int) -> None:
-    layer = depthwise(c, q := Requantise(4, residual=1, factor=None))
+    layer = depthwise(c, q := Requantize(4, residual=1, factor=None))
     x, w, *more, y = arrays(layer)
     Program(schedule(layer, threads).kernel).check([x, w, *more, y])
     ct = len(x)
@@ -150,7 +150,7 @@ PRIMES = {  # -> what two virtual threads use of the matrix unit, at least
 @pytest.mark.parametrize("c", PRIMES, ids=lambda c: "x".join(map(str, c.size)))
 def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
     """They need not divide the extent: the last one is as large as the others."""
-    layer = convolution(c, q := Requantise(7))
+    layer = convolution(c, q := Requantize(7))
     given = arrays(layer)
     program = Program(schedule(layer).kernel)
     assert c.macs / 256 / program.time(given).cycles > PRIMES[c]
@@ -162,7 +162,7 @@ def test_blocks_of_prime_extents_overlap(c: Convolution) -> None:
 def test_blocks_of_one_row(rows: int) -> None:
     """A loop of one turn is gone from the image's index, and from its padding."""
     c = Convolution(64, 64, (8, 53), (3, 3), (1, 1), (1, 1))
-    layer = convolution(c, Requantise(7))
+    layer = convolution(c, Requantize(7))
     last = layer.computations[-1]
     made = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
     s = Schedule(made)
@@ -175,7 +175,7 @@ def test_blocks_of_one_row(rows: int) -> None:
 
 def test_virtual_threads_hide_latency() -> None:
     c = Convolution(128, 128, (28, 28), (3, 3), (1, 1), (1, 1))
-    layer = convolution(c, Requantise(7))
+    layer = convolution(c, Requantize(7))
     given = arrays(layer)
     used = []
     for threads in (1, 2):
@@ -196,7 +196,7 @@ LAYERS = {  # -> what two virtual threads use of the matrix unit, at least
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
     c, least = LAYERS[name]
-    layer = convolution(c, Requantise(7, bias=False))
+    layer = convolution(c, Requantize(7, bias=False))
     given = arrays(layer)
     for threads in (1, 2):
         with mock.patch.object(schedules, "choose", wraps=choose) as chosen:
@@ -209,7 +209,7 @@ def test_the_model_of_the_time_is_near_the_simulator(name: str) -> None:
 
 def test_rows_that_a_stride_passes_over_are_not_loaded() -> None:
     c = Convolution(64, 128, (56, 56), stride=(2, 2))
-    layer = convolution(c, Requantise(7))
+    layer = convolution(c, Requantize(7))
     loaded = Program(schedule(layer).kernel).check(arrays(layer)).inp_load_nbytes
     assert loaded <= 64 * 28 * 56
 
@@ -222,8 +222,8 @@ def test_layers_that_are_none() -> None:
     with pytest.raises(InputError, match="below 1"):
         Convolution(16, 16, (8, 8), (3, 3), stride=(0, 1))
     with pytest.raises(InputError, match="bits"):
-        Requantise(40)
+        Requantize(40)
     with pytest.raises(InputError, match="1 to 32767 or a power of 2"):
-        Requantise(4, factor=40000)
+        Requantize(4, factor=40000)
     with pytest.raises(InputError, match="expected 0 to 127"):
-        Requantise(4, high=128)
+        Requantize(4, high=128)

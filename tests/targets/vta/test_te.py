@@ -19,7 +19,7 @@ from tilewright.targets.vta import (
     WGT,
     Convolution,
     Program,
-    Requantise,
+    Requantize,
     convolution,
     schedule,
 )
@@ -254,13 +254,13 @@ def test_a_convolution(stride: int) -> None:
     found, same = (np.zeros((4, out, out, 16), np.int8) for _ in range(2))
     Program(t.lower(s, [X, W, Y])).check([a, b, found])
     shape = Convolution(32, 64, (size, size), (3, 3), (stride, stride), (1, 1))
-    program = Program(schedule(convolution(shape, Requantise(9, relu=True, bias=False))).kernel)
+    program = Program(schedule(convolution(shape, Requantize(9, relu=True, bias=False))).kernel)
     program([a, b, same])
     np.testing.assert_array_equal(found, same)
 
 
 def test_loads_wait_for_stores_through_dram() -> None:
-    """Load and store are no neighbours: the compute module passes the token on."""
+    """Load and store are not neighbors: the compute module passes the token on."""
     X = t.placeholder((8, 16), "int8", name="X")
     W = t.placeholder((16, 16), "int8", name="W")
     XW = t.compute(X.shape, lambda *v: X[v].astype("int32"), name="XW")
@@ -284,7 +284,7 @@ def test_loads_wait_for_stores_through_dram() -> None:
     np.testing.assert_array_equal(z, ((y @ w.T.astype(np.int32)) >> 6).astype(np.int8))
 
 
-def test_batch_normalisation_and_what_follows() -> None:
+def test_batch_normalization_and_what_follows() -> None:
     """A factor and a summand per channel, a residual, ReLU, shift and clip, behind a product."""
     A = t.placeholder((8, 2, 16), "int8", name="A")
     B = t.placeholder((3, 2, 16, 16), "int8", name="B")

@@ -78,7 +78,7 @@ def test_what_the_modules_did():
     assert store.parts["dram contention"] == 50
     assert store.stalls == {"ended": 234 - 174}
     assert compute.stalls == {"l2g": 224, "ended": 0}
-    assert compute.utilisation == 10 / 234
+    assert compute.utilization == 10 / 234
     assert "COMPUTE    4.3% busy: start 10\n                idle: l2g 224" in str(found)
 
 
@@ -104,8 +104,8 @@ def test_a_second_buffer_hides_the_latency_of_the_first():
     assert alone.macs == hidden.macs == 50 * 200 * 256
     assert alone.cycles == 10 + 50 * (load + gemm) + 10
     assert hidden.cycles == 20 - 10 + load + 50 * gemm + 10
-    assert alone.utilisation < 0.5
-    assert hidden.utilisation > 0.9
+    assert alone.utilization < 0.5
+    assert hidden.utilization > 0.9
 
 
 @given(programs())

@@ -68,6 +68,6 @@ class Verdict:
                 str(self.faults[0]),
                 code="TW-CHECK",
                 where=f"kernel {self.kernel}",
-                hint="The compiler made wrong code: report it, with the model; until then "
+                hint="The compiler generated wrong code: report it, with the model; until then "
                 "compile with another --math or --threads",
             )

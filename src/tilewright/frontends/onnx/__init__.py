@@ -1,4 +1,4 @@
-"""ONNX models in: `load` gives the Graph of a path, bytes or ModelProto."""
+"""The ONNX importer: `load` returns the Graph of a path, bytes or ModelProto."""
 
 from tilewright.frontends.onnx.load import load
 

@@ -1,4 +1,4 @@
-"""AttributeProtos to Python values; a subgraph is what the caller makes of it."""
+"""AttributeProtos as Python values; the caller converts subgraphs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def attribute_value(
             return subgraph(proto.g)
         case _Kind.GRAPHS:
             return [subgraph(g) for g in proto.graphs]
-    raise ModelError(f"an attribute of kind {proto.type} is none that ONNX defines", where=where)
+    raise ModelError(f"an attribute of kind {proto.type} is not defined by ONNX", where=where)
 
 
 def resolved(protos: Sequence[Any], call: Mapping[str, Any] | None) -> list[Any]:

@@ -47,7 +47,7 @@ class Author:
         self._graph.output.append(_info(name, dtype, shape))
 
     def model(self) -> bytes:
-        """The model, serialised."""
+        """The model, serialized."""
         return bytes(_model(self._graph, self._opset).SerializeToString())
 
 

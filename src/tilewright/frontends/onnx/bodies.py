@@ -1,4 +1,4 @@
-"""Whether the subgraphs of control flow take and give as many values as their operator says."""
+"""Checking the number of inputs and outputs of control-flow subgraphs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def to_model(graph: Graph) -> Any:
 
 
 def operation_to_model(op: Operation, constants: Mapping[Value, Any] | None = None) -> Any:
-    """A model of one node. Its inputs are those of `op.reads` that are no constants."""
+    """A model of one node. Its inputs are those of `op.reads` that are not constants."""
     known = constants or {}
     graph = onnx.GraphProto(name="operation")
     graph.node.append(operation_to_onnx(op))

@@ -54,7 +54,7 @@ class ExternalData:
         """The file that `location` names. Raises ModelError if it may not or cannot be read."""
         if self.base is None:
             raise ModelError(
-                f"its data lies in the file {location[:200]!r}, but the model was given as bytes, "
+                f"its data is in the file {location[:200]!r}, but the model was given as bytes, "
                 "which have no folder",
                 where=where,
                 hint=f"Load the model by its path, or name the folder: {_NAMED}",
@@ -152,5 +152,5 @@ def _number(info: dict[str, str], key: str, default: int, where: str) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise ModelError(f"external data {key} {text[:40]!r} is no size in bytes", where=where)
+        raise ModelError(f"external data {key} {text[:40]!r} is not a size in bytes", where=where)
     return int(text)

@@ -1,4 +1,4 @@
-"""Host steps: operators that an artifact holds as JSON, made into kernels again."""
+"""Host fallbacks in an artifact: operators stored as JSON, turned into kernels again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.runtime import host
 
 
 def make(op_type: str, attributes: Mapping[str, Any]) -> Kernel:
-    """The kernel of a step that `serialise` described. Raises ExecutionError if it is broken."""
+    """The kernel of a step that `serialize` described. Raises ExecutionError if it is broken."""
     try:
         model = onnx.ModelProto.FromString(base64.b64decode(attributes["model"], validate=True))
         node = model.graph.node[0]

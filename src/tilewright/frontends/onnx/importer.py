@@ -78,7 +78,7 @@ class Context:
             raise ModelError(
                 f"more than {self.node_limit:,} nodes, with functions inlined",
                 code="TW-NODES",
-                hint=f"Raise {flags.NODE_LIMIT.name} if the model is meant to be so large",
+                hint=f"Raise {flags.NODE_LIMIT.name} if the model is meant to be that large",
             )
 
     def fresh(self, name: str) -> str:
@@ -117,10 +117,10 @@ class Scope:
         self.values: dict[str, Value | None] = {}
         if depth > context.depth_limit:
             raise ModelError(
-                f"functions and subgraphs lie over {context.depth_limit} deep in one another",
+                f"functions and subgraphs are nested more than {context.depth_limit} deep",
                 code="TW-DEPTH",
                 where=f"{prefix[:40]}...",
-                hint="A function that calls itself has no end; if it is meant to be so deep, "
+                hint="A recursive function never ends; if the nesting is intended, "
                 f"raise {flags.DEPTH_LIMIT.name}",
             )
 
@@ -141,7 +141,7 @@ class Scope:
     def define(self, name: str, value: Value | None, where: str) -> None:
         """Bind a name. Raises ModelError if it has a value already."""
         if name in self.values:
-            raise ModelError(f"defines {name!r}, which is defined already", where=where)
+            raise ModelError(f"defines {name!r}, which is already defined", where=where)
         self.values[name] = value
 
     def fresh(self, name: str) -> str:

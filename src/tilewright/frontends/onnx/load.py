@@ -1,4 +1,4 @@
-"""ONNX models in: from a path, bytes or a ModelProto to a Graph."""
+"""Loading ONNX models: from a path, bytes or a ModelProto to a Graph."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
         data = read(path, limit) if path is not None else source
         if not isinstance(data, _BYTES):
             raise ModelError(
-                f"a {type(source).__name__} is no model",
+                f"a {type(source).__name__} is not a model",
                 hint="Give a path, the bytes of an ONNX file, or an onnx.ModelProto",
             )
         check_bytes(len(data), limit, where)
@@ -118,12 +118,12 @@ def _parse(source: Any, path: Path | None, limit: int, where: str) -> Any:
             model = onnx.ModelProto.FromString(bytes(data))
         except DecodeError:
             raise ModelError(
-                f"no ONNX model, or one that is truncated ({len(data):,} bytes)",
+                f"not an ONNX model, or a truncated one ({len(data):,} bytes)",
                 where=where,
                 hint="Fetch or export the file again",
             ) from None
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError("no ONNX model: it has no graph", where=where)
+        raise ModelError("not an ONNX model: it has no graph", where=where)
     return model
 
 
@@ -135,7 +135,7 @@ def _check_versions(model: Any, where: str) -> None:
     from tilewright.frontends.onnx.protos import domain_of
 
     if not model.opset_import:
-        raise ModelError("no ONNX model: it imports no operator set", where=where)
+        raise ModelError("not an ONNX model: it imports no operator set", where=where)
     if model.ir_version > onnx.IR_VERSION:
         _warn(
             f"{where}: IR version {model.ir_version} is newer than the newest known "

@@ -1,4 +1,4 @@
-"""Nodes in an order in which they can run; what is wrong with a graph that has none."""
+"""Topological order of nodes, and the error for a graph that has none."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def captured(graph: Any) -> Iterator[str]:
 
 
 def check_text(graph: Any) -> None:
-    """Raise ModelError for a name that is no UTF-8 (protobuf gives bytes then)."""
+    """Raise ModelError for a name that is not UTF-8 (protobuf gives bytes then)."""
     for node in graph.node:
         names = (node.op_type, node.domain, node.name, *node.input, *node.output)
         names += tuple(a.name for a in node.attribute)
         if not all(isinstance(n, str) for n in names):
-            raise ModelError("a name in it is no UTF-8 text", where=f"node {node.name!r}")
+            raise ModelError("a name in it is not UTF-8 text", where=f"node {node.name!r}")
         for a in node.attribute:
             for inner in (a.g, *a.graphs) if a.HasField("g") else a.graphs:
                 check_text(inner)
     if hasattr(graph, "initializer"):
         infos = (*graph.input, *graph.output, *graph.initializer)
         if not all(isinstance(i.name, str) for i in infos):
-            raise ModelError("the name of an input, output or initializer is no UTF-8 text")
+            raise ModelError("the name of an input, output or initializer is not UTF-8 text")
 
 
 def ordered(
@@ -62,7 +62,7 @@ def ordered(
         for name in node.output:
             if name in own:
                 raise ModelError(
-                    f"node {_name(node)!r} writes {name!r}, which is defined already", where=where
+                    f"node {_name(node)!r} writes {name!r}, which is already defined", where=where
                 )
             if name and writer.setdefault(name, n) != n:
                 raise ModelError(

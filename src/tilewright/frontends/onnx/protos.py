@@ -1,4 +1,4 @@
-"""Types between ONNX's protobufs and the graph's Values."""
+"""Conversion of types between ONNX's protobufs and the Graph's Values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def dtype_from_onnx(number: int, where: str) -> DType:
     """The dtype of `TensorProto.DataType` number. Raises ModelError for one that is unknown."""
     found = _tables()[0].get(number)
     if found is None:
-        raise ModelError(f"element type {number} is none that ONNX defines", where=where)
+        raise ModelError(f"element type {number} is not defined by ONNX", where=where)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Host fallbacks: every ONNX operator by `onnx.reference`, types by ONNX's own inference.
+"""Host fallbacks: every ONNX operator by `onnx.reference`, with ONNX's type inference.
 
-`OnnxFallback` is what `graph` asks about operators that it has no definition of; `serialise` puts
+`OnnxFallback` is what `graph` asks about operators that it has no definition of; `serialize` puts
 an operator that runs so into an artifact, and `hosted` makes it a kernel again.
 """
 

@@ -1,4 +1,4 @@
-"""Whether a node is written as its operator's schema says: operands, attributes, element types."""
+"""Checking a node against its operator's schema: operands, attributes, element types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_signature(
     """
     if schema.deprecated:
         raise ModelError(
-            f"{schema.name} is no operator since version {schema.since_version}",
+            f"{schema.name} is not an operator since version {schema.since_version}",
             where=where,
             hint="Export the model again, or for an older operator set",
         )

@@ -1,4 +1,4 @@
-"""Every unsupported operator of a model, reported at once."""
+"""Reporting all unsupported operators of a model at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch modules and exported programs in, through torch.export and ONNX in memory."""
+"""Importing PyTorch modules and exported programs, through torch.export and ONNX in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_module(source: object) -> bool:
 
 
 def to_onnx(module: Any, example_inputs: Sequence[Any] = ()) -> bytes:
-    """The ONNX model (serialised) of a module traced on `example_inputs`, or of a program.
+    """The ONNX model (serialized) of a module traced on `example_inputs`, or of a program.
 
     An exported program was traced already, on inputs that it holds. Raises InputError for a module
     without example inputs, ModelError if PyTorch cannot export it.
@@ -78,7 +78,9 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
     """
     where = str(path)
     if path.exists() and not path.is_file():
-        raise ModelError("this is no file", where=where, hint="Name the file, not a pipe or folder")
+        raise ModelError(
+            "it is not a file", where=where, hint="Name the file, not a pipe or folder"
+        )
     try:
         import torch
     except ImportError as error:
@@ -95,7 +97,7 @@ def load(path: Path, *, memory_limit: int, trust: bool = False) -> Any:
             raise error.at(where) from None
         except Exception as error:
             raise ModelError(
-                f"no exported program, or a damaged one: {_reason(error)}",
+                f"not an exported program, or a damaged one: {_reason(error)}",
                 where=where,
                 hint="Write it by torch.export.save(torch.export.export(module, inputs), path)",
             ) from None

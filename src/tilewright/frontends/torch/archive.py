@@ -1,4 +1,4 @@
-"""The zip file that torch.export.save writes, and the tensors in it, read without unpickling.
+"""Reading the zip file of torch.export.save, with its tensors, without unpickling.
 
 Version 0 of the format, which PyTorch writes since 2.9: all members lie in one folder; the program
 is `models/model.json`, weights and constants are raw bytes with a JSON list beside them. Members
@@ -102,10 +102,10 @@ def malformed(what: str) -> ModelError:
 def untrusted(what: str) -> ModelError:
     """The error for what cannot be read without running code that the file brings."""
     return ModelError(
-        f"{what}: reading that can run code which the file brings",
+        f"{what}: reading it can run code from the file",
         code="TW-TRUST",
         hint="Save it again from its source by PyTorch 2.9 or later; "
-        "if you trust who made the file: --trust, or trust=True",
+        "if you trust its author, use --trust or trust=True",
     )
 
 

@@ -1,4 +1,4 @@
-"""Sizes in an exported program, as text: checked before sympy, which evaluates it, sees it.
+"""Sizes in an exported program: checked as text before sympy evaluates them.
 
     expr = "Symbol('s0', positive=True, integer=True)" | Integer(4) | Rational(1, 2) | true | oo
          | Add(expr, ...) | Mul(expr, ...) | FloorDiv(expr, expr) | Pow(expr, Integer(2)) | ...
@@ -114,6 +114,6 @@ def _is_assumption(keyword: ast.keyword) -> bool:
 
 def _refused(text: str) -> ModelError:
     return ModelError(
-        f"the size {text[:80]!r} is no expression of PyTorch's exporter",
+        f"the size {text[:80]!r} is not an expression of PyTorch's exporter",
         hint="The file is damaged, or made to run code",
     )

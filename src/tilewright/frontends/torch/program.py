@@ -1,4 +1,4 @@
-"""The program in an archive: every text in it is checked before PyTorch makes objects of it.
+"""The program in an archive: every string is checked before PyTorch creates objects from it.
 
 PyTorch turns these texts into code: sizes go to sympy, which evaluates them; targets are looked up
 below the module `torch`, `torch.os.system` too; names are written into Python source that is
@@ -109,7 +109,7 @@ def _check(value: Any, field: str) -> None:
     elif hasattr(value, "type") and hasattr(value, "value"):  # schema's unions
         _check(value.value, value.type)
     elif hasattr(value, "class_fqn"):
-        raise untrusted("the program holds an object of a class of its own")
+        raise untrusted("the program contains an object of a custom class")
     elif dataclasses.is_dataclass(value):
         if hasattr(value, "metadata"):
             value.metadata = {}
@@ -145,7 +145,7 @@ def _is_operator(text: str) -> bool:
     if found is None or f"{found[1]}.{found[2]}" in _REFUSED:
         return False
     if found[1] not in _NAMESPACES:
-        raise untrusted(f"the program calls {text[:80]!r}, an operator of somebody's own")
+        raise untrusted(f"the program calls {text[:80]!r}, which is a custom operator")
     import torch
 
     # A namespace has attributes of Python beside its operators.

@@ -1,4 +1,4 @@
-"""Halide for users: the notation, the schedule verbs, and running.
+"""Halide for users: the notation, the schedule methods, and running.
 
     from tilewright import halide as hl
 

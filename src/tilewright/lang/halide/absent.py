@@ -1,4 +1,4 @@
-"""Halide's names that are not here, each with what to write instead."""
+"""Names of Halide that do not exist here, each with what to write instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 from tilewright.base.errors import UnsupportedError
 
-_GPU: Final = "GPUs are targets of their own: parallel and vectorize for a CPU"
+_GPU: Final = "use parallel and vectorize for a CPU; there is no GPU target"
 _SEE: Final = "print_loop_nest(sizes) shows the loops, print(f.kernel(sizes)) the program"
 _BUILD: Final = "tilewright.compile(f.kernel(sizes)).save(path) writes an artifact"
 _TEXT: Final = "f.compile_jit(sizes).source('kernel'), 'llvm' or 'asm' is the text"
@@ -18,7 +18,7 @@ _WATCH: Final = "realize the Func of that value"
 VERBS: Final = {
     "add_trace_tag": _SEE,
     "apply_autoscheduler": _TUNE,
-    "async_": "parallel runs iterations on several threads",
+    "async_": "use parallel to run iterations on several threads",
     "atomic": "rfactor gives each thread a partial result",
     "compile_to": _BUILD,
     "compile_to_assembly": _TEXT,

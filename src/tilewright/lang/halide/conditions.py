@@ -1,4 +1,4 @@
-"""A condition of a specialization as the text that `specialize` takes."""
+"""Conditions of specializations, as text for `specialize`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def condition_text(condition: Expr, pipeline: Pipeline) -> str:
             return f"{pipeline.names[e.buffer.owner]}[()]"
         raise ScheduleError(
             f"specialize: {e!r} is not understood in {condition!r}",
-            hint="compare Params with whole numbers",
+            hint="compare Params with integers",
         )
 
     return text(condition.node)

@@ -1,4 +1,4 @@
-"""Func: what to compute, how, and running it."""
+"""Func: what to compute, how to compute it, and running it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Runs(Absent):
     def computations(self, sizes: Any) -> list[Computation]:
         """What is computed: one Computation per Func, producers first.
 
-        Raises UnsupportedError where a Func is no homomorphism; `kernel` has its nest.
+        Raises UnsupportedError where a Func is not a homomorphism; `kernel` has its nest.
         """
         return lower.computations(self.regions(sizes))[0]
 
@@ -208,7 +208,9 @@ def _readers(given: Sequence[Any]) -> tuple[Func, ...] | None:
     several = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
     for reader in several:
         if not isinstance(reader, Func):
-            raise InputError(f"{reader!r} is no Func", where="in_", hint="name Funcs that read it")
+            raise InputError(
+                f"{reader!r} is not a Func", where="in_", hint="name Funcs that read it"
+            )
     return None if not given else tuple(several)
 
 
@@ -228,8 +230,8 @@ class Update(Stage):
 
         kept: an RVar and a new Var, or a list of such pairs. The update becomes the combination of
         the partial results, which can be computed in parallel. RVars may have been split, tiled and
-        reordered before. Raises InputError where the update is no step of a commutative operator,
-        ScheduleError where it has been scheduled in another way before.
+        reordered before. Raises InputError unless the update is a step of a commutative operator,
+        and ScheduleError if it has been scheduled in another way before.
         """
         plan = self._plan()
         several = len(kept) == 1 and isinstance(kept[0], Sequence)
@@ -245,7 +247,7 @@ def _pair(given: Any, plan: Plan) -> tuple[str, Var]:
     """An RVar by name and the Var of the partial results. Raises ScheduleError for others."""
     if not isinstance(given, Sequence) or len(given) != 2 or not isinstance(given[1], Var):
         raise ScheduleError(
-            f"rfactor: {given!r} is no RVar and Var",
+            f"rfactor: {given!r} is not an RVar and a Var",
             where=f"{plan.title}, {line()}",
             hint="rfactor(r.y, v), or a list of such pairs",
         )

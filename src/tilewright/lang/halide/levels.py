@@ -1,4 +1,4 @@
-"""Where a Func is computed and stored: compute_at, store_at and the like, recorded."""
+"""Recording where a Func is computed and stored: compute_at, store_at and so on."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Scheduled(Verbs, notation.Func):
     def store_at(self, func: Scheduled, var: Any) -> Self:
         """Keep its memory through all iterations of a loop that is further out.
 
-        Where the regions of neighbouring iterations overlap, each one computes only what is new,
+        Where the regions of neighboring iterations overlap, each one computes only what is new,
         and only the rows that are alive are stored, as a ring.
         """
         self.store = self._level("store_at", func, var)

@@ -1,4 +1,4 @@
-"""print_loop_nest: a scheduled kernel in the words of Halide's own."""
+"""print_loop_nest: a scheduled kernel in Halide's own format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Text:
     def lines(
         self, parts: Sequence[Stmt], depth: int, producing: str | None = None
     ) -> Iterator[str]:
-        """Statements in order; neighbours that make values of one Func are produced together."""
+        """Statements in order; neighbors that make values of one Func are produced together."""
         for made, found in groupby(parts, self._made):
             several = tuple(found)
             if made is None or made == producing or isinstance(several[0], Alloc):

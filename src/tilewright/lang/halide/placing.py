@@ -1,4 +1,4 @@
-"""Where Funcs are computed and stored: compute_at, sliding windows, and what is legal instead."""
+"""Placing Funcs: compute_at, sliding windows, and the legal alternatives."""
 
 from __future__ import annotations
 

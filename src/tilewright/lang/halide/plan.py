@@ -1,4 +1,4 @@
-"""Plan: what was said about one definition, as directives with the user's lines."""
+"""Plan: the directives recorded for one definition, with the user's lines."""
 
 from __future__ import annotations
 

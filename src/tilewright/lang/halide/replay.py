@@ -1,4 +1,4 @@
-"""What the verbs said, as schedule primitives, in this order.
+"""Turning recorded directives into schedule primitives, in a fixed order.
 
 1. Funcs that are computed inline: `compute_inline`, producers first.
 2. Every other Func, consumers first: its place (`compute_at`; with storage further out `slide`

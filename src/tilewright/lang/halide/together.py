@@ -1,4 +1,4 @@
-"""compute_with: loops of two definitions as one, by `merge`."""
+"""compute_with: sharing the loops of two definitions, by `merge`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule verbs of one definition, recorded: split, fuse, tile, reorder, vectorize, ...
+"""The schedule methods of one definition, recorded: split, fuse, tile, reorder, vectorize, ...
 
 A verb only writes down what is wanted, and checks that the Vars it names exist; `replay.py` does
 it. Vars are known by name; a `Plan` keeps which loops there are, the innermost first. A verb that
@@ -33,14 +33,14 @@ def var_name(var: Any) -> str:
         return var.name()
     if isinstance(var, RDom) and len(var.vars) == 1:
         return var.vars[0].name()
-    raise ScheduleError(f"{var!r} is no Var", where=line(), hint="loops are named by Vars")
+    raise ScheduleError(f"{var!r} is not a Var", where=line(), hint="loops are named by Vars")
 
 
 class Verbs:
     """The verbs that a Func (its pure definition) and a Stage (an update) have in common.
 
     Each returns the object itself, so that verbs chain. Each raises ScheduleError for a Var that
-    is no loop of the definition.
+    is not a loop of the definition.
     """
 
     def _plan(self) -> Plan:

@@ -1,4 +1,4 @@
-"""Tensor expressions: what to compute as `compute`, and how by a schedule's verbs, as in TVM.
+"""Tensor expressions: `compute` states what to compute, a schedule decides how, as in TVM.
 
     from tilewright import te as t
 

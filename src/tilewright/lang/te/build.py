@@ -18,7 +18,7 @@ from tilewright.plan.nodes import FusionGroup
 from tilewright.plan.passes.fuse import fuse
 from tilewright.targets import registry
 
-SPECIALISED: Final = 64  # functions kept for values of symbolic sizes, least recently used out
+SPECIALIZED: Final = 64  # functions kept for values of symbolic sizes, least recently used out
 
 
 def lower(
@@ -47,7 +47,7 @@ def build(
     *,
     threads: int | None = None,
     auto: bool = False,
-) -> Function | Specialising:
+) -> Function | Specializing:
     """The schedule as a function on NumPy arrays, one per tensor of `args`, outputs written.
 
     target: "cpu", "vdla", "vta" or "interp". auto: let the target's sketches schedule; nothing may
@@ -57,7 +57,7 @@ def build(
     params = _arguments(s, args)
     if auto and any(stage.touched or stage.attach for stage in s.stages):
         raise ScheduleError(
-            "auto=True schedules everything, but this schedule has lines of its own",
+            "auto=True schedules everything, but this schedule already has lines",
             hint="build a fresh create_schedule(...)",
             where="build",
         )
@@ -67,7 +67,7 @@ def build(
             return Function(_by_sketches(s, params, target, name, sizes), target, threads)
         return Function(lower(s, params, name, sizes=sizes), target, threads)
 
-    return Specialising(s, params, make) if s.sizes else make({})
+    return Specializing(s, params, make) if s.sizes else make({})
 
 
 def _by_sketches(
@@ -97,7 +97,7 @@ def _by_sketches(
 def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if not isinstance(s, Schedule):
         raise InputError(
-            f"{s!r} is no schedule", hint="make one with create_schedule(C.op)", where="schedule"
+            f"{s!r} is not a schedule", hint="make one with create_schedule(C.op)", where="schedule"
         )
     if not isinstance(args, Sequence):
         raise InputError(
@@ -107,7 +107,7 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     for t in given:
         if not isinstance(t, Tensor):
             raise InputError(
-                f"the argument {t!r} is no tensor",
+                f"the argument {t!r} is not a tensor",
                 where="args",
                 hint="a list of tensors: [A, B, C]",
             )
@@ -128,7 +128,7 @@ def _arguments(s: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return given
 
 
-class Specialising:
+class Specializing:
     """A function that compiles itself for each value of its symbolic sizes, on first use."""
 
     def __init__(self, s: Schedule, params: Sequence[Tensor], make: Any) -> None:
@@ -161,7 +161,7 @@ class Specialising:
         key = tuple(sizes[v] for v in self._sizes)
         if key not in self._made:
             self._made[key] = self._make(sizes)
-            if len(self._made) > SPECIALISED:
+            if len(self._made) > SPECIALIZED:
                 self._made.popitem(last=False)
         self._made.move_to_end(key)
         return self._made[key]
@@ -192,4 +192,4 @@ class Specialising:
         return sizes
 
     def __repr__(self) -> str:
-        return f"Specialising({', '.join(map(repr, self.params))})"
+        return f"Specializing({', '.join(map(repr, self.params))})"

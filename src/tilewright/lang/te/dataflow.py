@@ -1,4 +1,4 @@
-"""cache_read, cache_write, rfactor: stages made of stages, by rewriting operations."""
+"""cache_read, cache_write, rfactor: creating stages by rewriting operations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def factored(
     reduced = [x for x in stage.leaves if x.combine == PW]
     if loop not in reduced:
         raise ScheduleError(
-            f"{loop} is no loop of the reduction", where=str(line), hint="split a reduce axis first"
+            f"{loop} is not a loop of the reduction",
+            where=str(line),
+            hint="split a reduce axis first",
         )
     if op.reducer is None or not op.reducer.commutative:
         raise ScheduleError(

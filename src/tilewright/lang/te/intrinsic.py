@@ -12,7 +12,7 @@ from tilewright.notation.te.program import computation
 
 
 def decl_tensor_intrinsic(op: Compute | Tensor, lower: Lower, **options: Any) -> TensorIntrinsic:
-    """An intrinsic whose behaviour is the operation `op`, as in `decl_tensor_intrinsic(y.op, f)`.
+    """An intrinsic whose behavior is the operation `op`, as in `decl_tensor_intrinsic(y.op, f)`.
 
     lower(inputs, outputs): the hardware call, or (compute, reset, update). options: as for
     `loops.intrinsic.decl_tensor_intrinsic`. Raises InputError for an operation of another form.
@@ -20,7 +20,7 @@ def decl_tensor_intrinsic(op: Compute | Tensor, lower: Lower, **options: Any) ->
     of = op.op if isinstance(op, Tensor) else op
     if not isinstance(of, Compute):
         raise InputError(
-            f"{op!r} is no compute",
+            f"{op!r} is not a compute",
             where="decl_tensor_intrinsic",
             hint="give the .op of a tensor made by compute",
         )

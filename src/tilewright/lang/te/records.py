@@ -1,4 +1,4 @@
-"""What the verbs of a stage record, and the handles of loops."""
+"""The records of a stage's methods, and the handles of loops."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _place(s: Schedule, nests: dict[Stage, _Nest], stage: Stage) -> None:
     with _naming(attach.line):
         if consumer is None or not any(x is attach.loop for x in attach.stage.leaves):
             raise ScheduleError(
-                f"{attach.loop} is no loop of {attach.stage.name} any more",
+                f"{attach.loop} is no longer a loop of {attach.stage.name}",
                 hint=f"its loops are {', '.join(x.name for x in attach.stage.leaves)}",
                 where=str(attach.line),
             )

@@ -1,4 +1,4 @@
-"""A schedule of tensor expressions: stages, and the program that they make so far."""
+"""A schedule of tensor expressions: stages, and their current program."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Schedule:
             if any(t.op is of for t in stage.tensors):
                 return stage
         names = ", ".join(stage.name for stage in self.stages)
-        raise InputError(f"{of!r} is no stage", where="schedule", hint=f"the stages are {names}")
+        raise InputError(f"{of!r} is not a stage", where="schedule", hint=f"the stages are {names}")
 
     # -- stages made of stages
 
@@ -67,7 +67,7 @@ class Schedule:
         line = _line("cache_read", tensor, scope, readers)
         if not isinstance(tensor, Tensor):
             raise ScheduleError(
-                f"{tensor!r} is no tensor", where=str(line), hint="give the tensor itself"
+                f"{tensor!r} is not a tensor", where=str(line), hint="give the tensor itself"
             )
         check_scope(scope, str(line))
         stages = [s for s in self.stages if dataflow.reads(s.op, tensor)]
@@ -215,7 +215,7 @@ def create_schedule(ops: Any) -> Schedule:
     for o in given:
         if not isinstance(o, Tensor) and not hasattr(o, "outputs"):
             raise InputError(
-                f"{o!r} is no tensor",
+                f"{o!r} is not a tensor",
                 where="create_schedule",
                 hint="give C.op or C, or a list of them",
             )
@@ -243,7 +243,7 @@ def _rewritable(stage: Stage, line: Line) -> Compute:
         raise ScheduleError(
             f"{stage.name} belongs to a recurrence, whose operations stay as they are",
             where=str(line),
-            hint="stage what it reads before, in a compute of its own",
+            hint="compute its operands before, in a separate stage",
         )
     return stage.op
 

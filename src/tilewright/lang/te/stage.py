@@ -1,4 +1,4 @@
-"""Stages: the loops of one operation, and what has been said about them.
+"""Stages: the loops of one operation, and the methods recorded for it.
 
 A verb checks what can be known at once, records the rest, and returns handles of the loops it
 makes. `replay.py` turns the records into schedule primitives.
@@ -112,7 +112,7 @@ class Stage:
         return made
 
     def fuse(self, *loops: Handle) -> Loop:
-        """Neighbouring loops, outermost first, as one."""
+        """Neighboring loops, outermost first, as one."""
         line = self._line("fuse", *loops)
         if len(loops) < 2:
             raise _error(line, "it takes two or more loops", "as in fuse(y, x)")
@@ -209,7 +209,7 @@ class Stage:
         """Rows (the extent of everything inside `axis`) of a length = offset modulo factor."""
         line = self._line("storage_align", axis, factor, offset)
         if axis not in self.op.axis:
-            raise _error(line, f"{axis} is no axis of {self.name}", "take one of .op.axis")
+            raise _error(line, f"{axis} is not an axis of {self.name}", "take one of .op.axis")
         assert isinstance(axis, Axis)
         dim = self.op.axis.index(axis)
         self.marks.append(Mark(line, "storage_align", None, (dim, factor, offset)))
@@ -266,9 +266,9 @@ class Stage:
         if any(x is loop for x in self.leaves):
             return
         made = next((r for r in self.relations if loop in consumed(r)), None)
-        why = f"{loop!r} is no loop of {self.name}"
+        why = f"{loop!r} is not a loop of {self.name}"
         if made is not None:
-            why = f"{loop!r} is no loop any more since {made.line}"
+            why = f"{loop!r} is no longer a loop since {made.line}"
         raise _error(line, why, f"its loops are {', '.join(x.name for x in self.leaves)}")
 
     def _replace(self, old: Sequence[Handle], new: Sequence[Handle]) -> None:

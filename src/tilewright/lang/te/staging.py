@@ -1,4 +1,4 @@
-"""Cache stages as steps of the trace: the plain program, and what cache_read and cache_write do."""
+"""Cache stages as steps of the trace: the default program, and cache_read and cache_write."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def atan2(y: Any, x: Any) -> Expr:
 
 
 def is_nan(x: Any) -> Expr:
-    """Whether a float is no number."""
+    """Whether a float is not a number."""
     return Expr(nodes.Call("isnan", (as_value(as_expr(x)),)), dtypes.bool_)
 
 

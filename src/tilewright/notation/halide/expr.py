@@ -168,7 +168,7 @@ def as_expr(value: Any) -> Expr:
         return Expr(nodes.const(value.__index__(), INDEX), dtypes.int32)
     if isinstance(value, float) or hasattr(value, "__float__"):
         return Expr(nodes.const(float(value), dtypes.float32))
-    raise InputError(f"{value!r} is no Halide expression", hint="expected a number or an Expr")
+    raise InputError(f"{value!r} is not a Halide expression", hint="expected a number or an Expr")
 
 
 def as_value(e: Expr) -> nodes.Expr:

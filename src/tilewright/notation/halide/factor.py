@@ -23,8 +23,8 @@ def factored(f: Func, n: int, d: Definition, kept: Kept, make: type[_F]) -> _F:
 
     kept: RVars of the update by name, each with the Var of the partial results' new dimension. The
     new Func has the same values over the arguments of `f` and these Vars; `f` then combines it over
-    the kept RVars. Raises InputError where the update is no step of a commutative operator, or has
-    no such RVars; `f` is then as before.
+    the kept RVars. Raises InputError if the update is not a step of a commutative operator or
+    has no such RVars; `f` is then unchanged.
     """
     domain, combine = _reduction(f, d, kept)
     places = {v.name(): v for v in domain.vars}
@@ -101,7 +101,7 @@ def _reduction(f: Func, definition: Definition, kept: Kept) -> Any:
     names, vars = [name for name, _ in kept], [v.name() for _, v in kept]
     problem = None
     if combine is None or not combine.commutative:
-        problem = "the update is no step of an associative and commutative operator"
+        problem = "the update is not a step of an associative and commutative operator"
     elif len(set(names)) < len(names) or len(set(vars)) < len(vars):
         problem = "an RVar or a Var is named twice"
     elif not kept or not set(names) <= set(have):

@@ -234,7 +234,7 @@ class Func:
                 if isinstance(node, nodes.Var) and node.name not in named:
                     if domain_of(node) is None or found.domain is None:
                         raise InputError(
-                            f"{node.name} is used on the right side, but is no argument",
+                            f"{node.name} is used on the right side, but is not an argument",
                             where=f"Func {self._name}",
                             hint=f"its arguments are {', '.join(sorted(named)) or '(none)'}",
                         )
@@ -269,7 +269,7 @@ class Func:
         )
         combine = None if op is None else reducer(op, self.dtype)
         if op is None and len(parts) == 1:
-            combine, parts = _recognised(self.symbols[0], place, parts[0])
+            combine, parts = _recognized(self.symbols[0], place, parts[0])
         self.add_update(place, parts, combine)
 
     def add_update(
@@ -336,7 +336,7 @@ _OPERATORS: dict[type[nodes.Expr], str] = {
 }
 
 
-def _recognised(
+def _recognized(
     symbol: Symbol, place: tuple[nodes.Expr, ...], value: nodes.Expr
 ) -> tuple[Reducer | None, tuple[nodes.Expr, ...]]:
     """`f[p] op e`, e without f, as a step of the associative operator; else the plain store."""

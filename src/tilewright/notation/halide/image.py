@@ -1,4 +1,4 @@
-"""What a pipeline reads: Buffer (data), ImageParam (data given later), Param (a scalar)."""
+"""The inputs of a pipeline: Buffer (data), ImageParam (later data), Param (a scalar)."""
 
 from __future__ import annotations
 

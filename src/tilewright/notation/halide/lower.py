@@ -210,7 +210,7 @@ def computations(pipeline: Pipeline) -> tuple[list[Computation], tuple[Buffer, .
     """One Computation per Func, producers first, and the parameters: images, then outputs.
 
     A reduction is a pure definition by the neutral element and one update over all of its Vars.
-    Raises UnsupportedError for a Func that is no homomorphism: `kernel` has a nest for it.
+    Raises UnsupportedError for a Func that is not a homomorphism: `kernel` has a nest for it.
     """
     scope = _Scope(pipeline)
     found = [_computation(f, scope) for f in pipeline.funcs]
@@ -247,7 +247,7 @@ def _check_reduction(f: Func) -> None:
     first, last = f.definitions[0], f.definitions[-1]
     reasons = {
         f"it has {len(f.definitions) - 1} updates": len(f.definitions) != 2,
-        "its update is no step of an associative operator": last.reducer is None,
+        "its update is not a step of an associative operator": last.reducer is None,
         "its update writes other places than its pure definition": last.args != first.args,
         "it does not start with the neutral element": last.reducer is not None
         and first.values != last.reducer.identity,
@@ -255,7 +255,7 @@ def _check_reduction(f: Func) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise UnsupportedError(
-                f"{reason}, so it is no Computation",
+                f"{reason}, so it is not a Computation",
                 where=f"Func {f.name()}",
                 hint="its kernel has a nest of the loop IR for it",
             )

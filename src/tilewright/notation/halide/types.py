@@ -1,4 +1,4 @@
-"""Halide's names for dtypes, and the dtype in which two operands of an operator meet."""
+"""Halide's names for dtypes, and the common dtype of two operands."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def plain(type: Type | DType) -> DType:
     """The dtype of a type. Raises InputError for what is none."""
     found = type.dtype if isinstance(type, Type) else type
     if not isinstance(found, DType):
-        raise InputError(f"{type!r} is no type", hint="such as hl.UInt(8) or hl.Float(32)")
+        raise InputError(f"{type!r} is not a type", hint="such as hl.UInt(8) or hl.Float(32)")
     return found
 
 

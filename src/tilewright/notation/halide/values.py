@@ -1,4 +1,4 @@
-"""What a definition may say besides an Expr: several values (Tuple), no particular one (undef)."""
+"""Definitions other than an Expr: several values (Tuple), or an undefined value (undef)."""
 
 from __future__ import annotations
 

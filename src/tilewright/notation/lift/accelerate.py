@@ -1,4 +1,4 @@
-"""The mapping of a program onto an accelerator, found by search.
+"""Mapping a program onto an accelerator by search.
 
 Three stages, each with its own rules: the program is brought to operators, the operators to the
 sizes that the machine has, the results to its memories. After every move a few rules that only
@@ -46,8 +46,8 @@ def accelerate(program: Lambda, machine: Machine, cost: Cost | None = None) -> F
 def _stages(machine: Machine) -> Iterator[tuple[list[Move], int, int]]:
     """Moves, width and depth of each stage."""
     vectors = [name for name in operators(machine.dtype) if name.startswith("VV")]
-    recognise = [move(f"recognise-{name}") for name in ("MVMul", *vectors)]
-    yield [*map(move, ALGEBRA), *recognise], 16, 8
+    recognize = [move(f"recognize-{name}") for name in ("MVMul", *vectors)]
+    yield [*map(move, ALGEBRA), *recognize], 16, 8
     tiles = [move(f"tile-{name}", p=machine.vector) for name in vectors]
     tiles.append(move("tile-MVMul-rows", p=machine.rows))
     tiles.append(move("tile-MVMul-columns", q=machine.columns))

@@ -1,4 +1,4 @@
-"""Writes statements: blocks, loops, stores, and memory for values that are read."""
+"""Emitting statements: blocks, loops, stores, and memory for values that are read."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Code:
         self.frames[-1].allocs += buffers
         return of_buffers(t, buffers, (const(0),) if flat else ())
 
-    def materialise(self, value: Produced) -> View:
+    def materialize(self, value: Produced) -> View:
         """Memory in the block where the value was made, written before what comes next there."""
         inner = self.frames
         self.frames = inner[: inner.index(value.frame) + 1]

@@ -1,4 +1,4 @@
-"""Low-level Lift as loops: every pattern is the loop that it names.
+"""Low-level Lift as loops: every pattern becomes the loop it names.
 
     MapSeq f              for i in n                     Map f       where it is read, or as MapSeq
     MapPar f              for i in n parallel            MapVec f    for i in n vector

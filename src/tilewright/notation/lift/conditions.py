@@ -1,4 +1,4 @@
-"""Side conditions of rules, as rows: what they say, and how they are decided at a place."""
+"""Side conditions of rules, as rows: their text, and how they are decided."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def _equal(at: Place, a: Expr, b: Expr) -> str | None:
 
 def _number(at: Place, n: Expr) -> str | None:
     size = at.found.size(n)
-    return None if isinstance(size, Const) else f"{size!r} is no number"
+    return None if isinstance(size, Const) else f"{size!r} is not a number"
 
 
 def _among(at: Place, n: Expr, numbers: tuple[int, ...]) -> str | None:
     size = at.found.size(n)
     if isinstance(size, Const) and int(size.value.real) in numbers:
         return None
-    return f"{size!r} is none of {', '.join(map(str, numbers))}"
+    return f"{size!r} is not one of {', '.join(map(str, numbers))}"
 
 
 # -- operators
@@ -158,7 +158,7 @@ def _computes(at: Place, f: FunHole) -> str | None:
 
 def _scalar_fun(at: Place, f: FunHole) -> str | None:
     op = fill(f, at.found)
-    return None if isinstance(op, ScalarFun) else f"{op!r} is no function of scalars by name"
+    return None if isinstance(op, ScalarFun) else f"{op!r} is not a function of scalars by name"
 
 
 # -- nesting
@@ -178,7 +178,7 @@ def _dim(at: Place, dim: Expr | None) -> int | None:
         return None
     size = at.found.size(dim)
     if not isinstance(size, Const):
-        raise Mismatch(f"{size!r} is no dimension")
+        raise Mismatch(f"{size!r} is not a dimension")
     return int(size.value.real)
 
 
@@ -234,7 +234,7 @@ def _fits(at: Place, space: str, limit: int) -> str | None:
 
 def _instruction(at: Place, f: FunHole) -> str | None:
     op = fill(f, at.found)
-    return None if isinstance(op, DeviceOp) else f"{op!r} is no instruction of a device"
+    return None if isinstance(op, DeviceOp) else f"{op!r} is not an instruction of a device"
 
 
 KINDS: Mapping[str, Kind] = {

@@ -1,4 +1,4 @@
-"""What a program costs on an accelerator: an example of a cost for `search`, in cycles.
+"""The cost of a program on an accelerator: an example of a cost function for `search`.
 
 Work that no instruction does, the host does slowly. An operator of a size that the machine does
 not have must be split first, so it counts between the two. A result that stays on the chip is

@@ -1,4 +1,4 @@
-"""Combine operators that programs write: functions of two scalars, or of two tuples of them."""
+"""User-defined combine operators: functions of two scalars, or of two tuples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def custom_reducer(
 ) -> Reducer:
     """The operator `f` on tuples of scalars, with the neutral element `init`.
 
-    Raises UnsupportedError where its two arguments differ in type or `init` is no constant,
+    Raises UnsupportedError where its two arguments differ in type or `init` is not a constant,
     InputError (TW-OPERATOR) where a small example shows that `f` is not associative or `init` not
     neutral. Whether it commutes is tried in the same way.
     """
@@ -39,7 +39,7 @@ def custom_reducer(
 def no_operator() -> UnsupportedError:
     """The error for a function that is a fold only."""
     return UnsupportedError(
-        "it is no combine operator: its two arguments are not alike",
+        "it is not a combine operator: its two arguments are not alike",
         code="TW-LIFT-FOLD",
         where="function of a reduction",
         hint="use ReduceSeq, which takes any fold and its start",

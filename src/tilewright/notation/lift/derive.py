@@ -124,7 +124,7 @@ def derive(program: Lambda, rules: Rules, given: Given = ()) -> Derivation:
 def replay(text: str, rules: Rules, program: Lambda | None = None, given: Given = ()) -> Derivation:
     """The steps of `Derivation.to_json`, on the program they were recorded on or on another.
 
-    Raises InputError if the text is no derivation, RuleError if a step is refused.
+    Raises InputError if the text is not a derivation, RuleError if a step is refused.
     """
     start, steps = _read(text)
     if program is None:
@@ -151,7 +151,7 @@ def _read(text: str) -> tuple[str, list[tuple[str, Path, dict[str, int]]]]:
         return str(saved["start"]), steps
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"this is no derivation: {error}",
+            f"this is not a derivation: {error}",
             where="replay",
             hint="give the text of Derivation.to_json()",
         ) from None

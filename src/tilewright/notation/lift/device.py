@@ -1,9 +1,9 @@
-"""Coarse-grained operators of an accelerator, and what each of them means as a Lift expression.
+"""Coarse operators of an accelerator, each defined by a Lift expression.
 
 After "Towards Mapping Lift to Deep Neural Network Accelerators" (Mogers et al., HiPEAC EDLA 2019):
 an operator is written for any size (`VVAdd4096`); a machine has it at one size (`VVAdd32`), and
 rules split the one into the other. Its meaning is the oracle: both directions, expanding an
-operator and recognising one, are rules made from this table.
+operator and recognizing one, are rules made from this table.
 
     VVAdd VVSub VVMul VVMax   [t]n, [t]n -> [t]n          VVRelu VVTanh VVSigm   [t]n -> [t]n
     MMAdd                     [[t]n]m, [[t]n]m -> [[t]n]m

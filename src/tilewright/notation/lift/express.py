@@ -1,9 +1,9 @@
-"""A Computation as a Lift program: each dimension maps over the arrays that it indexes.
+"""A Computation as a Lift program: each dimension maps over the arrays it indexes.
 
 Dimensions are taken outermost first. A tensor whose axis is indexed by one is transposed until that
 axis is the first; a stride or a sum of dimensions is a Slide, an offset a Drop, a guard with a
 constant outside a Pad. Whether the program says exactly the Computation is not argued but tried:
-`show` normalises it again and compares.
+`show` normalizes it again and compares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.expr.reads import variables
 from tilewright.ir.node import postorder
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.nodes import apply, lambda_
-from tilewright.notation.lift.normalise import normalise
+from tilewright.notation.lift.normalize import normalize
 from tilewright.notation.lift.patterns import parse as parse_program
 from tilewright.notation.lift.pending import OPERATORS
 from tilewright.notation.lift.printer import show_lines
@@ -68,10 +68,10 @@ def show(c: Computation) -> str:
     if sum(d.combine == PS for d in c.dims) > 1:
         raise _no_form(c, "it scans along several dimensions at once")
     program = program_of(c)
-    again = normalise(program, {})
+    again = normalize(program, {})
     mine = canonical([tidied(c)], [*c.inputs, *(o.tensor for o in c.outputs)])
     if canonical(again.computations, [*again.inputs, *again.outputs]) != mine:
-        raise _no_form(c, "its results or the order of its dimensions are none that patterns make")
+        raise _no_form(c, "no patterns produce its results or the order of its dimensions")
     return show_lines(program)
 
 
@@ -83,16 +83,16 @@ def parse(text: str) -> Computation:
     program = parse_program(text)
     if not isinstance(program, n.Lambda):
         raise UnsupportedError(
-            "this is no program: its parameters have no types",
+            "this is not a program: its parameters have no types",
             where="printed form",
             hint="as in fun(lambda x: ..., f32[8])",
         )
-    found = normalise(program, {}).computations
+    found = normalize(program, {}).computations
     if len(found) != 1:
         raise UnsupportedError(
             f"this program is {len(found)} Computations, not one",
             where="printed form",
-            hint="normalise gives all of them",
+            hint="normalize gives all of them",
         )
     return found[0]
 

@@ -132,7 +132,7 @@ def _type_of(term: n.Term, scope: Scope) -> Type:
             return array(type_of(value, scope), length)
         case n.Iota(length):
             return array(Scalar(int64), length)
-    raise TypeError(f"{type(term).__name__} is no term of Lift")
+    raise TypeError(f"{type(term).__name__} is not a term of Lift")
 
 
 def _param(p: n.Param, scope: Scope) -> Type:

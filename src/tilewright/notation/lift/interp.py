@@ -1,4 +1,4 @@
-"""The meaning of Lift: every pattern as a few lines of Python on lists. The judge of the rest.
+"""The meaning of Lift: every pattern as a few lines of Python on lists.
 
 An array is a list of its elements, a vector too, a tuple a Python tuple, a scalar a NumPy scalar.
 """

@@ -1,4 +1,4 @@
-"""What is known of a combine operator: is it associative, commutative, what is neutral for it?
+"""Properties of combine operators: associative, commutative, neutral elements.
 
 Lift trusts the programmer here; we prove it, or a rule that needs it is refused. An operator on
 scalars is looked up or, where it is a polynomial, proved by comparing normal forms (integers wrap

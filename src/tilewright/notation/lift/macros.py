@@ -1,4 +1,4 @@
-"""Rules put together: strategies that do in one step what is always done together."""
+"""Macro rules: strategies that combine rules which belong together."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class _Matcher:
 
 def _require(condition: bool, expected: object, found: object) -> None:
     if not condition:
-        raise Mismatch(found, " is no ", expected)
+        raise Mismatch(found, " does not match ", expected)
 
 
 def device_name(name: str, sizes: tuple[Any, ...]) -> str:
@@ -364,5 +364,5 @@ class _Filler:
         if kind != "int":
             return size
         if not isinstance(size, Const):
-            raise Mismatch(f"{size!r} is no number")
+            raise Mismatch(f"{size!r} is not a number")
         return int(size.value.real)

@@ -1,4 +1,4 @@
-"""What is in an accelerator's own memory while a program runs, and which values leave it."""
+"""The on-chip values of an accelerator while a program runs, and which values leave the chip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of Lift as users write them; the printed forms are made of the same words.
+"""The names of Lift as users write them, which printed programs use, too.
 
 A function is a pattern or a Python lambda; a length is a number, a name or arithmetic on lengths.
 """
@@ -51,7 +51,7 @@ def as_type(t: Any) -> Type:
         return t.type
     if not isinstance(t, Type):
         raise InputError(
-            f"{t!r} is no type of Lift", hint="types look like f32, f32[m, n]", where="type"
+            f"{t!r} is not a type of Lift", hint="types look like f32, f32[m, n]", where="type"
         )
     return t
 
@@ -357,7 +357,7 @@ def parse(text: str, more: Mapping[str, Any] | None = None) -> n.Part:
     """The term or function that the printer wrote; only the words of `SCOPE` are evaluated.
 
     more: other words, such as device operators. Another name in the text is a length.
-    Raises InputError (TW-SYNTAX) for what is no program of these words.
+    Raises InputError (TW-SYNTAX) for what is not a program of these words.
     """
     known = {**SCOPE, **(more or {})}
     found = python.evaluate(text, {**known, **_lengths_in(python.as_text(text), known)})

@@ -109,7 +109,7 @@ def _degree(k: Monomial) -> tuple[int, list[str]]:
 
 
 def _reduced(p: Polynomial) -> Polynomial:
-    """Sums in denominators cancelled where the terms over them allow it."""
+    """Sums in denominators canceled where the terms over them allow it."""
     sums = {a for k in p for a, e in k if e < 0 and not isinstance(a, Var)}
     for atom in sums:
         over = {k: v for k, v in p.items() if dict(k).get(atom, 0) < 0}

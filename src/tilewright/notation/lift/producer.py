@@ -1,4 +1,4 @@
-"""Values that statements make: where they are written is decided by what comes after them.
+"""Values produced by statements, whose destination depends on what follows.
 
 A `Produced` is a computation with its type. Written straight to its destination it costs nothing
 more; read, it gets memory of its own in the block where it was made. A pattern that only moves
@@ -46,7 +46,7 @@ class Typed(NamedTuple):
 class Memory(Protocol):
     """What gives a value a place: runs `write` on new memory in `frame`, and reads it."""
 
-    def materialise(self, value: Produced) -> View: ...
+    def materialize(self, value: Produced) -> View: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -72,7 +72,7 @@ class Produced:
     def place(self) -> View:
         """The value in memory."""
         if self.made is None:
-            self.made = self.memory.materialise(self)
+            self.made = self.memory.materialize(self)
         return self.made
 
     def expr(self) -> Expr:

@@ -1,4 +1,4 @@
-"""A rewrite rule of Lift: left, right, and when it holds, all of it data.
+"""A rewrite rule of Lift: a left side, a right side and conditions, as data.
 
 As `ir.rewrite.Rule`, but over functions: a rule is matched at a place, which tells the types of
 what its holes took and what is around it, and it may take parameters: lengths that only its right
@@ -100,7 +100,7 @@ class Rule:
     def _rewrite(self, site: Site, term: Term, sizes: Sizes, given: Given) -> Term:
         found = Bindings()
         if not may_match(self.left, term):
-            raise Mismatch(term, " is no ", self.left)
+            raise Mismatch(term, " does not match ", self.left)
         match(self.left, term, found)
         match_types(self.left, found, site.type_of, site.result_of)
         self._take(sizes, found, site)

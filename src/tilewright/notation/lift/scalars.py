@@ -1,4 +1,4 @@
-"""Scalar functions: the table of built-in ones, and the body of any as a scalar expression."""
+"""Scalar functions: the built-in ones, and the body of any function as an expression."""
 
 from __future__ import annotations
 

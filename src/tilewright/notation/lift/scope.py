@@ -1,4 +1,4 @@
-"""What inference carries along, and the errors it raises."""
+"""The state of type inference, and the errors it raises."""
 
 from __future__ import annotations
 

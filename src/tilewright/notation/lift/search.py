@@ -1,4 +1,4 @@
-"""Search over rule applications: a beam of derivations, the cheapest kept at every step.
+"""Beam search over rule applications, which keeps the cheapest derivations.
 
 What a program costs is an argument; `cost.Cycles` is an example. Programs that are equal up to the
 names of their variables are one state.

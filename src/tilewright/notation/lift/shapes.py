@@ -1,4 +1,4 @@
-"""The types of patterns that only move data: what lengths become, what they ask of them."""
+"""The types of patterns that only move data, with their conditions on lengths."""
 
 from __future__ import annotations
 

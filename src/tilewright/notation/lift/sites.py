@@ -1,7 +1,7 @@
-"""Places in a program: a path of child positions, with all that is known there.
+"""Positions in a program: a path of child positions, with all that is known there.
 
 A site is a term, or a function that is handed to a pattern (`f` of `Map(f)`). Functions that are
-applied are no sites of their own: the application is.
+applied are not sites of their own: the application is.
 """
 
 from __future__ import annotations

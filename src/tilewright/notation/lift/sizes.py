@@ -1,4 +1,4 @@
-"""Sizes of a program: found from shapes, put in for its length variables; values as flat arrays.
+"""Sizes of a program: inferred from shapes and substituted; values as flat arrays.
 
 A value of any type is a row of arrays, its leaves: one per scalar of its tuples, whose shape has
 the lengths on the way there. `(f32, i64)[n]` is a f32[n] and an i64[n].
@@ -32,7 +32,7 @@ class Leaf:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths as numbers; for specialised types."""
+        """The lengths as numbers; for specialized types."""
         return tuple(evaluate(length, {}) for length in self.lengths)
 
 
@@ -52,7 +52,7 @@ def leaves(t: Type) -> tuple[Leaf, ...]:
                 for i, item in enumerate(items)
                 for x in leaves(item)
             )
-    raise TypeError(f"{type(t).__name__} is no type of Lift")
+    raise TypeError(f"{type(t).__name__} is not a type of Lift")
 
 
 def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var, int]:
@@ -93,7 +93,7 @@ def sizes_of(types: Sequence[Type], shapes: Sequence[Sequence[int]]) -> dict[Var
 def named(program: n.Part, sizes: Mapping[str | Var, int]) -> dict[Var, int]:
     """`sizes` by variable, where they are given by name.
 
-    Raises InputError for a name that no length of the program has, and for what is no size.
+    Raises InputError for a name that no length of the program has, and for what is not a size.
     """
     known = {v.name: v for v in length_variables(program)}
     out: dict[Var, int] = {}

@@ -1,4 +1,4 @@
-"""Delayed values written out: a Computation per stage, with dimensions, index maps and outputs."""
+"""Delayed values as Computations, with dimensions, index maps and outputs."""
 
 from __future__ import annotations
 

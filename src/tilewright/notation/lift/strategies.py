@@ -1,4 +1,4 @@
-"""Where and how often: strategies over Lift programs (Hagedorn et al., ELEVATE, ICFP 2020).
+"""Strategies: where and how often rules apply (Hagedorn et al., ELEVATE, ICFP 2020).
 
 A strategy takes a Focus, a derivation and a place in its program, and gives the Focus after its
 steps, or None if it does not apply. Sequence, choice, attempt and repetition are those of

@@ -1,4 +1,4 @@
-"""Indices and guards in normal form; arithmetic on data stays as it was written."""
+"""Normalizing indices and guards; arithmetic on data stays as written."""
 
 from __future__ import annotations
 

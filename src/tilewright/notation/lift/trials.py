@@ -1,4 +1,4 @@
-"""Are rules right? Random well-typed instances of a rule, both sides interpreted.
+"""Checking rules: random well-typed instances of a rule, both sides interpreted.
 
 Holes are integers only, so that equal means equal. An instance fills every hole of the left side:
 types, then lengths that meet the conditions, then inputs for terms and functions made for their

@@ -56,7 +56,7 @@ _named: dict[str, Var] = {}
 def length(value: Any) -> Length:
     """A length in normal form: a number, a name (one variable each), or arithmetic on them.
 
-    Raises InputError for a name that is no word of Python, and for anything else.
+    Raises InputError for a name that is not a word of Python, and for anything else.
     """
     if isinstance(value, str):
         if not value.isidentifier() or iskeyword(value):
@@ -67,17 +67,17 @@ def length(value: Any) -> Length:
     number = whole(value)
     if number is None:
         hint = "give a number, a name, or arithmetic on lengths"
-        raise _no_length(f"{value!r} is no length", hint)
+        raise _no_length(f"{value!r} is not a length", hint)
     return const(number)
 
 
 def lengths(names: str) -> tuple[Length, ...]:
     """The lengths of these names: `m, n = lengths("m n")`.
 
-    Raises InputError for what is no text of names, or a name given twice.
+    Raises InputError for what is not a list of names, or a name given twice.
     """
     if not isinstance(names, str):
-        raise _no_length(f"{names!r} is no text", "name them in one text, as in lengths('m n')")
+        raise _no_length(f"{names!r} is not text", "name them in one text, as in lengths('m n')")
     words = names.replace(",", " ").split()
     for n, word in enumerate(words):
         if word in words[:n]:

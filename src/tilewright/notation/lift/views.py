@@ -6,7 +6,7 @@ are functions from index maps to index maps (Hagedorn et al., CGO 2018: Lift's v
          | Array(length, at)                 at(index) is a View
          | any object with `expr() -> Expr`  a scalar that is not computed yet
 
-Programs are specialised here: every length is a number. A vector is an array of its width.
+Programs are specialized here: every length is a number. A vector is an array of its width.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Array:
 
 
 def number(length: Length) -> int:
-    """A length of a specialised program."""
+    """A length of a specialized program."""
     return evaluate(length, {})
 
 

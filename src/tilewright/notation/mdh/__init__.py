@@ -1,4 +1,4 @@
-"""MDH: multi-dimensional homomorphisms as their users write them (Rasch, TOPLAS 2024).
+"""MDH: multi-dimensional homomorphisms in the notation of Rasch (TOPLAS 2024).
 
     out_view[float32](w=[lambda i, k: (i)]) @
     md_hom[I, K](mul, (cc, pw(add))) @

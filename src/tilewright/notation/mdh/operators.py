@@ -174,7 +174,7 @@ def _operator(given: object) -> Operator:
     if isinstance(given, Operator):
         return given
     raise InputError(
-        f"{given!r} is no combine operator",
+        f"{given!r} is not a combine operator",
         code="TW-OPERATOR",
         where="pw, ps",
         hint=f"use one of {', '.join(OPERATORS)}, or make your own with pw_custom_func",

@@ -1,4 +1,4 @@
-"""What the parts of an expression hold, before they are put together."""
+"""The parts of an expression before they are combined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def buffer(dtype: Any, *shape: int) -> Shaped:
     for extent in shape:
         if whole(extent, 0) is None:
             raise InputError(
-                f"the extent {extent!r} is no size",
+                f"the extent {extent!r} is not a size",
                 where="buffer",
                 hint="integers, 0 or more: buffer(float32, 4, 6)",
             )

@@ -1,4 +1,4 @@
-"""A Computation in this notation, and the notation read back."""
+"""Printing Computations in this notation, and parsing it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _refuse(c: Computation) -> None:
         ),
         (
             any(b.scope != "global" for b in (*tensors, *c.inputs)),
-            "a tensor is in a memory scope of its own",
+            "a tensor is in another memory scope",
         ),
         (
             [t for b in dict.fromkeys(tensors) for t in tensors if t is b] != tensors,

@@ -1,4 +1,4 @@
-"""The three parts put together: a Computation that also knows the order of its inputs."""
+"""The combined expression: a Computation that also knows the order of its inputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def compose(out: Buffers, hom: Hom, inp: Buffers) -> Expression:
     """`out_view . md_hom . inp_view`, with inferred sizes, checked.
 
     cc dimensions come first in the Computation, the others behind them, each kind in its order.
-    Raises VerifyError for an expression that is no homomorphism (operators that differ between
+    Raises VerifyError for an expression that is not a homomorphism (operators that differ between
     dimensions, results that meet, ...), InputError for parts that do not fit together.
     """
     unsized = _assemble(out, hom, inp, {})
@@ -122,7 +122,7 @@ def _values(
     asked = _keywords(hom.function)
     if not asked <= known.keys():
         raise InputError(
-            f"{', '.join(sorted(asked - known.keys()))} is no dimension: {', '.join(known)}",
+            f"{', '.join(sorted(asked - known.keys()))} is not a dimension: {', '.join(known)}",
             where=where,
             hint="keyword-only parameters are dimensions, by their names in the views",
         )

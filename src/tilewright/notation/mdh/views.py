@@ -148,13 +148,15 @@ class _Hom:
         for n in self.extents:
             if whole(n, 0) is None:
                 raise InputError(
-                    f"the extent {n!r} is no number of iterations",
+                    f"the extent {n!r} is not a number of iterations",
                     where=where,
                     hint="an integer, 0 or more",
                 )
         if not isinstance(name, str) or not name.isidentifier():
             raise InputError(
-                f"the name {name!r} is no identifier", where="md_hom", hint="letters, digits and _"
+                f"the name {name!r} is not an identifier",
+                where="md_hom",
+                hint="letters, digits and _",
             )
         return Hom(tuple(map(int, self.extents)), function, operators, name)
 

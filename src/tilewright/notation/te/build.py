@@ -165,7 +165,7 @@ def scan(
 def _check_state(init: Tensor, update: Tensor, state: Tensor, where: str) -> None:
     if not isinstance(state.op, Placeholder):
         raise InputError(
-            f"the state {state!r} is no placeholder",
+            f"the state {state!r} is not a placeholder",
             where=where,
             hint="make it with placeholder(...), of the whole shape",
         )
@@ -196,7 +196,7 @@ def _steps(
             continue
         if not isinstance(op, Compute) or not op.axis or op.scanned[:1] == op.axis[:1]:
             raise InputError(
-                f"{op.name} is no step along dimension 0",
+                f"{op.name} is not a step along dimension 0",
                 where=where,
                 hint="a step is a compute whose dimension 0 is the time, and which scans none",
             )
@@ -264,7 +264,7 @@ def _tensors(given: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     for t in parts:
         if not isinstance(t, Tensor):
             raise InputError(
-                f"{t!r} is no tensor", where="scan", hint="give a tensor, or a list of them"
+                f"{t!r} is not a tensor", where="scan", hint="give a tensor, or a list of them"
             )
     return tuple(parts)
 
@@ -295,7 +295,7 @@ def _shape(shape: Any, where: str) -> tuple[Extent, ...]:
         sized = isinstance(n, Expr) and n.dtype is INDEX
         if not sized and whole(n, 0) is None:
             raise InputError(
-                f"the extent {n!r} is no size", where=where, hint="an integer, or var('n')"
+                f"the extent {n!r} is not a size", where=where, hint="an integer, or var('n')"
             )
     return tuple(n if isinstance(n, Expr) else int(n) for n in parts)
 

@@ -95,7 +95,7 @@ select = if_then_else
 
 
 def check_condition(value: Any, where: str) -> None:
-    """Refuse what is no condition, above all the truth value that `==` of two nodes gives."""
+    """Refuse what is not a condition, above all the truth value that `==` of two nodes gives."""
     if not isinstance(value, Expr):
         raise InputError(
             f"the condition is {value!r}, no expression",
@@ -189,7 +189,7 @@ def infinity(dtype: Any) -> Const:
 def extern(*_: Any, **__: Any) -> NoReturn:
     """Always raises UnsupportedError: a Python function of buffers has no loops to compile."""
     raise UnsupportedError(
-        "a call of a foreign function is no expression, so nothing can be compiled of it",
+        "a call of a foreign function is not an expression, so nothing can be compiled of it",
         where="extern",
         hint="say it by compute or scan, declare one instruction with decl_tensor_intrinsic, "
         "or call the function between two built ones",

@@ -1,4 +1,4 @@
-"""Names for what the user did not name: those of the variables that the call's result goes to.
+"""Names for unnamed tensors and axes: those of the variables they are assigned to.
 
 `C = compute(...)` makes a tensor called C. It is read off the caller's next instructions, so it
 costs nothing but the look, and where a result is not assigned (or Python is not CPython) there is
@@ -72,7 +72,7 @@ def _moved(i: dis.Instruction, depth: int, later: Iterator[dis.Instruction]) -> 
         return count - 1 - depth if unpacks else None
     takes = i.opcode >= dis.HAVE_ARGUMENT
     left = depth + dis.stack_effect(i.opcode, count if takes else None)
-    return left if left > 0 or _stored(i) else None  # what is no store leaves a value on top
+    return left if left > 0 or _stored(i) else None  # what is not a store leaves a value on top
 
 
 def _stored(i: dis.Instruction) -> list[str]:

@@ -1,11 +1,11 @@
-"""What a tensor expression is made of: axes, tensors, and the operations that make tensors.
+"""The nodes of tensor expressions: axes, tensors, and operations.
 
     Op = Placeholder(output)
        | Compute(name, axis, reduce_axis, values, reducer, scanned, outputs)
        | Recurrence(name, inits, updates, states, outputs)
 
 Bodies are ordinary scalar expressions over the axes, with loads of other tensors. An extent is an
-integer or, where `var` made a size, an expression; such a program is specialised before it becomes
+integer or, where `var` made a size, an expression; such a program is specialized before it becomes
 Computations (`program.py`).
 """
 
@@ -125,7 +125,7 @@ Op = Placeholder | Compute | Recurrence
 
 
 class TensorBuffer(Buffer):
-    """A buffer that knows its tensor; its symbolic extents are 0 until it is specialised."""
+    """A buffer that knows its tensor; its symbolic extents are 0 until it is specialized."""
 
     __slots__ = ("tensor",)
 

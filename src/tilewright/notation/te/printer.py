@@ -1,4 +1,4 @@
-"""Computations as tensor expressions in text, and back.
+"""Printing Computations as tensor expressions, and parsing them.
 
 A = placeholder((16, 16), float32)
 B = placeholder((16, 16), float32)
@@ -193,7 +193,7 @@ def parse(text: str) -> Computation:
     tensor = result[0] if isinstance(result, tuple) else result
     if not isinstance(tensor, Tensor) or not isinstance(tensor.op, Compute):
         raise InputError(
-            "the last line is no compute(...)",
+            "the last line is not a compute(...)",
             code="TW-SYNTAX",
             where="printed form",
             hint="end with the tensor that is meant: C = compute(...)",

@@ -1,4 +1,4 @@
-"""Operations in order, as Computations and as the plain Kernel that says the same."""
+"""Operations in order, as Computations and as the default Kernel."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class _Writer:
             case Placeholder():
                 for t in self.new(op.outputs):
                     raise InputError(
-                        f"{t.name} is read, but is none of the arguments",
+                        f"{t.name} is read, but is not one of the arguments",
                         where="lower",
                         hint="add it to the list of arguments, before the outputs",
                     )

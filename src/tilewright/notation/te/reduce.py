@@ -1,4 +1,4 @@
-"""Reductions and scans: what a body may return besides a plain value.
+"""Reductions and scans: what a body may return other than a plain value.
 
     sum(A[i, k], axis=k)                       k made by reduce_axis
     argmax(A[i, k], axis=k)                    two results: the value and its index
@@ -29,7 +29,7 @@ Values = tuple[Expr, ...]
 
 
 class Reduction:
-    """A reduction as the whole body of a compute; it is no value to calculate with.
+    """A reduction as the whole body of a compute; it is not a value to calculate with.
 
     values: one per component of the reducer. axes: reduced. scanned: axes of the result whose
     prefixes are wanted.
@@ -43,7 +43,7 @@ class Reduction:
     def _alone(self, *_: object) -> NoReturn:
         raise InputError(
             f"a reduction ({self.op}) is the whole body of a compute, not a part of an expression",
-            hint="give it a compute of its own and read that",
+            hint="put it into a separate compute, and read that",
             where=f"reduction {self.op}",
         )
 
@@ -192,7 +192,7 @@ def _identity(identity: Callable[..., Any], types: tuple[DType, ...]) -> tuple[C
     constants = tuple(v for v in values if isinstance(v, Const))
     if len(constants) != len(values):
         raise InputError(
-            "the identity is no constant",
+            "the identity is not a constant",
             where="comm_reducer",
             hint="as in lambda dtype: const(0, dtype)",
         )
@@ -232,7 +232,7 @@ def scan_op(op: ReduceOp) -> Callable[..., Reduction]:
 
 
 def _axes(axis: Any) -> tuple[Axis, ...] | None:
-    """The axes named, in order; None where these are no axes."""
+    """The axes named, in order; None where these are not axes."""
     parts: Sequence[Any] = axis if isinstance(axis, list | tuple) else (axis,)
     return tuple(parts) if parts and _all(isinstance(a, Axis) for a in parts) else None
 
@@ -247,7 +247,9 @@ def _given(more: tuple[Any, ...], axis: Any, where: str) -> tuple[Axis, ...] | N
         return found if found and _all(a.combine == PW for a in found) else None
     found = _axes(axis)
     if axis is not None and (found is None or more):
-        raise InputError(f"axis={axis!r} is no axis", where=where, hint="as in axis=k or [k, l]")
+        raise InputError(
+            f"axis={axis!r} is not an axis", where=where, hint="as in axis=k or [k, l]"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""A neural processor of coarse operators, simulated, and programs mapped onto it by rewriting.
+"""A simulated neural processor with coarse operators; programs are mapped onto it by rewriting.
 
 A machine is a description (`machine.Machine`); a Lift program is brought to its operators by rules
 (`map_onto`), becomes instructions in chains (`generate`), and is run and timed.
@@ -6,7 +6,7 @@ A machine is a description (`machine.Machine`); a Lift program is brought to its
 
 from __future__ import annotations
 
-from tilewright.targets.npu.catalogue import MACHINES
+from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.codegen import generate
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.exhaustive import Survey, survey

@@ -1,4 +1,4 @@
-"""What operators compute: rounded as the machine rounds, or exactly with a bound on the error.
+"""Operator arithmetic: rounded as the machine rounds, or exact with an error bound.
 
 Rounding. Every operator takes operands in the machine's format, computes in Float32, and its result
 is rounded to the format; so results do not depend on which operators share a chain.

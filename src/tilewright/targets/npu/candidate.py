@@ -1,4 +1,4 @@
-"""What a choice of sizes takes, simulated, without the derivation that it belongs to.
+"""The simulated time of a choice of sizes, without building its derivation.
 
 The rule of a choice makes of an operator a small program. That is evaluated wherever the operator
 is met, so a candidate becomes instructions in milliseconds: the same that its derivation ends in.

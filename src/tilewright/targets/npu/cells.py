@@ -47,7 +47,7 @@ class Cell:
 
 
 def _cell(layer: Layer, states: int, activations: Sequence[str]) -> list[State]:
-    """The first states. Raises Refused for what is no plain cell on one sequence."""
+    """The first states. Raises Refused for what is not a plain cell on one sequence."""
     call = layer.call
     _, batch, _ = call.out(1).extents
     layer.require(batch == 1, f"it has a batch of {batch}")

@@ -1,4 +1,4 @@
-"""What each instruction does to the value of its chain, checked before anything is run."""
+"""The effect of each instruction on the value of its chain, checked before a run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def steps(program: Program, machine: Machine, limit: int = STEP_LIMIT) -> Iterat
         raise NPUError(
             "the last chain does not end",
             where=where(last, program.instructions[last]),
-            hint="put end_chain behind it",
+            hint="put end_chain after it",
         )
 
 
@@ -85,7 +85,7 @@ def _phase(before: str, instruction: Instruction) -> str:
         raise _Fault(f"unknown opcode {op!r}", f"known: {', '.join(FORMS)}")
     if op == "end_chain":
         if before != "write":
-            raise _Fault("the chain writes nothing", "end it behind v_wr or m_wr")
+            raise _Fault("the chain writes nothing", "end it after v_wr or m_wr")
         return "start"
     phase = {"rd": "read", "wr": "write"}.get(op.partition("_")[2], "work")
     if before == "start" and phase != "read":

@@ -1,4 +1,4 @@
-"""Instructions from a derived Lift program.
+"""Generating instructions from a derived Lift program.
 
 The program is evaluated on addresses (evaluate.py), its tasks are put in order and into chains
 (order.py); here every chain gets its registers, what it reads is brought where its operators can

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import InputError
-from tilewright.targets.npu.catalogue import MACHINES
+from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.machine import Machine, Memory, Operator, operators
 from tilewright.targets.npu.numbers import BlockFloat, Float8, Float16, Float32
 
@@ -41,7 +41,7 @@ _NUMBERS = {n.name: n for n in (Float8, Float16, Float32)}
 
 
 def machine(name: str) -> Machine:
-    """A machine of the catalogue, or that of a file.
+    """A machine of the catalog, or that of a file.
 
     Raises InputError for a name that is neither, and for a file that describes no machine.
     """

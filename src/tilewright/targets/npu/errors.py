@@ -1,4 +1,4 @@
-"""What is wrong with a program for the machine, or with a machine for a program."""
+"""The errors of programs and machines."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
     Raises NPUError for a scalar function that is in no device operator, for a pattern that a
     machine of vectors has no meaning for, and InputError for ill-typed programs.
     """
-    fixed, typing = _specialised(program)
+    fixed, typing = _specialized(program)
     made = Evaluated()
     env = {}
     for p, t in zip(fixed.params, typing.params, strict=True):
@@ -125,7 +125,7 @@ def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
 
 
 @lru_cache(maxsize=64)
-def _specialised(program: n.Lambda) -> tuple[n.Lambda, Typing]:
+def _specialized(program: n.Lambda) -> tuple[n.Lambda, Typing]:
     return specialised(program, {})
 
 
@@ -142,7 +142,9 @@ def _nested(t: Type, parts: Any) -> View:
     if isinstance(scalar, TupleType):
         return tuple(_nested(i, parts) for i in scalar.items)
     if not isinstance(scalar, Scalar):
-        raise NPUError(f"{t!r} is no array of scalars", where="npu", hint="pass arrays of scalars")
+        raise NPUError(
+            f"{t!r} is not an array of scalars", where="npu", hint="pass arrays of scalars"
+        )
     return next(parts)
 
 

@@ -1,4 +1,4 @@
-"""How near the optimum a mapping is: every combination of choices, simulated."""
+"""The distance of a mapping from the optimum: every combination of choices, simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instructions, in BrainWave's manner (Fowers et al., ISCA 2018): chains from memory to memory.
+"""The instruction set, after BrainWave (Fowers et al., ISCA 2018): chains from memory to memory.
 
 A chain carries one value from unit to unit. What is read first in it are the parts of that value,
 one behind the other; then come operators; then it is written; `end_chain` ends it.

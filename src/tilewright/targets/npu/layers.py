@@ -1,4 +1,4 @@
-"""What layers of models are made of, as Lift terms on nested arrays.
+"""The building blocks of layers, as Lift terms on nested arrays.
 
 What only moves data (a transposition, the windows of a convolution) is no work for the machine: it
 says where operands are read.

@@ -1,6 +1,6 @@
-"""Three levels of rules, each taken as far as it goes.
+"""The three stages of a derivation, each applied exhaustively.
 
-1. To operators. Expressions are recognised as operators of any size, as they are written or taken
+1. To operators. Expressions are recognized as operators of any size, as they are written or taken
    apart first.
 2. To the machine's sizes, by the choices that were made for each operator.
 3. To its memories. The results of the program to `output`, the others to `chip` as long as they
@@ -65,7 +65,7 @@ _Step = Callable[[Focus], Focus | None]
 def to_operators(derivation: Derivation) -> list[Derivation]:
     """Every scalar function in an operator, in one or two ways.
 
-    Recognised as it is written, or after what follows a reduction in the function of a map was
+    Recognized as it is written, or after what follows a reduction in the function of a map was
     taken out of it, which is how a fused layer becomes a product, an addition and an activation.
     Raises NPUError naming a function that neither brings to an operator.
     """
@@ -115,15 +115,15 @@ def _after_reduction(name: str) -> Strategy:
     return apply
 
 
-_RECOGNISE = tuple(f"recognise-{name}" for name in MATRICES)
+_RECOGNIZE = tuple(f"recognize-{name}" for name in MATRICES)
 _MATRICES = normalize(
     otherwise(
-        *(rule(name) for name in _RECOGNISE),
+        *(rule(name) for name in _RECOGNIZE),
         # The row and the vector the other way round.
-        then(top_down(rule("zip-commute")), rule("recognise-MVMul")),
+        then(top_down(rule("zip-commute")), rule("recognize-MVMul")),
     )
 )
-_VECTORS = _first(*(f"recognise-{name}" for name in VECTORS), *SPREAD)
+_VECTORS = _first(*(f"recognize-{name}" for name in VECTORS), *SPREAD)
 _APART = then(
     try_all(_start_out),
     normalize(

@@ -1,4 +1,4 @@
-"""Programs as text, and back."""
+"""Printing and parsing programs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def parse_instruction(words: list[str], where: str) -> Instruction:
 def _place(word: str, where: str) -> tuple[str, int]:
     found = _PLACE.match(word)
     if found is None:
-        raise NPUError(f"{word!r} is no place in memory", where=where, hint="as in vrf[128]")
+        raise NPUError(f"{word!r} is not a place in memory", where=where, hint="as in vrf[128]")
     return found[1], int(found[2])
 
 

@@ -1,4 +1,4 @@
-"""A machine as data: its numbers, its memories, its operators and what each of them costs.
+"""A machine description: number format, memories, and operators with their costs.
 
 vectors   VVAdd VVSub VVMul VVMax (two operands), VVRelu VVTanh VVSigm VVExp VVRecip,
           VReduceAdd VReduceMax (to one element); a size is a length
@@ -24,14 +24,14 @@ NAMES = (*BINARY, *UNARY, *REDUCTIONS, *MATRICES)
 
 
 def whole_numbers(least: int, **given: object) -> None:
-    """Raises InputError for a value that is no whole number from `least` on."""
+    """Raises InputError for a value that is not an integer from `least` on."""
     for name, value in given.items():
         if whole(value, least) is None:
             raise InputError(f"{name} is {value!r}, expected a whole number from {least} on")
 
 
 def amounts(**given: object) -> None:
-    """Raises InputError for a value that is no finite number from 0 on."""
+    """Raises InputError for a value that is not a finite number from 0 on."""
     for name, value in given.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value < inf:  # type: ignore[operator]
@@ -63,7 +63,7 @@ class Operator:
 
     issue: cycles that giving the instruction takes. interval: cycles that its unit is taken.
     latency: cycles from its operands to its result. energy: pJ. Raises InputError for numbers that
-    are none of these.
+    are not one of these.
     """
 
     name: str
@@ -102,14 +102,14 @@ def operators(
 ) -> tuple[Operator, ...]:
     """A row per name and size, square for matrices: `lanes` results or multiply-adds per cycle.
 
-    energy: pJ for one of them. Raises InputError for numbers that are none of these.
+    energy: pJ for one of them. Raises InputError for numbers that are not one of these.
     """
     whole_numbers(1, lanes=lanes)
     amounts(energy=energy)
     rows = []
     for name in names:
         if name not in NAMES:
-            raise InputError(f"{name!r} is no operator", hint=f"known: {', '.join(NAMES)}")
+            raise InputError(f"{name!r} is not an operator", hint=f"known: {', '.join(NAMES)}")
         for size in sizes:
             whole_numbers(1, size=size)
             shape = (size,) * MATRICES.get(name, 1)
@@ -142,7 +142,7 @@ class Machine:
         for op in self.operators:
             if op.name not in NAMES or len(op.sizes) != MATRICES.get(op.name, 1):
                 raise InputError(
-                    f"{op.name}{op.sizes} is no operator",
+                    f"{op.name}{op.sizes} is not an operator",
                     where=f"machine {self.name}",
                     hint=f"known: {', '.join(NAMES)}; two sizes for MV, three for MM",
                 )

@@ -1,4 +1,4 @@
-"""A Lift program onto a machine: three levels of rules (`levels`), with what the search found."""
+"""Mapping a Lift program onto a machine: three stages of rules (`levels`) and a search."""
 
 from __future__ import annotations
 

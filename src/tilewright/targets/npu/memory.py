@@ -1,4 +1,4 @@
-"""Where values are in the machine's memories, and what is kept there to be read again."""
+"""The placement of values in the machine's memories, and their reuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model on the processor: all of it as one Lift program, mapped and simulated."""
+"""Running a whole model on the processor: one Lift program, mapped and simulated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tilewright.targets.npu.terms import BROADCAST, OPERATORS, Layer, Refused
 class Network:
     """A model of float32 tensors on a machine, as a function of its inputs.
 
-    machine: itself, its name in the catalogue, or a file that describes it. Raises InputError for
+    machine: itself, its name in the catalog, or a file that describes it. Raises InputError for
     another one, UnsupportedError listing the operators that it cannot do, NPUError where something
     does not fit.
     """
@@ -136,7 +136,7 @@ def _check(graph: Graph) -> None:
     for v in (*graph.inputs, *graph.outputs):
         if not v.static or v.dtype is not float32:
             raise UnsupportedError(
-                f"{v!r} is no float32 tensor of known shape",
+                f"{v!r} is not a float32 tensor of known shape",
                 where=f"graph {graph.name!r}",
                 hint="the npu takes nothing else",
             )

@@ -1,4 +1,4 @@
-"""Number formats: what a value becomes when it is written in one.
+"""Number formats: how values are rounded.
 
     Float8   e4m3fn: 4 bits of precision, no infinity, saturates at 448 (OCP OFP8, 2023)
     Float16  IEEE 754 binary16

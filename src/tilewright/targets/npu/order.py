@@ -1,4 +1,4 @@
-"""The order of tasks, and which of them share a chain."""
+"""The order of tasks, and their grouping into chains."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The rules of a machine: Lift's device rules, and those that its other operators need.
+"""The rules of a machine: Lift's device rules, and rules for its other operators.
 
-Lift has operators on vectors and products of matrices, recognised, split into equal tiles, padded
+Lift has operators on vectors and products of matrices, recognized, split into equal tiles, padded
 and placed in memories (`notation.lift.rules.device`). Added here, as more rows of the same kind:
 four operators, unequal splits (`cut`: 160 is 128 and 32), operands that are one element many times
 (`spread`), and what a machine without a subtraction does.
@@ -101,7 +101,7 @@ def _meaning(schema: Schema) -> tuple[Rule, Rule]:
     meaning = applied(schema.meaning(*operands))
     return (
         Rule(f"expand-{schema.name}", whole, meaning),
-        Rule(f"recognise-{schema.name}", meaning, whole, (number(n),)),
+        Rule(f"recognize-{schema.name}", meaning, whole, (number(n),)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The search: which choices of sizes make the fastest program, as the simulator sees it.
+"""Searching for the choice of sizes with the fastest program, according to the simulator.
 
 It starts from the choices that are cheapest as a sum over operators (`sizes`). The best candidate
 known is then changed in one choice, or in that of all operators on vectors of one length at once

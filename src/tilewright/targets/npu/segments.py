@@ -1,4 +1,4 @@
-"""Addresses as the places that instructions name: evenly spaced runs, and blocks of rows."""
+"""Addresses as instructions name them: evenly spaced runs, and blocks of rows."""
 
 from __future__ import annotations
 

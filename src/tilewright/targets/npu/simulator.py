@@ -1,4 +1,4 @@
-"""The machine at work: what a program computes, and what it is too much for."""
+"""The functional simulator: what a program computes, and its errors."""
 
 from __future__ import annotations
 

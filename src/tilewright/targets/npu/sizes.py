@@ -1,4 +1,4 @@
-"""Which of its sizes a machine uses for an operator of any size: the cheapest of all derivations.
+"""Choosing the machine's sizes for operators of any size: the cheapest of all derivations.
 
 An operator is one of the machine's, or a rule makes smaller ones of it (`cut`), or a larger one
 (`pad`), or others (`rows`: a product of matrices is one for each row). The cost of a derivation is

@@ -1,4 +1,4 @@
-"""In which memories results are, where no rule of a derivation has said so yet."""
+"""Choosing the memory of results that no rule has placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor as others find it by name."""
+"""The processor as a target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.notation.lift.nodes import Lambda
-from tilewright.targets.npu.catalogue import MACHINES
+from tilewright.targets.npu.catalog import MACHINES
 from tilewright.targets.npu.listing import show
 from tilewright.targets.npu.machine import Machine
 from tilewright.targets.npu.mapping import Mapped, map_onto

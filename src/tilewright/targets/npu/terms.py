@@ -1,4 +1,4 @@
-"""Operators of ONNX models as Lift terms: what of a model the machine can do.
+"""ONNX operators as Lift terms: the part of a model that the machine supports.
 
 A row of OPERATORS makes the result of an operation from a Layer, or refuses it in words.
 """

@@ -1,4 +1,4 @@
-"""How long a program takes: chains are issued in order and overlap where units and data allow.
+"""Timing: chains are issued in order and overlap where units and data allow.
 
 Four units work side by side: `dram` moves data over the chip's border, `move` between registers,
 `vector` and `matrix` compute. A chain starts when its instructions are issued, what it reads is
@@ -27,7 +27,7 @@ UNITS = ("dram", "move", "vector", "matrix")
 class Timing:
     """What a run takes. busy: cycles per unit. work: multiply-adds. energy: pJ.
 
-    utilisation: multiply-adds of the products, of those that the machine could have done.
+    utilization: multiply-adds of the products, of those that the machine could have done.
     """
 
     cycles: int
@@ -37,7 +37,7 @@ class Timing:
     dram_bytes: int
     work: int
     energy: float
-    utilisation: float
+    utilization: float
 
     def __str__(self) -> str:
         units = ", ".join(f"{u} {n / max(self.cycles, 1):.0%}" for u, n in self.busy.items())

@@ -1,4 +1,4 @@
-"""Elements that nobody reads may be anything.
+"""Elements that are never read may have any value.
 
 An operator on a vector that was made longer computes more elements than are taken. Where such an
 operand is the first part of a value with more elements, those are read instead of what it was made

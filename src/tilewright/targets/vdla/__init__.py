@@ -1,4 +1,4 @@
-"""A small example accelerator, simulated: two memories on the chip and one matrix unit.
+"""A small example accelerator, simulated: two on-chip memories and one matrix unit.
 
 `inp_buffer` holds what the matrix unit reads, `acc_buffer` what it accumulates into. `gemm8x8` is
 the unit, `dma_copy2d` moves rectangles between them and the caller's memory. There is no scalar

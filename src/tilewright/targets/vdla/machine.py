@@ -1,4 +1,4 @@
-"""The machine: its memories and what each instruction does to them."""
+"""The machine: its memories, and the effect of each instruction on them."""
 
 from __future__ import annotations
 

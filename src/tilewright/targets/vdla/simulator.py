@@ -1,4 +1,4 @@
-"""The machine in Python: loops and addresses as they are, instructions through their lowering."""
+"""The simulator: loops and addresses in Python, instructions through their lowering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ALU over a whole nest, with the results of one step after another."""
+"""The ALU over a whole nest, including the dependence of steps on earlier ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of a result: its loops split, a loop over virtual threads, what every block loads."""
+"""Blocks of a result: its split loops, a loop over virtual threads, and what each block loads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def blocked(
     """Split the loops of the last Computation into blocks; the loop whose body is one block.
 
     sizes: extents of a block; where they do not divide the dimension's, the last block overlaps
-    the one before. axis: the dimension whose neighbouring blocks are virtual threads; their number
+    the one before. axis: the dimension whose neighboring blocks are virtual threads; their number
     divides its blocks. None: no threads.
     """
-    loops = [(at, d) for at, d in enumerate(last.dims) if d.extent > 1]  # the others are no loops
+    loops = [(at, d) for at, d in enumerate(last.dims) if d.extent > 1]  # the others are not loops
     # One loop around a block there must be, if only of one turn.
     cut = [at for at, d in loops if sizes[at] < d.extent] or [loops[0][0]]
     outer: dict[int, str] = {}

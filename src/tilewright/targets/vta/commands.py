@@ -1,4 +1,4 @@
-"""The run time: records the instructions of a launch, and has them executed.
+"""The runtime: records the instructions of a launch and executes them.
 
 Names and rules are those of VTA's run time: dependences are pushed and popped between stages and
 end up as flags of the instructions around; a micro-kernel is sent to DRAM once, and loaded once
@@ -174,7 +174,7 @@ class Commands:
 
     def _append(self, instruction: Instruction) -> None:
         if self._finished:
-            raise VTAError("recorded behind FINISH", where="commands", hint="synchronize first")
+            raise VTAError("recorded after FINISH", where="commands", hint="synchronize first")
         self._last[stage(instruction)] = len(self.instructions)
         self.instructions.append(instruction)
         self.threads.append(self._thread)
@@ -215,7 +215,7 @@ def _side(of: Stage, other: Stage) -> str:
     for side in ("prev", "next"):
         if neighbour(of, side) is other:
             return side
-    raise VTAError(f"{of.name} and {other.name} are no neighbours", where="dependence")
+    raise VTAError(f"{of.name} and {other.name} are not neighbors", where="dependence")
 
 
 def _nothing(of: Stage) -> Instruction:

@@ -1,4 +1,4 @@
-"""The machine's parameters: tile shape, widths and sizes of the buffers, and what follows of them.
+"""The machine's parameters: tile shape, widths, buffer sizes, and derived values.
 
 Names and defaults are those of VTA's configuration file (`vta_config.json`): all are logarithms to
 the base 2, widths in bits, sizes in bytes.

@@ -1,4 +1,4 @@
-"""DRAM as the accelerator sees it: pages of an image, and buffers in them."""
+"""DRAM as the accelerator sees it: an image of pages, and buffers in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Buffer:
     def element(self, memory: Memory, first: int = 0, last: int | None = None) -> int:
         """The address of the buffer's element `first`, in elements of a memory.
 
-        Raises VTAError if that or `last` is none of the buffer's elements.
+        Raises VTAError if that or `last` is not one of the buffer's elements.
         """
         size = self.dram.config.spaces[memory].dram_bytes
         end = first if last is None else last
@@ -98,7 +98,7 @@ class Dram:
         return buffer
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back. Raises VTAError for one that is no buffer of this DRAM or free."""
+        """Give a buffer back. Raises VTAError for one that is not a buffer of this DRAM or free."""
         block = buffer.pages, buffer.address
         if buffer.dram is not self or block in self._free:
             raise VTAError(f"the buffer at {buffer.address:#x} is not allocated", where="DRAM")

@@ -1,4 +1,4 @@
-"""What goes wrong in a program of the accelerator."""
+"""The errors of programs for the accelerator."""
 
 from __future__ import annotations
 

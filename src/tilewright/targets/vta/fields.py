@@ -54,7 +54,7 @@ class Field:
         return value - (1 << self.width) if self.signed and value >> self.width - 1 else value
 
     def insert(self, value: SupportsIndex) -> int:
-        """The field's bits in place. Raises VTAError for what is no number or does not fit."""
+        """The field's bits in place. Raises VTAError for what is not a number or does not fit."""
         try:
             number = index(value)
         except TypeError:

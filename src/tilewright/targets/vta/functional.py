@@ -1,4 +1,4 @@
-"""The functional simulator: what a program computes, bit for bit, and nothing about time."""
+"""The functional simulator: the exact result of a program, without timing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FunctionalSimulator:
     step_limit: steps of GEMM and ALU and elements moved, altogether; a step of the ALU that must
     wait for the one before counts 16 times.
 
-    Raises VTAError for a configuration that is none, and a limit that is no whole number.
+    Raises VTAError for a configuration that is none, and a limit that is not an integer.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class FunctionalSimulator:
                 where="simulator",
             )
         if not isinstance(config, VTAConfig):
-            raise VTAError(f"{config!r} is no VTAConfig", where="simulator")
+            raise VTAError(f"{config!r} is not a VTAConfig", where="simulator")
         self.config = config
         self.strict = strict
         self.step_limit = limit

@@ -1,4 +1,4 @@
-"""Padding: which turns of each loop a condition lets through."""
+"""Padding: the iterations of each loop for which a condition holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def box_of(
 ) -> Ranges | None:
     """The turns of each loop where a condition holds; loops that it does not name are left out.
 
-    None where it never holds. Raises CompileError for a condition that is no box: comparisons of
+    None where it never holds. Raises CompileError for a condition that is not a box: comparisons of
     one loop each, all of which hold.
     """
     found: Ranges = {}

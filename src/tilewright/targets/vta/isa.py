@@ -20,7 +20,7 @@ from tilewright.targets.vta.fields import DEFAULT, INSTRUCTION_BYTES, OPCODE, Op
 class Instruction:
     """An instruction with its dependence flags; the subclasses are the opcodes.
 
-    A flag takes a token from, or gives one to, the neighbour in load - compute - store.
+    A flag takes a token from, or gives one to, the neighbor in load - compute - store.
     """
 
     opcode: ClassVar[Opcode]

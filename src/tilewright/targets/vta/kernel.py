@@ -1,4 +1,4 @@
-"""Micro-kernels: what one GEMM or ALU instruction does, and how a deeper nest becomes some.
+"""Micro-kernels: the work of one GEMM or ALU instruction, and the splitting of deeper nests.
 
 An instruction has two loops of its own; all further loops of a nest become micro-ops.
 """

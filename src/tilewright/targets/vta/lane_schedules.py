@@ -1,4 +1,4 @@
-"""The default schedule of what the ALU does alone: maps, pooling, depthwise convolutions."""
+"""Default schedules of ALU-only layers: maps, pooling, depthwise convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of quantised networks as Computations in the machine's layout, channels in tiles.
+"""Layers of quantized networks as Computations in the machine's layout, channels in tiles.
 
     data    int8 [C/16, H, W, 16]        a matrix product: [1, M, 1, ...], or dense with M = 1
     weights int8 [O/16, C/16, KH, KW, 16 out, 16 in]
@@ -24,11 +24,11 @@ from tilewright.compute.build import map_, reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import And, Buffer, Cast, Expr, Max, Min, Mul, Select, Shl, Shr, const
 from tilewright.targets.vta.intrinsics import BLOCK
-from tilewright.targets.vta.requantise import FACTORS
+from tilewright.targets.vta.requantize import FACTORS
 
 
 @dataclass(frozen=True, slots=True)
-class Requantise:
+class Requantize:
     """From sums to bytes. residual: the factor of a second operand, None without one. factor: that
     of the sums, None for one per channel. high: the largest byte.
 
@@ -46,14 +46,14 @@ class Requantise:
 
     def __post_init__(self) -> None:
         if not (0 <= self.shift < 32 and 0 <= self.before < 32):
-            raise InputError(f"shifts of {self.before} and {self.shift} bits", where="Requantise")
+            raise InputError(f"shifts of {self.before} and {self.shift} bits", where="Requantize")
         if not 0 <= self.high <= 127:
-            raise InputError(f"bytes up to {self.high}, expected 0 to 127", where="Requantise")
+            raise InputError(f"bytes up to {self.high}, expected 0 to 127", where="Requantize")
         for factor in (self.factor, self.residual):
             if factor is not None and factor not in FACTORS and not _is_power(factor):
                 raise InputError(
                     f"a factor of {factor}, expected {FACTORS[0]} to {FACTORS[-1]} or a power of 2",
-                    where="Requantise",
+                    where="Requantize",
                 )
 
 
@@ -129,7 +129,7 @@ class Layer:
     params: tuple[Buffer, ...]
 
 
-def convolution(c: Convolution, q: Requantise, name: str = "conv") -> Layer:
+def convolution(c: Convolution, q: Requantize, name: str = "conv") -> Layer:
     """The Computations of a convolution with what follows it.
 
     params: x, w, then bias, factors and residual as far as there are any, and y.
@@ -203,7 +203,7 @@ def pooling(c: Convolution, name: str = "pool", outside: int = -128) -> Layer:
     return Layer(name, (widen, most, narrow), (x, y))
 
 
-def depthwise(c: Convolution, q: Requantise, name: str = "depthwise") -> Layer:
+def depthwise(c: Convolution, q: Requantize, name: str = "depthwise") -> Layer:
     """A convolution of each channel by itself, on the ALU; weights int8 [C/16, KH, KW, 16].
 
     params: x, w, then bias, factors and residual as far as there are any, and y.
@@ -246,7 +246,7 @@ def _widened(x: Buffer, c: Convolution, outside: int = 0) -> tuple[Buffer, Compu
 
 
 def requantised(
-    acc: Buffer, q: Requantise
+    acc: Buffer, q: Requantize
 ) -> tuple[tuple[Computation, ...], tuple[Buffer, ...], Buffer]:
     """What follows sums: the Computations, their further inputs, and the result."""
     y = Buffer("y", acc.shape, int8)
@@ -272,7 +272,7 @@ def requantised(
         low = const(0 if q.relu else -128, int32)
         return Cast(Min(Max(e, low), const(q.high, int32)), int8)
 
-    made.append(map_("requantise", y, value))
+    made.append(map_("requantize", y, value))
     return tuple(made), more, y
 
 

@@ -1,4 +1,4 @@
-"""A program for people: its text, with what each instruction touches and whose it is."""
+"""A readable listing of a program, with what each instruction accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memories on the chip while a program is recorded: who has which elements, what is spent."""
+"""The on-chip memories while a program is recorded: who owns which elements, and what is spent."""
 
 from __future__ import annotations
 

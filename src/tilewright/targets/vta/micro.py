@@ -1,4 +1,4 @@
-"""GEMM and ALU instructions of pieces, with what they touch."""
+"""GEMM and ALU instructions for nests, with the elements that they access."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Micro:
                 "lane operations compute in place",
                 code="TW-VTA-SPENT",
                 where=self.where,
-                hint="compute it in a stage of its own first",
+                hint="compute it in a separate stage first",
             )
         box = self.chip.moved(box, {k: a.buffer for k, a in enumerate(accesses)})
         touched = [

@@ -1,4 +1,4 @@
-"""The loop nest of a GEMM or ALU instruction as arrays of indices, a part at a time."""
+"""The loop nest of a GEMM or ALU instruction as arrays of indices, one part at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A float model as a network of bytes: products on the machine, the rest on the CPU.
+"""A quantized network from a float model: products on the machine, the rest on the CPU.
 
 What the machine makes are bytes. What runs on the CPU is computed by the graph's interpreter on the
 numbers that they stand for; its results become bytes where the machine reads them, which is exact
@@ -34,7 +34,7 @@ from tilewright.targets.vta.quantised import Product, plain, product
 from tilewright.targets.vta.scales import (
     Bytes,
     calibrate,
-    dequantise,
+    dequantize,
     known,
     quantise,
     unit_by,
@@ -79,7 +79,7 @@ class Simulated:
 
 
 class Network:
-    """A quantised model as a function of its float inputs, of the shapes that its samples have."""
+    """A quantized model as a function of its float inputs, of the shapes that its samples have."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Network:
         scales: Mapping[str, float] | None = None,
         by: str = "shift",
     ) -> None:
-        """Quantise a float graph by samples, an array per input; or by `scales` made so before.
+        """Quantize a float graph by samples, an array per input; or by `scales` made so before.
 
         by: how sums become bytes, by "shift", "multiplier" or "channel". Raises InputError
         without samples, and for scales of another model.
@@ -209,7 +209,7 @@ class Tensors:
     def __getitem__(self, v: Value) -> Any:
         """A tensor in numbers, or whatever else an operator makes."""
         if v not in self._all:
-            self.real[v] = dequantise(self.bytes[v], self.units[v])
+            self.real[v] = dequantize(self.bytes[v], self.units[v])
         return self._all[v]
 
     def whole(self, v: Value) -> Bytes:
@@ -231,7 +231,7 @@ def _checked(v: Value, inputs: Mapping[str, Array]) -> Array:
 
 
 def _arithmetic(p: Product) -> str:
-    q = p.requantise
+    q = p.requantize
     if q is None:
         return ""
     if q.factor is None:

@@ -1,4 +1,4 @@
-"""An order of execution that the tokens allow, and why there is none."""
+"""An execution order that the tokens allow, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ class _Waiting:
         giver = next((i for i in left if queue in self.program.pushes[i]), None)
         if giver is None:
             return "none is pushed any more"
-        held = "waits itself" if giver == left[0] else f"comes behind instruction {left[0]}"
+        held = "waits itself" if giver == left[0] else f"comes after instruction {left[0]}"
         return f"the next is pushed by instruction {giver}, which {held}"

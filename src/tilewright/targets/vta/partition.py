@@ -1,4 +1,4 @@
-"""What of a model runs on the machine, and why the rest does not.
+"""Partitioning a model: what runs on the machine, and why the rest does not.
 
 A convolution or a product with constant weights takes with it what follows: its bias, the addition
 of a tensor that is there already, and a ReLU. The largest of windows is a part by itself.
@@ -25,7 +25,7 @@ _MOST_POINTS = 31 * 31
 _OTHERS = {
     "Add": "it adds neither a constant per channel nor a tensor of the same shape to a product",
     "Relu": "it follows no product",
-    "Clip": "it follows no product, or is no ReLU with a bound",
+    "Clip": "it follows no product, or is not a ReLU with a bound",
 }
 
 
@@ -146,7 +146,7 @@ def _only(graph: Graph, v: Value, users: Mapping[Value, Sequence[Operation]]) ->
 def refused(graph: Graph, op: Operation) -> str:
     """Why the machine does not do an operation; empty if it does."""
     if op.qualified not in (*PRODUCTS, POOLING):
-        return _OTHERS.get(op.qualified, f"{op.qualified} is no product and no pooling")
+        return _OTHERS.get(op.qualified, f"{op.qualified} is neither a product nor a pooling")
     data = _value(op.inputs[0])
     if data.dtype is not float32 or data in graph.constants:
         return f"its data is {'constant' if data in graph.constants else data.type_text}"
@@ -161,7 +161,7 @@ def refused(graph: Graph, op: Operation) -> str:
         return _gemm_refused(graph, op)
     weights = graph.constants[_value(op.inputs[1])]
     if op.qualified == "MatMul":
-        return "" if weights.ndim == 2 else "its weights are no matrix"
+        return "" if weights.ndim == 2 else "its weights are not a matrix"
     groups = a.get("group", 1)
     if groups != 1 and not weights.shape[0] == groups * weights.shape[1] == groups:
         return f"it has {groups} groups"
@@ -180,7 +180,7 @@ def _gemm_refused(graph: Graph, op: Operation) -> str:
 
 
 def _window_refused(op: Operation, kernel: Sequence[int]) -> str:
-    """Why a window is none of the machine's; all strides and dilations are."""
+    """Why a window is not one of the machine's; all strides and dilations are."""
     if len(op.writes) != 1:
         return "it gives indices"
     if len(kernel) != 2:

@@ -1,4 +1,4 @@
-"""A nest of loops around one statement, as the machine sees it: axes over elements of memories."""
+"""A loop nest around one statement as the machine sees it: axes over elements of memories."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def tiles(
     lanes: int,
     where: str,
 ) -> Tiles:
-    """A piece over numbers as one over elements of `lanes` numbers, lanes being neighbours.
+    """A piece over numbers as one over elements of `lanes` numbers, lanes being neighbors.
 
     Raises CompileError if whole elements are not what it works on.
     """
@@ -152,7 +152,7 @@ def _no_elements(accesses: Sequence[Access], lanes: int, where: str) -> CompileE
 
 
 def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Axes from the largest step of the first access to the smallest, neighbours as one."""
+    """Axes from the largest step of the first access to the smallest, neighbors as one."""
     done: list[Axis] = []
     for a in sorted(axes, key=lambda a: a.steps, reverse=True):
         outer = done[-1] if done else None

@@ -1,4 +1,4 @@
-"""A stream as a program: decoded, with every field checked that can be without running it."""
+"""A decoded instruction stream, with every field checked that can be without running it."""
 
 from __future__ import annotations
 

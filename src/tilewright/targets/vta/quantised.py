@@ -1,4 +1,4 @@
-"""Float layers as layers of bytes, their weights and biases in the machine's layout."""
+"""Quantizing float layers, with weights and biases in the machine's layout."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.targets.vta.intrinsics import BLOCK
 from tilewright.targets.vta.layers import (
     Convolution,
     Layer,
-    Requantise,
+    Requantize,
     convolution,
     depthwise,
     pooling,
 )
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
-from tilewright.targets.vta.requantise import STEPS
+from tilewright.targets.vta.requantize import STEPS
 from tilewright.targets.vta.scales import quantise, units_of_weights
 
 Array = NDArray[Any]
@@ -34,14 +34,14 @@ class Product:
     """A part in integers: its layer, and the constants that it takes, in the machine's layout.
 
     window: its shape (rows of a matrix are points of an image). channels: those of the result
-    that are no filling. requantise: how sums become bytes, None for pooling.
+    without padding. requantize: how sums become bytes, None for pooling.
     """
 
     layer: Layer
     window: Convolution
     constants: tuple[Array, ...]
     channels: int
-    requantise: Requantise | None = None
+    requantize: Requantize | None = None
 
     def operands(self, x: NDArray[np.int8], residual: NDArray[np.int8] | None) -> list[Array]:
         """The layer's inputs, for bytes [C, H, W]."""
@@ -110,7 +110,7 @@ def _sums(
     high = int(min(_MOST, max(0.0, part.most / out + 0.5)))
     one = steps[0]
     factor = None if by == "channel" else one.factor
-    to_bytes = Requantise(one.shift, part.relu, True, one.residual, factor, one.before, high)
+    to_bytes = Requantize(one.shift, part.relu, True, one.residual, factor, one.before, high)
     constants = [_per_channel(rounded + [s.half for s in steps], window)]
     if factor is None:
         constants.append(_per_channel([s.factor for s in steps], window))

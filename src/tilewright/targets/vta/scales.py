@@ -1,8 +1,8 @@
-"""Scales: what number the unit of a tensor's bytes stands for, from samples.
+"""Quantization scales from samples.
 
 A tensor `t` is kept as `round(t / unit)` in a byte. By `shift`, units are powers of two, so that a
 layer's sums become bytes by a shift; by `multiplier` they make the most of a byte, and sums are
-multiplied besides (`requantise.py`); by `channel`, weights have a unit for each channel as well.
+multiplied besides (`requantize.py`); by `channel`, weights have a unit for each channel as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quantise(a: Array, unit: float | NDArray[np.float64]) -> Bytes:
     return np.clip(scaled, -128, MOST).astype(np.int8)
 
 
-def dequantise(a: Bytes, unit: float) -> NDArray[np.float32]:
+def dequantize(a: Bytes, unit: float) -> NDArray[np.float32]:
     """The numbers that bytes stand for."""
     return (a.astype(np.float64) * unit).astype(np.float32)
 
@@ -94,7 +94,7 @@ def calibrate(
 def known(graph: Graph, scales: Mapping[str, float], by: str) -> dict[Value, float]:
     """Units by the names of tensors.
 
-    Raises InputError for names that the graph has not, and for units that are no positive numbers
+    Raises InputError for names that the graph has not, and for units that are not positive numbers
     or, by shift, no powers of two.
     """
     found = {v: float(scales[v.name]) for v in computed(graph) if v.name in scales}

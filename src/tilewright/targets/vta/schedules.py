@@ -1,4 +1,4 @@
-"""The default schedule of a product and what follows it, from its Computations alone."""
+"""The default schedule of a product and its epilogue, from its Computations alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLISHED = TimingParameters()
 def schedule(layer: Layer, threads: int = 2, timing: TimingParameters = PUBLISHED) -> Schedule:
     """The layer's kernel, scheduled; threads: virtual threads, which hide latency.
 
-    Raises CompileError for Computations that are no product of tiles with maps behind it.
+    Raises CompileError for Computations that are not a product of tiles with maps behind it.
     """
     made = lower(layer.name, layer.computations, params=layer.params, outputs=layer.params[-1:])
     return scheduled(made, layer.computations, threads, timing)
@@ -73,7 +73,7 @@ class _Product:
         found = {any(i is lane for i in x.index): x for x in sums.accesses}
         if len(sums.accesses) != 2 or len(found) != 2:
             raise CompileError(
-                f"{sums.name} is no sum of products of tiles by tiles of weights",
+                f"{sums.name} is not a sum of products of tiles by tiles of weights",
                 code="TW-VTA-LAYER",
                 where=sums.name,
             )

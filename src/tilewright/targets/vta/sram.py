@@ -1,4 +1,4 @@
-"""The memories on the chip, and the rectangles that move between them and DRAM."""
+"""The on-chip memories, and the rectangles transferred between them and DRAM."""
 
 from __future__ import annotations
 

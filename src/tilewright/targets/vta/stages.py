@@ -1,4 +1,4 @@
-"""The three modules that run side by side, and the token queues between neighbours.
+"""The three concurrent modules, and the token queues between neighbors.
 
     l2g ->           g2s ->
 LOAD      COMPUTE        STORE

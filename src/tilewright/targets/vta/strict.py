@@ -1,4 +1,4 @@
-"""What a strict run refuses: results that only the order of one simulator makes right.
+"""The checks of a strict run: results must not depend on the order of one simulator.
 
 Every stage counts its instructions. A clock says, for each stage, up to which instruction all has
 ended; a token carries the clock of the instruction that gave it (Lamport, Mattern). Two accesses

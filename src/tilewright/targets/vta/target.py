@@ -1,4 +1,4 @@
-"""The machine as a target for one kernel: translated once, and then run on arrays."""
+"""The target for one kernel: translated once, then run on arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Vta:
     def load(self, kernel: Kernel) -> Program:
         """The kernel as a stream of instructions, to be run on arrays.
 
-        Raises CompileError for what the machine cannot do: statements that are no instruction
+        Raises CompileError for what the machine cannot do: statements that are not an instruction
         (TW-VTA-SCALAR), buffers that do not fit (TW-VTA-MEMORY), and others that say what.
         """
         return Program(kernel)

@@ -1,4 +1,4 @@
-"""Instructions as text, one a line, and back.
+"""Printing and parsing instructions, one per line.
 
     LOAD INP[0-24] pop(EX) push(EX) dram=0x40 y=5 x=5 stride=14 ypad=1,0
     GEMM UOP[0-7] pop(LD) push(LD) iter=14,7 dst=7,1 src=28,2 wgt=0,9
@@ -76,8 +76,8 @@ def disassemble(data: bytes, config: VTAConfig = DEFAULT) -> str:
 def assemble(text: str, config: VTAConfig = DEFAULT) -> bytes:
     """The stream that a text says; the inverse of `disassemble`. Comments are left out.
 
-    Raises VTAError, with the line, for what is no instruction, for a value that fits no field and
-    for a range that is not the one its sizes give.
+    Raises VTAError, with the line, for text that is not an instruction, for a value that fits no
+    field, and for a range that does not match its sizes.
     """
     if not isinstance(text, str):
         raise VTAError(f"expected text, found {type(text).__name__}")
@@ -147,7 +147,7 @@ def _parse(words: list[str]) -> Instruction:
     head = _HEAD.fullmatch(words[0])
     cls = _NAMES.get(head[1]) if head else None
     if head is None or cls is None:
-        raise VTAError(f"{words[0]!r} is no instruction", hint=f"known: {', '.join(_NAMES)}")
+        raise VTAError(f"{words[0]!r} is not an instruction", hint=f"known: {', '.join(_NAMES)}")
     if (head[2] is not None) != (cls is Alu):
         raise VTAError(f"{words[0]!r}: an operation is given for ALU, as in ALU.ADD, only")
     values: dict[str, Any] = {}
@@ -202,7 +202,7 @@ def _part(cls: type[Instruction], word: str, values: dict[str, int]) -> None:
         return
     if part is None or part[1] not in parts:
         known = ", ".join((*parts, "pop(...)", "push(...)"))
-        raise VTAError(f"{word!r} is no part of {cls.__name__.upper()}", hint=f"known: {known}")
+        raise VTAError(f"{word!r} is not a part of {cls.__name__.upper()}", hint=f"known: {known}")
     names, numbers = parts[part[1]], part[2].split(",")
     if len(names) != len(numbers):
         raise VTAError(f"{word!r}: expected {len(names)} numbers, found {len(numbers)}")
@@ -216,7 +216,7 @@ def _number(text: str, word: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise VTAError(f"{word!r}: {text!r} is no number") from None
+        raise VTAError(f"{word!r}: {text!r} is not a number") from None
 
 
 def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> int:
@@ -232,7 +232,7 @@ def _flag(of: Stage, dependence: re.Match[str]) -> str:
         other = neighbour(of, side)
         if name == (other.value if other else side):
             return f"{verb}_{side}"
-    raise VTAError(f"{dependence[0]}: {name} is no neighbour of {of.value}")
+    raise VTAError(f"{dependence[0]}: {name} is not a neighbor of {of.value}")
 
 
 def _check_range(i: Instruction, last: int | None) -> None:

@@ -1,4 +1,4 @@
-"""How large a block of a reduction to keep on the chip: the choice by a model of the time.
+"""The block size of a reduction on the chip, chosen by a model of the time.
 
 Every candidate is a tile of each loop; the tiles' parts of all tensors must fit the memories once
 per virtual thread. The time is what the busiest module needs, or the bus; without virtual threads
@@ -78,7 +78,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A tile, and the loop over blocks whose neighbours are virtual threads (None: one thread)."""
+    """A tile, and the loop over blocks whose neighbors are virtual threads (None: one thread)."""
 
     tile: Tile
     thread: Var | None

@@ -1,4 +1,4 @@
-"""What a timed run tells: cycles, what each module did and waited for, a picture of it."""
+"""The results of a timed run: cycles, what each module did and waited for, and a trace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Module:
     """
 
     busy: int
-    utilisation: float
+    utilization: float
     parts: Mapping[str, int]
     stalls: Mapping[str, int]
 
@@ -63,7 +63,7 @@ class Timing:
     instructions: Sequence[Instruction]
 
     @property
-    def utilisation(self) -> float:
+    def utilization(self) -> float:
         """Multiply-accumulates done, of those that the matrix unit could do in all cycles."""
         return self.macs / (self.macs_per_cycle * self.cycles) if self.cycles else 0.0
 
@@ -88,11 +88,11 @@ class Timing:
 
     def __str__(self) -> str:
         """A table of the modules: busy cycles and their parts, stalls and their causes."""
-        lines = [f"{self.cycles} cycles, {self.macs} MACs, {self.utilisation:.1%} of the peak"]
+        lines = [f"{self.cycles} cycles, {self.macs} MACs, {self.utilization:.1%} of the peak"]
         for stage, m in self.modules.items():
             busy = ", ".join(f"{name} {cycles}" for name, cycles in m.parts.items() if cycles)
             idle = ", ".join(f"{name} {cycles}" for name, cycles in m.stalls.items() if cycles)
-            lines.append(f"{stage.name:<8}{m.utilisation:>7.1%} busy: {busy or '-'}")
+            lines.append(f"{stage.name:<8}{m.utilization:>7.1%} busy: {busy or '-'}")
             lines.append(f"{'':<15} idle: {idle or '-'}")
         return "\n".join(lines)
 

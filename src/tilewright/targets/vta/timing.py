@@ -1,4 +1,4 @@
-"""The timing simulator: three modules side by side, token queues, a shared bus to DRAM.
+"""The timing simulator: three concurrent modules, token queues, a shared bus to DRAM.
 
 An instruction starts when its module is free and its tokens are there. It takes `start` cycles,
 and then a GEMM or ALU instruction one interval per step; a transfer waits `dram_latency` cycles
@@ -69,7 +69,7 @@ class TimingSimulator:
         self.config = config
         self.timing = TimingParameters() if timing is None else timing
         if not isinstance(self.timing, TimingParameters):
-            raise VTAError(f"{timing!r} is no TimingParameters", where="simulator")
+            raise VTAError(f"{timing!r} is not TimingParameters", where="simulator")
         self._functional = FunctionalSimulator(config, strict=strict, step_limit=step_limit)
 
     def run(self, instructions: bytes, dram: bytearray) -> Timing:

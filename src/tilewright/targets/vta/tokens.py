@@ -1,4 +1,4 @@
-"""The dependence tokens of a stream, derived from what each instruction reads and writes.
+"""Inserting dependence tokens, derived from what each instruction reads and writes.
 
 An instruction waits for another stage's where they touch the same element and one of them writes
 it, unless what it has waited for before implies that already. So every token that is given is
@@ -74,7 +74,7 @@ class Tokens:
         if index <= self._known[taker][giver]:
             return
         if Stage.COMPUTE not in (taker, giver):
-            # Load and store are no neighbours: an empty instruction passes the token on.
+            # Load and store are not neighbors: an empty instruction passes the token on.
             self._wait(Stage.COMPUTE, giver, index)
             between = self.commands.nothing(Stage.COMPUTE)
             self._clocks[between] = {**self._known[Stage.COMPUTE], Stage.COMPUTE: between}

@@ -1,4 +1,4 @@
-"""Copies of boxes between DRAM and the chip as LOAD and STORE instructions, which do rectangles."""
+"""Copies of boxes between DRAM and the chip as LOAD and STORE instructions of rectangles."""
 
 from __future__ import annotations
 

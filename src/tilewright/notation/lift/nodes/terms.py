@@ -106,7 +106,7 @@ class Literal(Term):
 
 
 class Apply(Term):
-    """`fun(args)`; `fun` is no Compose (see `apply`)."""
+    """`fun(args)`; `fun` is not a Compose (see `apply`)."""
 
     fun: Fun
     args: tuple[Term, ...]
@@ -141,7 +141,7 @@ def expect_program(value: object, where: str = "lift") -> Lambda:
     """`value`, which is to be a program. Raises InputError for anything else."""
     if not isinstance(value, Lambda):
         raise InputError(
-            f"{value!r} is no program", where=where, hint="as fun(lambda x: ..., f32[n])"
+            f"{value!r} is not a program", where=where, hint="as fun(lambda x: ..., f32[n])"
         )
     return value
 
@@ -204,7 +204,7 @@ def as_term(value: Any) -> Term:
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         return literal(value.item(), dtype_of(value.dtype))
     raise InputError(
-        f"{value!r} is no value of Lift", hint="give a term, a tuple or a number", where="term"
+        f"{value!r} is not a value of Lift", hint="give a term, a tuple or a number", where="term"
     )
 
 
@@ -231,7 +231,7 @@ def parameters(f: Any) -> tuple[str, ...]:
     code = getattr(f, "__code__", None)
     if code is None or code.co_flags & 0x0C or code.co_kwonlyargcount:
         raise InputError(
-            f"{f!r} is no function of Lift", hint="give a pattern or a lambda", where="function"
+            f"{f!r} is not a function of Lift", hint="give a pattern or a lambda", where="function"
         )
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     return names

@@ -1,4 +1,4 @@
-"""Algorithmic rules: which maps and reductions are equal, whatever machine they run on."""
+"""Algorithmic rules: equalities of maps and reductions, independent of the machine."""
 
 from __future__ import annotations
 

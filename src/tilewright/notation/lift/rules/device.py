@@ -1,4 +1,4 @@
-"""The rules of an accelerator: operators recognised, split to the sizes it has, kept on the chip.
+"""The rules of an accelerator: operators recognized, split to the sizes it has, kept on the chip.
 
 Made for one Machine, from the table of operators in `device`.
 """
@@ -91,7 +91,7 @@ def _meaning(schema: Schema) -> tuple[Rule, Rule]:
     meaning = applied(schema.meaning(*operands))
     return (
         Rule(f"expand-{schema.name}", whole, meaning),
-        Rule(f"recognise-{schema.name}", meaning, whole, tuple(number(s) for s in sizes)),
+        Rule(f"recognize-{schema.name}", meaning, whole, tuple(number(s) for s in sizes)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Lowering rules: who computes what. Threads, lanes, sequential loops, memories.
+"""Lowering rules: mapping patterns to threads, lanes, sequential loops and memories.
 
 `MapPar` and `MapVec` are a CPU's cores and lanes, the others OpenCL's (Steuwer et al., 2015,
 section 4.3): global threads, or work groups with local threads inside.

@@ -1,4 +1,4 @@
-"""Movement rules: reshaping and reordering moved through maps and zips, or cancelled."""
+"""Movement rules: reshaping and reordering moved through maps and zips, or canceled."""
 
 from __future__ import annotations
 

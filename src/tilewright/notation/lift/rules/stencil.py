@@ -24,7 +24,7 @@ size, step, u, v = size_holes("size step u v")
 xs, ys, xss = term("xs", arr(a, n)), term("ys", arr(b, n)), term("xss", arr(a, n, m))
 f, g = fun("f", a, b), fun("f", arr(a, size), b)
 windows = Slide(size, step)
-# u - v = size - step: neighbouring tiles share what the windows at their seam share.
+# u - v = size - step: neighboring tiles share what the windows at their seam share.
 tiles = (divides(v, n - u), divides(step, v), equal(u - v, size - step))
 
 RULES = (

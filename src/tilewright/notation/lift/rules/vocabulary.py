@@ -1,4 +1,4 @@
-"""The holes that the rules are written with."""
+"""The holes used to write rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From sums to bytes in integers: a shift, or a multiplier between two shifts.
+"""Requantization of sums to 8 bits in integers: a shift, or a multiplier between two shifts.
 
     y = clip((((sum + bias) >> before) * factor + residual * scaled) >> shift, low, 127)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tilewright.targets.vta.layers import Convolution, Requantise, convolution
-from tilewright.targets.vta.requantise import (
+from tilewright.targets.vta.layers import Convolution, Requantize, convolution
+from tilewright.targets.vta.requantize import (
     FACTORS,
     SUMS,
     Steps,
@@ -88,7 +88,7 @@ def test_the_machine_and_the_formula_agree(ratio: float, residual: float | None,
     reach = 128 * 128 * 32 * 9 + (1 << 20)
     s = by_multiplier(ratio, residual, reach)
     assert s is not None
-    layer = convolution(c, Requantise(s.shift, False, True, s.residual, s.factor, s.before))
+    layer = convolution(c, Requantize(s.shift, False, True, s.residual, s.factor, s.before))
     added = rng.integers(-128, 128, (1, 3, 3, 16)).astype(np.int8)
     y = np.zeros((1, 3, 3, 16), np.int8)
     more = [] if residual is None else [added]

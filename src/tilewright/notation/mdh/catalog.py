@@ -165,7 +165,7 @@ def mcc_capsule(
 
 
 def jacobi1d(i: int) -> Expression:
-    """The mean of three neighbours."""
+    """The mean of three neighbors."""
     return (
         out_view[float32](y=[lambda i: i])
         @ md_hom[i](lambda a, b, c: (a + b + c) * (1.0 / 3.0), (cc,), name="jacobi1d")
@@ -174,7 +174,7 @@ def jacobi1d(i: int) -> Expression:
 
 
 def jacobi2d(i: int, j: int) -> Expression:
-    """The mean of a point and its four neighbours."""
+    """The mean of a point and its four neighbors."""
     return (
         out_view[float32](y=[lambda i, j: (i, j)])
         @ md_hom[i, j](lambda c, n, s, w, e: (c + n + s + w + e) * 0.2, (cc, cc), name="jacobi2d")
@@ -191,7 +191,7 @@ def jacobi2d(i: int, j: int) -> Expression:
 
 
 def jacobi3d(i: int, j: int, k: int) -> Expression:
-    """A weighted mean of a point and its six neighbours."""
+    """A weighted mean of a point and its six neighbors."""
     return (
         out_view[float32](y=[lambda i, j, k: (i, j, k)])
         @ md_hom[i, j, k](
@@ -245,7 +245,7 @@ def prl(i: int, j: int) -> Expression:
 
 
 def gen_histo(e: int, b: int, f: Callable[..., Any], op: Operator) -> Expression:
-    """A generalised histogram: per bin, `op` over what `f` says of each element."""
+    """A generalized histogram: per bin, `op` over what `f` says of each element."""
     return (
         out_view[int64](Out=[lambda e, b: b])
         @ md_hom[e, b](f, (pw(op), cc), name="histo")
@@ -341,7 +341,7 @@ def bert_mask(batch: int = 16, length: int = 384) -> Expression:
     )
 
 
-CATALOGUE: Mapping[str, Callable[..., Expression]] = {
+CATALOG: Mapping[str, Callable[..., Expression]] = {
     "Dot": dot,
     "MatVec": mat_vec,
     "MatMul": mat_mul,

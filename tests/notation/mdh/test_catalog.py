@@ -16,7 +16,7 @@ from tilewright.expr.nodes import const
 from tilewright.expr.python import select
 from tilewright.lang import mdh
 from tilewright.notation.mdh import Expression, parse, pw_custom_func, show
-from tilewright.notation.mdh import catalogue as c
+from tilewright.notation.mdh import catalog as c
 from tilewright.notation.mdh.operators import OPERATORS
 
 Arrays = list[Any]
@@ -147,11 +147,11 @@ def test_prints_and_parses_back(name: str) -> None:
     assert show(again) == show(e)
 
 
-def test_every_row_of_the_catalogue_is_tried() -> None:
+def test_every_row_of_the_catalog_is_tried() -> None:
     tried = {name.split("<")[0] for name in CASES}
-    assert set(c.CATALOGUE) <= tried
+    assert set(c.CATALOG) <= tried
 
 
 def test_printed_form(golden: Callable[[str, str], None]) -> None:
     shown = [f"# {name}\n{show(e)}" for name, (e, _) in CASES.items()]
-    golden("mdh_catalogue", "\n\n".join(shown))
+    golden("mdh_catalog", "\n\n".join(shown))

@@ -12,7 +12,7 @@ from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
 from tilewright.lang import lift
 from tilewright.notation.lift.interp import interpret
-from tilewright.notation.lift.normalise import Normal, normalise
+from tilewright.notation.lift.normalize import Normal, normalize
 from tilewright.notation.lift.patterns import parse
 
 DOT = "Map(mul) | Reduce(add, 0.0)"
@@ -45,7 +45,7 @@ PROGRAMS = {
 
 
 def normal(name: str) -> Normal:
-    return normalise(parse(PROGRAMS[name]), {}, name)
+    return normalize(parse(PROGRAMS[name]), {}, name)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -64,26 +64,26 @@ def test_form_and_meaning(name: str, golden) -> None:
 @pytest.mark.parametrize("rest", ["Reduce(add, 0.0)", "Map(id) | Reduce(add, 0.0)"])
 def test_a_reduction_of_reductions_is_one(rest: str) -> None:
     program = parse(f"fun(lambda A, v: {TILED.format(rest)}, f32[4, 6], f32[6])")
-    (c,) = normalise(program, {}).computations
+    (c,) = normalize(program, {}).computations
     assert [d.combine for d in c.dims] == ["cc", "cc", "pw", "pw"]
 
 
 def test_moving_data_leaves_no_trace() -> None:
     twice = "Gather('reverse') | Gather('reverse')"
     text = f"fun(lambda x: x | Split(4) | Map(Map(exp)) | Join | {twice}, f32[8])"
-    plain = normalise(parse("fun(lambda x: x | Map(exp), f32[8])"), {})
-    moved = normalise(parse(text), {})
+    plain = normalize(parse("fun(lambda x: x | Map(exp), f32[8])"), {})
+    moved = normalize(parse(text), {})
     assert repr(moved.computations) == repr(plain.computations)
 
 
 def test_a_fold_that_combines_nothing_is_refused() -> None:
     text = "fun(lambda x: x | Reduce(lambda a, e: a * 2.0 + exp(e), 0.0), f32[8])"
     with pytest.raises(InputError, match=r"not neutral|not associative") as error:
-        normalise(parse(text), {})
+        normalize(parse(text), {})
     assert error.value.code == "TW-OPERATOR"
     text = "fun(lambda x: x | Reduce(lambda a, e: i64(e) + a * a, 0), f32[8])"
-    with pytest.raises(UnsupportedError, match=r"no combine operator.*ReduceSeq"):
-        normalise(parse(text), {})
+    with pytest.raises(UnsupportedError, match=r"not a combine operator.*ReduceSeq"):
+        normalize(parse(text), {})
 
 
 def pairs(f: str) -> Any:
@@ -93,10 +93,10 @@ def pairs(f: str) -> Any:
 
 def test_an_operator_of_ones_own_must_keep_the_laws() -> None:
     program = pairs("a[0] + b[0] + a[0] * b[0]")
-    (c,) = normalise(program, {}).computations
+    (c,) = normalize(program, {}).computations
     assert c.reducer is not None and c.reducer.commutative
     with pytest.raises(InputError, match=r"\(0, 0\) is not neutral"):
-        normalise(pairs("a[0] - b[0]"), {})
+        normalize(pairs("a[0] - b[0]"), {})
 
 
 STARTS: dict[str, str] = {
@@ -130,8 +130,8 @@ def test_components_that_need_one_another() -> None:
     """The first component of the next pair reads the second of the last: no sum by itself."""
     steps = "lambda a, e: Tuple(a[0] + a[1], a[1] + e), Tuple(0, 0)"
     x = np.arange(1, 9)
-    with pytest.raises(UnsupportedError, match=r"no combine operator.*ReduceSeq"):
-        normalise(parse(f"fun(lambda x: x | Reduce({steps}), i64[8])"), {})
+    with pytest.raises(UnsupportedError, match=r"not a combine operator.*ReduceSeq"):
+        normalize(parse(f"fun(lambda x: x | Reduce({steps}), i64[8])"), {})
     first, second = (np.empty(1, np.int64) for _ in range(2))
     lift.build(parse(f"fun(lambda x: x | ReduceSeq({steps}), i64[8])"))(x, first, second)
     assert (first[0], second[0]) == (np.cumsum(x)[:-1].sum(), x.sum())
@@ -140,5 +140,5 @@ def test_components_that_need_one_another() -> None:
 @pytest.mark.parametrize("op", ["sub", "lambda a, b: a * 2 + b", "lambda a, b: b"])
 def test_no_operator_is_believed(op: str) -> None:
     with pytest.raises(InputError, match=r"not (neutral|associative), at") as raised:
-        normalise(parse(f"fun(lambda x: x | Reduce({op}, 0), i64[8])"), {})
+        normalize(parse(f"fun(lambda x: x | Reduce({op}, 0), i64[8])"), {})
     assert "ReduceSeq" in str(raised.value.hint)

@@ -1,4 +1,4 @@
-"""Five machines: other operators, other sizes, other memories, other numbers."""
+"""Five machines with different operators, sizes, memories and number formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lift programs as Computations: normalisation by evaluation on delayed values.
+"""Lift programs as Computations: normalization by evaluation on delayed values.
 
 `Map` is a parallel dimension, `Reduce` a `pw`, `Scan` a `ps`; what only moves data is an edit of
 an index map (views.py); `Concat` at the outside is several Computations on disjoint parts. A value
@@ -54,12 +54,12 @@ class Normal:
     computations: tuple[Computation, ...]
 
 
-def normalise(program: n.Lambda, sizes: Sizes, name: str = "lift") -> Normal:
+def normalize(program: n.Lambda, sizes: Sizes, name: str = "lift") -> Normal:
     """The Computations of a program at these sizes.
 
     One buffer per leaf of a parameter and of the result (`sizes.leaves`), named after it. Address
     spaces and the kinds of loops say how, and are passed over. Raises UnsupportedError for a
-    reduction whose function is no combine operator, InputError for ill-typed programs.
+    reduction whose function is not a combine operator, InputError for ill-typed programs.
     """
     fixed, typing = specialised(program, sizes)
     inputs: list[Buffer] = []
