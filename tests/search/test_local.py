@@ -27,6 +27,17 @@ def test_no_single_move_improves_what_descent_finds(grid: Grid) -> None:
     assert all(grid.cost(move(found.state)) >= found.cost for move in moves)
 
 
+def test_descent_takes_what_is_better_at_once() -> None:
+    looked_at: list[int] = []
+
+    def cost(n: int) -> float:
+        looked_at.append(n)
+        return abs(n - 4)
+
+    found = descend([0], [lambda n: n + 1, lambda n: n + 2], cost)
+    assert (found.state, looked_at) == (4, [0, 1, 3, 4, 6, 5, 6])
+
+
 def test_descent_compares_tuples_from_the_left() -> None:
     found = descend([25, 12], [lambda n: n + 1], lambda n: (n // 10, -n))
     assert (found.state, found.cost) == (19, (1, -19))
