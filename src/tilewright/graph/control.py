@@ -139,3 +139,4 @@ def _stacked(items: Sequence[Any], value: Value, axis: int) -> Any:
 
 
 _RUN = {"If": _if, "Loop": _loop, "Scan": _scan}
+CONTROL = frozenset(_RUN)  # the qualified names of the operators with subgraphs

@@ -15,7 +15,6 @@ from tilewright.frontends.onnx.external import ExternalData
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.protos import qualified, value_from_onnx
 from tilewright.frontends.onnx.reference import (
-    CONTROL,
     PROVIDER,
     Kernel,
     OnnxFallback,
@@ -23,6 +22,7 @@ from tilewright.frontends.onnx.reference import (
     operands_of,
 )
 from tilewright.graph import interp
+from tilewright.graph.control import CONTROL
 from tilewright.graph.nodes import Operation
 from tilewright.runtime import host
 

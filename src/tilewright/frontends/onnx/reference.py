@@ -20,14 +20,13 @@ from tilewright.frontends.onnx import functions
 from tilewright.frontends.onnx.export import operation_to_model, operation_to_onnx, versions
 from tilewright.frontends.onnx.protos import tensor_to_onnx, type_to_onnx, value_from_onnx
 from tilewright.graph import interp
+from tilewright.graph.control import is_control
 from tilewright.graph.nodes import Operation, Value
 from tilewright.graph.ops.errors import definition_of_node, place
 from tilewright.graph.ops.registry import Array, OpCall, lookup
 
 PROVIDER = "onnx"
 DATA_ELEMENTS = 4096  # constants that type inference may look at
-
-CONTROL = frozenset({"If", "Loop", "Scan"})
 
 Kernel = Callable[[Sequence[Any]], list[Any]]
 
@@ -76,7 +75,7 @@ class OnnxFallback:
 
     def run(self, op: Operation, arrays: Sequence[Any]) -> list[Any] | None:
         """The results on arrays, one per entry of `op.inputs` and then per captured value."""
-        if op.qualified in CONTROL:
+        if is_control(op):
             return interp.run_on(op, arrays, self)
         if not self.knows(op):
             return None
