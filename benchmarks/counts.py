@@ -34,7 +34,7 @@ def counted(path: Path, mcpu: str) -> dict[tuple[str, tuple[str, ...]], Counts]:
 
     options = Options(mcpu=mcpu)
     machine = target(options.target, options.mcpu)
-    graph = steps.optimise(steps.import_model(path, (), options), options, machine)
+    graph = steps.optimize(steps.import_model(path, (), options), options, machine)
     plan = planning.make_plan(graph, machine)
     return {(s.name, s.sources): _counts(s, plan.data, processor(mcpu)) for s in plan.groups}
 

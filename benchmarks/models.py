@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks import quantised
+from benchmarks import quantized
 from benchmarks.operators import OPERATORS
-from benchmarks.quantised import NETWORKS, QUANTIZED
+from benchmarks.quantized import NETWORKS, QUANTIZED
 
 Array = np.ndarray
 
@@ -133,9 +133,9 @@ def _makers(name: str) -> tuple[str, ...]:
     if how is not None and how.source != "torch":
         return "onnx", "light_nets.py"
     if name in QUANTIZED:
-        return "onnx", "quantised.py"
+        return "onnx", "quantized.py"
     if name in NETWORKS:
-        return "onnxruntime", "quantised.py", *_makers(NETWORKS[name])[1:]
+        return "onnxruntime", "quantized.py", *_makers(NETWORKS[name])[1:]
     nets = ("conv_nets.py", "sequence_nets.py") if how else ("operators.py", "sequence_nets.py")
     return "torch", "torch_nets.py", *nets
 
@@ -173,11 +173,11 @@ def _write(name: str, path: Path) -> None:
     if name in NETWORKS:
         source = build(NETWORKS[name], path.parent)
         samples = (inputs(name, seed) for seed in range(1, CALIBRATION + 1))
-        quantised.write_network(source, samples, path)
+        quantized.write_network(source, samples, path)
     elif name in QUANTIZED:
         import onnx
 
-        onnx.save(quantised.build(name), path)
+        onnx.save(quantized.build(name), path)
     elif how.source == "torch":
         import torch
 

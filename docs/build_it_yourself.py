@@ -373,7 +373,7 @@ def vectorize(kernel: Kernel, name: str) -> Kernel:
     def change(loop: For) -> Stmt:
         for s in stores(loop.body):
             if address(s.at).get(name, 0) != 1:
-                raise Refused(f"lanes of {name} do not write neighbouring elements: {show(s.at)}")
+                raise Refused(f"lanes of {name} do not write neighboring elements: {show(s.at)}")
             for load in loads(s.value):
                 if address(load).get(name, 0) not in (0, 1):
                     raise Refused(f"lanes of {name} read elements far apart: {show(load)}")

@@ -71,14 +71,14 @@ def stacked(parts: Tensors, name: str, shape: Sequence[int] = ()) -> t.Tensor:
 def least_squares(layout: Layout, y: t.Tensor, pilots: t.Tensor, sign: t.Tensor) -> Tensors:
     """What layers have at their pairs of reference symbols: (antennas, layers, subcarriers / 4)."""
     symbol = t.reduce_axis((0, layout.pilots), "symbol")
-    neighbour = t.reduce_axis((0, 2), "neighbour")
+    neighbor = t.reduce_axis((0, 2), "neighbor")
 
     def value(m: Any, k: Any, group: Any) -> Any:
-        place = group * 4 + neighbour * 2 + k // 2 % 2
+        place = group * 4 + neighbor * 2 + k // 2 % 2
         sent = at(pilots, symbol, place)
         arrived = at(y, place // LANES, symbol, m, place % LANES)
-        term = sent.inner(arrived).scaled(sign[k, symbol, neighbour])
-        return sum_of_pairs(term, axis=(symbol, neighbour))
+        term = sent.inner(arrived).scaled(sign[k, symbol, neighbor])
+        return sum_of_pairs(term, axis=(symbol, neighbor))
 
     shape = (layout.antennas, layout.layers, layout.subcarriers // 4)
     return t.compute(shape, value, name=names("pairs", 2))

@@ -20,22 +20,22 @@ from slot import Layout
 SOLUTIONS = {"Cholesky": ("upper = 0", "transpose = 1"), "LU": ("unit = 1", "upper = 1")}
 
 
-def model(layout: Layout, factorisation: str) -> onnx.ModelProto:
+def model(layout: Layout, factorization: str) -> onnx.ModelProto:
     """From h, y and noise to the solutions of (HᴴH + noise) x = Hᴴy, biased as they are.
 
     factorization: "Cholesky" or "LU".
     """
-    forward, backward = SOLUTIONS[factorisation]
+    forward, backward = SOLUTIONS[factorization]
     s, m, k, symbols = layout.subcarriers, 2 * layout.antennas, 2 * layout.layers, layout.data
     return onnx.parser.parse_model(f"""
 <ir_version: 10, opset_import: ["" : 21, "tilewright" : 1]>
-pusch_{factorisation.lower()}
+pusch_{factorization.lower()}
     (float[{s},{m},{k}] h, float[{s},{m},{symbols}] y, float[{k},{k}] noise)
     => (float[{s},{k},{symbols}] x) {{
   adjoint = Transpose <perm = [0, 2, 1]> (h)
   gram = MatMul(adjoint, h)
   regular = Add(gram, noise)
-  factors = tilewright.{factorisation}(regular)
+  factors = tilewright.{factorization}(regular)
   filtered = MatMul(adjoint, y)
   z = tilewright.TriangularSolve <{forward}> (factors, filtered)
   x = tilewright.TriangularSolve <{backward}> (factors, z)
@@ -53,9 +53,9 @@ def real(matrices: np.ndarray) -> np.ndarray:
 def main() -> None:
     words = sys.argv[1:]
     sizes = [int(w) for w in [*words, *["16", "4", "4"][len(words) :]]]
-    for factorisation in ("Cholesky", "LU"):
-        path = f"pusch_{factorisation.lower()}.onnx"
-        onnx.save(model(Layout(*sizes), factorisation), path)
+    for factorization in ("Cholesky", "LU"):
+        path = f"pusch_{factorization.lower()}.onnx"
+        onnx.save(model(Layout(*sizes), factorization), path)
         print(f"{path} written: tilewright explore {path}")
 
 

@@ -78,8 +78,8 @@ def comb(layer: int) -> int:
 
 def signs(layout: Layout) -> np.ndarray:
     """Signs of the layers' reference symbols: (layers, pilot symbols, 2 neighbors)."""
-    layer, symbol, neighbour = np.indices((layout.layers, layout.pilots, 2))
-    return (1 - 2 * (layer % 2 * neighbour)) * (1 - 2 * (layer // 4 * symbol))
+    layer, symbol, neighbor = np.indices((layout.layers, layout.pilots, 2))
+    return (1 - 2 * (layer % 2 * neighbor)) * (1 - 2 * (layer // 4 * symbol))
 
 
 def send(layout: Layout, channel: Channel, snr: float, rng: np.random.Generator) -> Slot:
@@ -92,9 +92,9 @@ def send(layout: Layout, channel: Channel, snr: float, rng: np.random.Generator)
     sent = np.zeros((layout.symbols, layout.layers, count), complex)
     sent[pilot_symbols:] = modulate(bits, layout.modulation).swapaxes(0, 1)
     for layer, sign in enumerate(signs(layout)):
-        for neighbour in range(2):
-            at = slice(comb(layer) + 2 * neighbour, None, 4)
-            sent[:pilot_symbols, layer, at] = sign[:, neighbour, None] * pilots[:, at]
+        for neighbor in range(2):
+            at = slice(comb(layer) + 2 * neighbor, None, 4)
+            sent[:pilot_symbols, layer, at] = sign[:, neighbor, None] * pilots[:, at]
     noise = layout.layers * 10 ** (-snr / 10)
     clean = np.einsum("tmks,tks->tms", h, sent)
     white = rng.standard_normal((2, *clean.shape))

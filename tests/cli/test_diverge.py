@@ -42,7 +42,7 @@ def test_operators_that_are_wrong_together(graph):
 
     found = diverge.first(graph, FEEDS, wrong)
     assert (found.operation.name, found.fused) == ("rectify", True)
-    assert "only when compiled together with its neighbours" in str(found)
+    assert "only when compiled together with its neighbors" in str(found)
     assert found.to_dict()["only_fused"] is True
 
 

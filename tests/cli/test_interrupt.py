@@ -92,7 +92,7 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(command, verb):
 def test_errors_in_finalizers_are_printed_as_ever(command, verb, monkeypatch):
     class Dying:
         def __del__(self):
-            raise ValueError("in a finaliser")
+            raise ValueError("in a finalizer")
 
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)

@@ -194,8 +194,8 @@ def test_the_task_graph_computes_what_the_receiver_does(pusch: Any, method: str)
             np.testing.assert_allclose(found[f"x{n}"], expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("factorisation", ["Cholesky", "LU"])
-def test_the_model_detects(pusch: Any, factorisation: str) -> None:
+@pytest.mark.parametrize("factorization", ["Cholesky", "LU"])
+def test_the_model_detects(pusch: Any, factorization: str) -> None:
     layout = pusch.slot.Layout(8, 3, 2, symbols=4)
     rng = np.random.default_rng(0)
     h = rng.standard_normal((8, 3, 2)) + 1j * rng.standard_normal((8, 3, 2))
@@ -207,7 +207,7 @@ def test_the_model_detects(pusch: Any, factorisation: str) -> None:
         "y": vectors,
         "noise": 0.1 * np.eye(4, dtype=np.float32),
     }
-    model = pusch.model.model(layout, factorisation)
+    model = pusch.model.model(layout, factorization)
     found = program(network(load(model)), {"matmul": "mv"}).run(inputs)["x"]
     adjoint = h.conj().swapaxes(1, 2)
     x = np.linalg.solve(adjoint @ h + 0.1 * np.eye(2), adjoint @ y)

@@ -122,7 +122,7 @@ def deep(name: str, depth: int) -> Graph:
 
 def planned(graph: Graph) -> Plan:
     machine = target("cpu")
-    return make_plan(steps.optimise(graph, Options(), machine), machine)
+    return make_plan(steps.optimize(graph, Options(), machine), machine)
 
 
 def written(root: Node) -> int:

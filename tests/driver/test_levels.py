@@ -63,7 +63,7 @@ def lenet(rng: np.random.Generator) -> onnx.ModelProto:
 
 
 def attention(rng: np.random.Generator) -> onnx.ModelProto:
-    """A block of a transformer: attention of three heads, normalisation, GELU, residuals."""
+    """A block of a transformer: attention of three heads, normalization, GELU, residuals."""
     weights = {name: normal(rng, 48, 48) for name in ("wq", "wk", "wv", "wo")}
     weights |= {"w1": normal(rng, 48, 100), "b1": normal(rng, 100), "w2": normal(rng, 100, 48)}
     weights |= {"g": normal(rng, 48) + 1, "b": normal(rng, 48), "scale": np.float32([0.25])}
@@ -131,7 +131,7 @@ def test_networks_agree_with_the_reference(name: str, level: str) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
 
 
-def quantised(rng: np.random.Generator) -> onnx.ModelProto:
+def quantized(rng: np.random.Generator) -> onnx.ModelProto:
     """Two convolutions, a residual and a linear layer in QDQ form; bytes in, bytes out."""
     nodes, arrays = [], {"xs": np.float32(0.02), "xz": np.uint8(117)}
 
@@ -147,9 +147,9 @@ def quantised(rng: np.random.Generator) -> onnx.ModelProto:
         weights = [f"w_{y}", f"ws_{y}", f"wz_{y}"]
         nodes.append(helper.make_node("DequantizeLinear", weights, [f"wr_{y}"], axis=0))
         nodes.append(helper.make_node(op, [x, f"wr_{y}", f"b_{y}"], [f"r_{y}"], **more))
-        quantise(f"r_{y}", y, scale)
+        quantize(f"r_{y}", y, scale)
 
-    def quantise(x: str, y: str, scale: float) -> None:
+    def quantize(x: str, y: str, scale: float) -> None:
         arrays[f"s_{y}"], arrays[f"z_{y}"] = np.float32(scale), np.uint8(131)
         ends = [f"s_{y}", f"z_{y}"]
         nodes.append(helper.make_node("QuantizeLinear", [x, *ends], [f"q_{y}"]))
@@ -159,12 +159,12 @@ def quantised(rng: np.random.Generator) -> onnx.ModelProto:
     layer("Conv", "real", "a", (12, 5, 3, 3), 0.1, pads=[1, 1, 1, 1])
     layer("Conv", "a", "c", (12, 12, 3, 3), 0.4, pads=[1, 0, 1, 2])
     nodes.append(helper.make_node("Add", ["a", "c"], ["sum"]))
-    quantise("sum", "e", 0.4)
+    quantize("sum", "e", 0.4)
     nodes.append(helper.make_node("Flatten", ["e"], ["flat"]))
     layer("Gemm", "flat", "f", (10, 12 * 63), 40.0, transB=1)
     graph = helper.make_graph(
         nodes,
-        "quantised",
+        "quantized",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 5, 9, 7])],
         [helper.make_tensor_value_info("q_f", TensorProto.UINT8, [2, 10])],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()],
@@ -173,10 +173,10 @@ def quantised(rng: np.random.Generator) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_quantised_network_is_off_by_one_byte_at_most(level: str) -> None:
+def test_a_quantized_network_is_off_by_one_byte_at_most(level: str) -> None:
     require(level)
     rng = np.random.default_rng(6)
-    model = quantised(rng)
+    model = quantized(rng)
     x = rng.integers(0, 256, (2, 5, 9, 7)).astype(np.uint8)
     (want,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     assert len(np.unique(want)) > 10

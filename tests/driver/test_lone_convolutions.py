@@ -17,7 +17,7 @@ from tilewright.testing.differential import check
 # channels in, (height, width), channels out, window, attributes
 CASES: dict[str, tuple[int, tuple[int, int], int, tuple[int, int], dict[str, Any]]] = {
     "channels in vectors": (24, (5, 7), 48, (3, 3), {"pads": [1, 1, 1, 1]}),
-    "channels that are no whole vectors": (9, (6, 5), 51, (1, 1), {}),
+    "channels that are not whole vectors": (9, (6, 5), 51, (1, 1), {}),
     "a tile of two rows": (8, (7, 7), 64, (3, 3), {"pads": [1, 1, 1, 1], "dilations": [2, 2]}),
     "a row of taps": (16, (17, 17), 32, (1, 7), {"pads": [0, 3, 0, 3]}),
     "a column of taps": (16, (17, 17), 32, (7, 1), {"pads": [3, 0, 3, 0]}),

@@ -24,7 +24,7 @@ GRAPHS = {
     "a map after a scan, which has no free dimension there": """
         g (float[3,64] x, float[64] c) => (float[3,64] y)
         { a = Constant<value_int=1>() s = CumSum(x, a) y = Max(s, c) }""",
-    "a select between scalars and tensors is no padding": """
+    "a select between scalars and tensors is not a padding": """
         g (float a, float[17,31] x, bool[17,31] c) => (float[17] y)
         { n = Constant<value_ints=[1]>() w = Where(c, a, x) y = ReduceMean<keepdims=0>(w, n) }""",
     "a kernel whose result went into index maps that no longer read it": """
@@ -37,7 +37,7 @@ GRAPHS = {
     "a product reshaped where tiles overlap": """
         g (float[47,9] x, float[9,5] w) => (float[235] y)
         { k = Constant<value_ints=[235]>() c = MatMul(x, w) y = Reshape(c, k) }""",
-    "a prepared constant is no place for a result": """
+    "a prepared constant is not a place for a result": """
         g (float[1,1,1] x) => (float[1,1,1] y)
         { k = Constant<value_int=-1>() a = Constant<value_ints=[0,2,1]>()
           t = Trilu<upper=0>(x, k) y = ReduceLogSumExp(t, a) }""",

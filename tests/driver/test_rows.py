@@ -1,4 +1,4 @@
-"""Softmax over rows that hold what is no ordinary number, wherever it lies in a row."""
+"""Softmax over rows that hold what is not an ordinary number, wherever it lies in a row."""
 
 from __future__ import annotations
 

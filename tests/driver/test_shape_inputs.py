@@ -33,7 +33,7 @@ def test_a_value_computed_from_small_inputs_decides_a_shape():
     for times in ([4, 1], [2, 1]):
         n = np.array(times)
         np.testing.assert_array_equal(exe(x, n), np.repeat(x, times[0], 0))
-        steps = exe.specialised({"x": x, "n": n}).model.steps
+        steps = exe.specialized({"x": x, "n": n}).model.steps
         assert not any(isinstance(s, HostStep) for s in steps)
 
 

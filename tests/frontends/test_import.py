@@ -9,8 +9,8 @@ from tilewright.base.errors import TilewrightWarning
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
 from tilewright.frontends.onnx.hosted import make
-from tilewright.frontends.onnx.reference import OnnxFallback, serialise
-from tilewright.graph.infer import specialise
+from tilewright.frontends.onnx.reference import OnnxFallback, serialize
+from tilewright.graph.infer import specialize
 from tilewright.graph.interp import evaluate
 from tilewright.graph.verify import verify
 
@@ -51,7 +51,7 @@ mlp (float[N, 4] x) => (float[N, 2] y)
 def test_symbolic_dimensions_stay_names_and_can_be_given():
     graph = load(text(MLP))
     assert graph.inputs[0].shape == ("N", 4)
-    fixed = specialise(graph, {"N": 5}, fallback=OnnxFallback())
+    fixed = specialize(graph, {"N": 5}, fallback=OnnxFallback())
     assert fixed.outputs[0].shape == (5, 2)
     assert all(v.static for v in fixed.values)
     verify(fixed)
@@ -179,7 +179,7 @@ def test_an_if_whose_condition_is_known_becomes_its_branch():
     )
     graph = load(model)
     assert graph.operations[0].op_type == "If"
-    known = specialise(graph, values={"c": np.array(False)}, fallback=OnnxFallback())
+    known = specialize(graph, values={"c": np.array(False)}, fallback=OnnxFallback())
     assert [op.op_type for op in known.operations] == ["Neg"]
     verify(known)
 
@@ -214,7 +214,7 @@ def test_a_host_step_survives_json(op_type):
         out = helper.make_tensor_value_info("y", TensorProto.INT64, None)
         graph = load(helper.make_model(helper.make_graph([node], "g", [info], [out])))
         feeds, want = [np.array([0, 1, 2], np.float32)], [[[1, 2]]]
-    stored = json.loads(json.dumps(serialise(graph.operations[-1])))
+    stored = json.loads(json.dumps(serialize(graph.operations[-1])))
     found = make(op_type, stored)(feeds)
     for a, b in zip(found, want, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -49,7 +49,7 @@ def run(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
     fed = {f"x{n}": a for n, a in enumerate(inputs) if a is not None}
     given = {v.name: fed[v.name] for v in model.graph.input}
     results = exe(*given.values())
-    built = exe.specialised(given) if hasattr(exe, "specialised") else exe
+    built = exe.specialized(given) if hasattr(exe, "specialized") else exe
     host = [s.op for s in built.model.steps if isinstance(s, HostStep)]
     assert not host, f"{host} fall back to the host"
     return [results] if len(exe.outputs) == 1 else list(results)

@@ -1,7 +1,7 @@
 """Loops become copies of their body, and sequences the values they hold, only where that is known.
 
 A row is a model that differs from one that is taken in a single condition; the graph as read, the
-graph specialised, and where it is short NumPy agree on it.
+graph specialized, and where it is short NumPy agree on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.base.errors import ExecutionError, ModelError
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
 from tilewright.graph import interp
-from tilewright.graph.infer import specialise
+from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.passes import layout
 from tilewright.graph.sequences import MAX_ITEMS
@@ -115,10 +115,10 @@ def fed(v: Value) -> Any:
 
 
 def check(source: onnx.ModelProto, expected: Any = None) -> Graph:
-    """The specialised graph, which means what the graph as read does; expected: its result."""
+    """The specialized graph, which means what the graph as read does; expected: its result."""
     graph = load(source)
     feeds = {v.name: fed(v) for v in graph.inputs}
-    special = specialise(graph, fallback=OnnxFallback())
+    special = specialize(graph, fallback=OnnxFallback())
     before, after = (interp.evaluate(g, feeds, fallback=OnnxFallback()) for g in (graph, special))
     for v in graph.outputs:
         assert after[v.name].dtype == before[v.name].dtype
@@ -150,7 +150,7 @@ def test_inputs_of_a_scan_are_as_long_as_one_another(lengths: tuple[int, int], r
     said = f"the inputs that Scan goes over are {lengths[0]}, {lengths[1]} long"
     graph = load(model(TWO.format(*lengths, rest)))
     with pytest.raises(ExecutionError, match=said):
-        specialise(graph, fallback=OnnxFallback())
+        specialize(graph, fallback=OnnxFallback())
     with pytest.raises(ExecutionError, match=said):
         interp.evaluate(graph, {v.name: fed(v) for v in graph.inputs}, fallback=OnnxFallback())
 
@@ -166,7 +166,7 @@ def test_scans_of_nothing_are_empty(name: str) -> None:
 
 def test_a_scan_whose_length_is_not_known() -> None:
     graph = load(model(TWO.format("N", "N", "")))
-    special = specialise(graph, fallback=OnnxFallback())
+    special = specialize(graph, fallback=OnnxFallback())
     assert [op.op_type for op in special.operations] == ["Scan"]
 
 
@@ -179,7 +179,7 @@ BATCHES = (
 def test_scans_of_batches_and_of_none() -> None:
     for batches, copies in ((2, True), (0, False)):
         graph = load(model(BATCHES.format(batches, ""), 8))
-        special = specialise(graph, fallback=OnnxFallback())
+        special = specialize(graph, fallback=OnnxFallback())
         assert ("Scan" not in [op.op_type for op in special.operations]) == copies
         if copies:
             x = fed(graph.inputs[0])
@@ -191,7 +191,7 @@ def test_scans_of_batches_and_of_none() -> None:
 def test_lengths_of_batches_keep_a_scan() -> None:
     source = BATCHES.format(3, "sizes")
     source = source.replace("(float[3, 3, 2] x", "(int64[3] sizes, float[3, 3, 2] x", 1)
-    special = specialise(load(model(source.replace("sizes", "l"), 8)), fallback=OnnxFallback())
+    special = specialize(load(model(source.replace("sizes", "l"), 8)), fallback=OnnxFallback())
     assert [op.op_type for op in special.operations] == ["Scan"]
 
 

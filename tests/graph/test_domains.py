@@ -281,7 +281,7 @@ def _fed(v: Value) -> Any:
 def test_every_operator_that_a_pass_looks_for_is_in_a_pattern() -> None:
     """Whoever teaches a pass another operator adds it to the patterns above."""
     folders = [SOURCES / "graph" / "passes", SOURCES / "graph" / "rules"]
-    # What a formula is written with is no operator that is looked for.
+    # What a formula is written with is not an operator that is looked for.
     files = [f for folder in folders for f in folder.glob("*.py") if f.name != "patterns.py"]
     sought = {word for f in files for word in _sought(ast.parse(f.read_text()))}
     known = {d.op_type for d in registry.registered() if not d.domain}

@@ -1,4 +1,4 @@
-"""Written-out operators are recognised, and what only looks like them is not."""
+"""Written-out operators are recognized, and what only looks like them is not."""
 
 from __future__ import annotations
 

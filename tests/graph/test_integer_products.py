@@ -1,4 +1,4 @@
-"""Models in QDQ form: products, convolutions and selections of dequantised bytes are done on the
+"""Models in QDQ form: products, convolutions and selections of dequantized bytes are done on the
 bytes, exactly as ONNX's integer operators say."""
 
 import numpy as np
@@ -55,7 +55,7 @@ def test_matrix_products(scales, dtype):
 
 
 @pytest.mark.parametrize("scales", ["one", "each"])
-def test_convolutions_between_quantisers(scales):
+def test_convolutions_between_quantizers(scales):
     ws = SCALES[scales]
     x, w = drawn(np.uint8, 1, 6, 8, 8), drawn(np.int8, 20, 6, 3, 3)
     constants = {
@@ -75,7 +75,7 @@ def test_convolutions_between_quantisers(scales):
     assert (fast != exact).mean() < 0.01
 
 
-def requantised(total, ratio, zero, dtype):
+def requantized(total, ratio, zero, dtype):
     """ONNX's QLinear operators: float32 in between, ties to even, saturated."""
     info = np.iinfo(dtype)
     found = np.rint(total.astype(np.float32) * np.float32(ratio)) + zero
@@ -92,7 +92,7 @@ BYTES = (np.uint8, np.int8)
     [(5, 18, np.uint8, [1, 1]), (4, 40, np.int8, [2, 1])],
     ids=["odd", "even"],
 )
-def test_quantised_convolutions_are_exact(depth, many, out, stride, left, right):
+def test_quantized_convolutions_are_exact(depth, many, out, stride, left, right):
     x, w = drawn(left, 1, 2 * depth, 7, 6), drawn(right, many, depth, 3, 3)
     ws = np.linspace(0.001, 0.003, many, dtype=np.float32)
     xs, ys, xz, yz = np.float32(0.02), np.float32(0.03), drawn(left), drawn(out)
@@ -108,7 +108,7 @@ def test_quantised_convolutions_are_exact(depth, many, out, stride, left, right)
     halves = zip(np.split(found, 2, 1), np.split(w.astype(np.int32), 2), strict=True)
     total = np.concatenate([np.einsum("nchwij,mcij->nmhw", d, t) for d, t in halves], 1)
     each = (slice(None), None, None)
-    want = requantised(total + bias[each], (xs * ws / ys)[each], np.int32(yz), out)
+    want = requantized(total + bias[each], (xs * ws / ys)[each], np.int32(yz), out)
     types = {np.uint8: "uint8", np.int8: "int8"}
     heads = (f"{types[t]}[{', '.join(map(str, a.shape))}] {n}" for t, a, n in
              ((left, x, "x"), (out, want, "y")))  # fmt: skip
@@ -119,7 +119,7 @@ def test_quantised_convolutions_are_exact(depth, many, out, stride, left, right)
 
 @pytest.mark.parametrize("transposed", [0, 1])
 @pytest.mark.parametrize("biased", [True, False])
-def test_quantised_linear_layers_are_exact(transposed, biased):
+def test_quantized_linear_layers_are_exact(transposed, biased):
     x, w = drawn(np.uint8, 5, 13), drawn(np.int8, 13, 18)
     ws, xs, ys = np.linspace(0.01, 0.02, 18, dtype=np.float32), np.float32(0.1), np.float32(3)
     bias = RNG.integers(-3000, 3000, 18).astype(np.int32)
@@ -136,7 +136,7 @@ def test_quantised_linear_layers_are_exact(transposed, biased):
         **constants,
     )
     total = (x.astype(np.int32) - 99) @ w.astype(np.int32) + biased * bias
-    want = requantised(total, xs * ws / ys, 7, np.uint8)
+    want = requantized(total, xs * ws / ys, 7, np.uint8)
     assert "vpdpbusd(" in text(model, "kernel", mcpu=DOTS)
     np.testing.assert_array_equal(tw.compile(model, threads=1, cache=False)(x), want)
 
@@ -168,7 +168,7 @@ def test_a_bias_is_added_in_int32_where_its_scales_are_those_of_the_columns(shap
     assert np.abs(fast - exact).max() <= 1
 
 
-def quantised_twice(middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"):
+def quantized_twice(middle: str, first: float, second: float, zero: int, shape: str = "1, 2, 6, 6"):
     """uint8 to uint8 by way of the reals, each side with its scale; both have one zero point."""
     nodes = f"r = DequantizeLinear(x, s, z) {middle} y = QuantizeLinear(t, u, z)"
     constants = {"s": np.float32(first), "u": np.float32(second), "z": np.uint8(zero)}
@@ -194,7 +194,7 @@ SELECTIONS = {f"t = {op}(r)": shape for op, shape in SELECTIONS.items()} | {
 @pytest.mark.parametrize("middle", SELECTIONS)
 def test_selections_stay_bytes(middle):
     x = drawn(np.uint8, 1, 2, 6, 6)
-    made = [quantised_twice(middle, 0.25, u, 9, SELECTIONS[middle]) for u in (0.25, 0.5)]
+    made = [quantized_twice(middle, 0.25, u, 9, SELECTIONS[middle]) for u in (0.25, 0.5)]
     same, other = (text(m, "graph", mcpu=DOTS) for m in made)
     assert "QuantizeLinear(" not in same and "QuantizeLinear(" in other
     for model in made:
@@ -214,8 +214,8 @@ def test_selections_stay_bytes(middle):
         ("t = Relu(r)", 0, True),
     ],
 )
-def test_clipping_that_quantising_does_anyway(middle, zero, gone):
-    model = quantised_twice(middle, 0.25, 1 / 64, zero)
+def test_clipping_that_quantizing_does_anyway(middle, zero, gone):
+    model = quantized_twice(middle, 0.25, 1 / 64, zero)
     for name, bound in (("low", 0.0), ("high", 4.0)):
         model.graph.initializer.append(numpy_helper.from_array(np.float32(bound), name))
     shown = text(model, "graph", mcpu=DOTS)

@@ -55,7 +55,7 @@ def test_activations():
     check("QuickGelu", [floats(3, 4)], alpha=1.5)
 
 
-def test_normalisations():
+def test_normalizations():
     x, skip = floats(2, 3, 8), floats(2, 3, 8)
     check("SkipLayerNormalization", [x, skip, floats(8), floats(8), floats(8)], epsilon=1e-5)
     check("SkipLayerNormalization", [x, skip, floats(8)], outputs=("y", "", "", "total"))
@@ -73,7 +73,7 @@ def test_products():
     check("MatMulNBits", [floats(3, 32), packed, scales, zeros], (1, 2, 3), **sizes)
 
 
-def test_quantised():
+def test_quantized():
     a, b = (RNG.integers(0, 256, (3, 4)).astype(np.uint8) for _ in range(2))
     # Scales without halves among the results, which may be rounded either way.
     scale, zero = np.array(0.1, np.float32), np.array(120, np.uint8)

@@ -214,7 +214,7 @@ def test_softmax_of_opset_11_takes_all_axes_behind():
     np.testing.assert_allclose(run(op, {op.inputs[0]: x}, None)[0], want, 1e-5)
 
 
-def test_normalisations():
+def test_normalizations():
     x = floats(2, 4, 5)
     check("LayerNormalization", [x, floats(5), floats(5)], outputs=3, axis=-1)
     check("LayerNormalization", [x, floats(4, 5)], axis=1)

@@ -1,4 +1,4 @@
-"""LRN, LpNormalization, Det, MaxUnpool, Col2Im, the optimisers, two of ai.onnx.ml: against ONNX."""
+"""LRN, LpNormalization, Det, MaxUnpool, Col2Im, the optimizers, two of ai.onnx.ml: against ONNX."""
 
 import numpy as np
 import pytest

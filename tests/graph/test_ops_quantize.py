@@ -1,4 +1,4 @@
-"""Quantisation and integer products, against onnx.reference."""
+"""Quantization and integer products, against onnx.reference."""
 
 import ml_dtypes
 import numpy as np

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.graph.one_operator import run
 from tilewright.frontends.onnx.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.infer import specialise
+from tilewright.graph.infer import specialize
 from tilewright.graph.verify import verify
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -57,13 +57,13 @@ def test_scan(backwards):
 
 
 def test_the_copies_have_names_of_their_own():
-    graph = specialise(load(scan_model(6)), fallback=OnnxFallback())
+    graph = specialize(load(scan_model(6)), fallback=OnnxFallback())
     assert not any(op.subgraphs for op in graph.operations)
     verify(graph)
 
 
 def test_a_long_scan_stays_a_loop():
-    graph = specialise(load(scan_model(500)), fallback=OnnxFallback())
+    graph = specialize(load(scan_model(500)), fallback=OnnxFallback())
     assert [op.op_type for op in graph.operations] == ["Scan"]
 
 

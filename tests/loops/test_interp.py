@@ -36,7 +36,7 @@ def of(body: Stmt, *params: Buffer) -> Kernel:
 
 
 def test_insertion_sort_with_while(golden) -> None:
-    """What is no homomorphism is written in the loop IR directly."""
+    """What is not a homomorphism is written in the loop IR directly."""
     x, at = Buffer("x", (8,), F), Buffer("at", (1,), d.int64, "register")
     key, i = Buffer("key", (1,), F, "register"), var("i")
     here = at[0]

@@ -177,7 +177,7 @@ def axis_twice() -> Kernel:
 
 
 BROKEN = [
-    (output_no_param, "TW-OUTPUTS", "output x is no parameter"),
+    (output_no_param, "TW-OUTPUTS", "output x is not a parameter"),
     (same_param_name, "TW-PARAMS", "two parameters are named x"),
     (noted_elsewhere, "TW-NOTES", "there is no loop j"),
     (axis_twice, "TW-LOOP-AXIS", "loop j is bound to threadIdx.x, as i around it is"),

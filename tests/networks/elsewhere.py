@@ -20,7 +20,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimise
+from tilewright.driver.steps import optimize
 from tilewright.driver.validate import kind_of, validate
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.nodes import Graph
@@ -74,7 +74,7 @@ class Validation:
 
     def network(self, graph: Graph, decides: Any, math: str = "default") -> None:
         """Validate the kernels of a network that were not seen before."""
-        plan = make_plan(optimise(graph, Options(math=math), decides), decides, math)
+        plan = make_plan(optimize(graph, Options(math=math), decides), decides, math)
         makes = decides if decides.runs_here else HERE
         compiler = KernelCompiler(Decided(decides, makes), HERE, None)
         for face, fixed in faces(plan):

@@ -16,7 +16,7 @@ from tilewright.compute.nodes import Computation
 from tilewright.compute.reducer import Reducer, arg_reducer, reducer
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import optimise
+from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.frontends.load import load
 from tilewright.frontends.onnx.reference import OnnxFallback
@@ -55,7 +55,7 @@ net (float[1, 3, 8, 8] x, float[6] u) => (float[1, 4, 8, 8] y, int64[2] at, floa
 
 
 def planned(graph: Graph, math: str = "default") -> Plan:
-    plan = make_plan(optimise(graph, Options(math=math), MACHINE), MACHINE, math)
+    plan = make_plan(optimize(graph, Options(math=math), MACHINE), MACHINE, math)
     return PlanMemory(lambda stage: ()).run(plan)
 
 
@@ -106,7 +106,7 @@ BEST, AT = Buffer("in", (4,), float32), Buffer("7 at", (4,), int64)
 
 
 def awkward() -> Plan:
-    """Names that are no words, that are taken, or given twice."""
+    """Names that are not words, that are taken, or given twice."""
 
     def value(i: Expr, k: Expr) -> tuple[Expr, Expr]:
         return Y[i, k], k
@@ -194,7 +194,7 @@ def test_variables_that_computations_share_stay_shared() -> None:
         ("4, 6] ", "4, n] ", "has no size, and so no buffer"),
         ("argmax(a0", "best(a0", "unknown operator 'argmax'"),
         ("24 flops", "24 flips", "expected 'flops', found 'flips'"),
-        ("float32[4, 6]", "float31[4, 6]", "float31 is no dtype"),
+        ("float32[4, 6]", "float31[4, 6]", "float31 is not a dtype"),
     ],
 )
 def test_another_text_is_refused(right: str, wrong: str, message: str) -> None:

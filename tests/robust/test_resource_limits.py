@@ -15,7 +15,7 @@ from tests.robust.models import FLOAT, calling, info, model, node
 from tilewright.base import limits
 from tilewright.base.errors import LimitError, MemoryLimitError, ModelError
 from tilewright.driver.options import Options
-from tilewright.driver.steps import import_model, optimise
+from tilewright.driver.steps import import_model, optimize
 from tilewright.expr.nodes import INDEX, Buffer, Var
 from tilewright.loops.nodes import Kernel, Store, loop
 from tilewright.targets.registry import target as find_target
@@ -84,7 +84,7 @@ def test_depth_of_subgraphs(monkeypatch):
 def graph_of(source):
     options = Options(cache=False)
     with limits.compilation():
-        return optimise(import_model(source, (), options), options, find_target("cpu"))
+        return optimize(import_model(source, (), options), options, find_target("cpu"))
 
 
 def folded(source):

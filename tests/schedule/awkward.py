@@ -269,7 +269,7 @@ def gathered() -> Kernel:
 
 
 def clamped() -> Kernel:
-    """A user's own clamp, which is no promise about overlapping tiles."""
+    """A user's own clamp, which is not a promise about overlapping tiles."""
 
     def store(i: Var, r: Var) -> Stmt:
         at = Min(Mul(i, const(4)), const(5)) + r

@@ -154,7 +154,9 @@ def test_a_refusal_has_a_witness_and_shows_the_program():
     with pytest.raises(ScheduleError) as caught:
         s.vectorize("scan.j")
     error = caught.value
-    assert "iterations (scan.i=0, scan.j=0) and (scan.i=0, scan.j=1) meet at Y.acc[0]" in str(error)
+    assert "iterations (scan.i=0, scan.j=0) and (scan.i=0, scan.j=1) conflict at Y.acc[0]" in str(
+        error
+    )
     marked = [x for x in str(error.program).split("\n") if x.startswith("> ")]
     assert marked == [">       for scan.j in 9:"]
 
@@ -162,6 +164,6 @@ def test_a_refusal_has_a_witness_and_shows_the_program():
 def test_a_parallel_reduction_is_refused_with_two_iterations_that_meet():
     s = Schedule(product())
     with pytest.raises(
-        ScheduleError, match=r"iterations \(.*mm.k=0\) and \(.*mm.k=1\) meet at C\["
+        ScheduleError, match=r"iterations \(.*mm.k=0\) and \(.*mm.k=1\) conflict at C\["
     ):
         s.parallel("mm.k")

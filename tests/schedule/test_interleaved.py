@@ -1,4 +1,4 @@
-"""Loops that are not serial, as threads may run them: a kind that is no right one shows."""
+"""Loops that are not serial, as threads may run them: a kind that is not a right one shows."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_accumulators_of_an_output_are_written_back(check_same):
     io, ii = s.split("mm.i", 4, tail="overlap")
     jo, ji = s.split("mm.j", 16, tail="overlap")
     s.reorder(jo, io, ii, ji)
-    with pytest.raises(ScheduleError, match="different iterations of this parallel loop may meet"):
+    with pytest.raises(ScheduleError, match="this parallel loop has a loop-carried dependence"):
         s.parallel(jo)  # two threads would update one element where tiles overlap
     acc = s.cache_write("C", io)
     s.parallel(jo)

@@ -45,7 +45,9 @@ def test_what_was_done_before_may_be_read() -> None:
 
 def test_what_is_done_later_may_not() -> None:
     s = two(2)
-    with pytest.raises(ScheduleError, match=r"merge: .*meets? what.*later.*T\[i \+ 2\]") as raised:
+    with pytest.raises(
+        ScheduleError, match=r"merge: .*depends on later iterations.*T\[i \+ 2\]"
+    ) as raised:
         s.merge("i", "j")
     assert "iterations" in raised.value.message and raised.value.hint
     assert str(s) == str(two(2))
@@ -103,7 +105,7 @@ def test_a_statement_twice_is_parted_only_if_it_meets_itself_nowhere() -> None:
     shift = Store(T, (A,), Load(T, (A + 1,)))
     s = Schedule(Kernel("twice", (T,), (T,), loop(A, 8, block(shift, shift))))
     assert not can_fission(s.kernel, "i", 1)
-    with pytest.raises(ScheduleError, match="fission: the parts meet"):
+    with pytest.raises(ScheduleError, match="fission: the parts depend on"):
         s.fission("i", 1)
     again = Store(T, (B,), Load(T, (B + 1,)))
     s = Schedule(Kernel("twice", (T,), (T,), block(loop(A, 8, shift), loop(B, 8, again))))
@@ -140,7 +142,7 @@ def overlapping(tail: str) -> Schedule:
 def test_tiles_that_read_again_what_was_overwritten_are_not_merged() -> None:
     """The last tile would read T[6] once more, when the second loop has stored there."""
     s = overlapping("overlap")
-    with pytest.raises(ScheduleError, match=r"merge: .*meet at T\[6\]"):
+    with pytest.raises(ScheduleError, match=r"merge: .*conflict at T\[6\]"):
         s.merge("i.o", "j.o")
 
 
@@ -149,5 +151,5 @@ def test_an_overlapping_tile_does_not_overwrite_what_another_still_reads() -> No
     s = overlapping("guard")
     s.merge("i.o", "j.o")
     s.verify()
-    with pytest.raises(ScheduleError, match=r"parallel: .*meet at T\[6\]"):
+    with pytest.raises(ScheduleError, match=r"parallel: .*conflict at T\[6\]"):
         s.parallel("i.o")

@@ -240,20 +240,32 @@ PROGRAMS = [
     (loop(ROW, 4, If(F[0] < 2, after(put(F, ZERO, X[COL])), None)), FUSE, "not perfectly nested"),
     # fission: an early statement may not pass a late one of an earlier iteration.
     (rows(COPY, put(Z, ROW, Y[ROW])), FISSION, None),
-    (rows(COPY, put(Z, ROW, Y[3 - ROW])), FISSION, "parts meet in different iterations"),
+    (rows(COPY, put(Z, ROW, Y[3 - ROW])), FISSION, "parts depend on each other across iterations"),
     (rows(put(Z, ROW, Y[ROW + 1]), COPY, extent=3), FISSION, None),
-    (rows(put(Z, ROW + 1, Y[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts meet"),
+    (rows(put(Z, ROW + 1, Y[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts depend on"),
     (rows(put(Y, ROW + 1, X[ROW]), put(Y, ROW, X[ROW]), extent=3), FISSION, None),
-    (rows(put(Y, ROW, X[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts meet"),
-    (rows(put(Y, ZERO, X[ROW]), put(Z, ROW, Y[0])), FISSION, "parts meet"),
+    (rows(put(Y, ROW, X[ROW]), put(Y, ROW + 1, X[ROW]), extent=3), FISSION, "parts depend on"),
+    (rows(put(Y, ZERO, X[ROW]), put(Z, ROW, Y[0])), FISSION, "parts depend on"),
     (rows(put(Y, ROW, X[ROW]), put(F, ZERO, Y[ROW]), put(Z, ROW, F[0])), FISSION, None),
-    (rows(put(F, ZERO, X[ROW]), put(Y, ROW, F[0]), COPY), FISSION, "parts meet"),
+    (rows(put(F, ZERO, X[ROW]), put(Y, ROW, F[0]), COPY), FISSION, "parts depend on"),
     (rows(Alloc(T, block(put(T, ZERO, X[ROW]), put(Y, ROW, T[0])))), FISSION, "cannot be parted"),
     # merge: a late statement may not come before an early one of a later iteration.
     (block(rows(COPY), after(put(Z, COL, Y[COL]))), MERGE, None),
-    (block(rows(COPY), after(put(Z, COL, Y[3 - COL]))), MERGE, "would meet what the first"),
-    (block(rows(COPY), after(put(Z, COL, Y[COL + 1]), extent=3)), MERGE, "would meet"),
-    (block(rows(COPY), after(put(Y, COL + 1, X[COL]), extent=3)), MERGE, "would meet"),
+    (
+        block(rows(COPY), after(put(Z, COL, Y[3 - COL]))),
+        MERGE,
+        "depends on later iterations of the first",
+    ),
+    (
+        block(rows(COPY), after(put(Z, COL, Y[COL + 1]), extent=3)),
+        MERGE,
+        "depends on later iterations",
+    ),
+    (
+        block(rows(COPY), after(put(Y, COL + 1, X[COL]), extent=3)),
+        MERGE,
+        "depends on later iterations",
+    ),
     (block(rows(COPY), after(put(Y, COL, X[COL]), extent=2)), MERGE, None),
     (block(rows(COPY, extent=2), after(put(Y, COL, Y[COL] * 2))), MERGE, None),
     (block(rows(COPY), put(Y, ZERO, X[3]), after(put(Z, COL, X[COL]))), MERGE, "uses Y too"),
@@ -263,10 +275,14 @@ PROGRAMS = [
     (block(rows(COPY), TO_N.replace(body=put(Z, COL, X[COL]))), MERGE, "is not a constant"),
     # decompose_reduction: what is started is not met by another iteration.
     (rows(added()), INIT, None),
-    (rows(added(put(Y, ROW // 2, X[ROW]))), INIT, "parts meet in different iterations"),
-    (nest(*added().stmts), INIT, r"parts meet in different iterations"),
+    (rows(added(put(Y, ROW // 2, X[ROW]))), INIT, "parts depend on each other across iterations"),
+    (nest(*added().stmts), INIT, r"parts depend on each other across iterations"),
     (rows(COPY, *added().stmts), INIT, None),
-    (rows(put(Z, ROW, Y[3 - ROW]), *added().stmts), INIT, "parts meet in different iterations"),
+    (
+        rows(put(Z, ROW, Y[3 - ROW]), *added().stmts),
+        INIT,
+        "parts depend on each other across iterations",
+    ),
     (rows(put(Y, ROW, X[ROW])), INIT, "does not start with a Store to Y"),
 ]
 
@@ -290,7 +306,7 @@ def test_a_parallel_loop_does_not_come_out_to_where_its_iterations_meet():
     s = Schedule(Kernel("k", (X, y), (y,), nest(body)))
     s.reorder("j", "i")
     s.parallel("i")
-    with pytest.raises(ScheduleError, match="reorder: different iterations of this parallel loop"):
+    with pytest.raises(ScheduleError, match="reorder: this parallel loop"):
         s.reorder("i", "j")
 
 

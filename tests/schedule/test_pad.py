@@ -109,7 +109,7 @@ def test_one_factor_that_is_zero_is_enough_for_integers(stride, guarded, check_s
 
 
 def test_floats_are_read_as_zero_on_both_sides(check_same):
-    """For what is not a number times zero is no zero."""
+    """For what is not a number times zero is not a zero."""
     x, w, y = Buffer("x", (12,), f32), Buffer("w", (3,), f32), Buffer("y", (9,), f32)
     c = reduce_("w", y, (3,), "add", lambda i, k: x[i + k] * w[k])
     kernel = lower("row", [c], params=[x, w, y], outputs=[y])
@@ -164,7 +164,7 @@ def triangle() -> Schedule:
 
 REFUSED = [
     (triangle, "i", 3, r"X\[j\] owes its safety to a guard on this loop.*partition"),
-    (lambda: Schedule(product()), "mm.i", 0, "0 is no number of iterations"),
+    (lambda: Schedule(product()), "mm.i", 0, "0 is not a number of iterations"),
 ]
 
 

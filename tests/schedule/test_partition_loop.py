@@ -19,7 +19,7 @@ i32 = dtypes.int32
 
 
 def window(n: int = 12) -> Kernel:
-    """Sums of three neighbours, 0 outside."""
+    """Sums of three neighbors, 0 outside."""
     x, y = Buffer("X", (n,), i32), Buffer("Y", (n,), i32)
     f = lambda i, k: padded(x, (i + k - 1,), 0)  # noqa: E731
     return lower("window", [reduce_("w", y, (3,), "add", f)], [x, y], [y])

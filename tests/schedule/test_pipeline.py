@@ -77,7 +77,7 @@ def test_several_loops_deep(check_same):
 
 
 REFUSED = [
-    (lambda: Schedule(steps(0)), ("i", 1, 0), r"statement 0 would run 1 iter.*meet at T\[8\]"),
+    (lambda: Schedule(steps(0)), ("i", 1, 0), r"statement 0 would run 1 iter.*conflict at T\[8\]"),
     (lambda: Schedule(steps(-2)), ("i", 3, 0), "statement 0 would run 3 iterations behind"),
     (lambda: Schedule(steps(4)), ("i", 0, 5), "statement 1 would run 5 iterations behind"),
     (lambda: Schedule(steps(0)), ("i", 0, 12), "the lags 0, 12 are not one per statement"),

@@ -163,7 +163,7 @@ DUPLICATE: Rows = [
     (
         own(T, i(lambda i: block(put(T, i, X[i]), add(Z, ZERO, X[i]))), used()),
         ("duplicate", "T", "v"),
-        "also writes Z, which is no intermediate",
+        "also writes Z, which is not an intermediate",
     ),
     (
         block(own(T, made(), put(Z, ZERO, T[0])), v(lambda v: put(Y, v, X[v]))),

@@ -171,7 +171,7 @@ PADS: Rows = [
     (to_n("i", lambda i: put(Y, i, X[i])), PAD, "is not a constant"),
     (i(lambda i: to_n("j", lambda j: put2(W, i, j, X[j])), 7), PAD, "is not a constant"),
     (i(lambda i: Unit("piece", None, (), put(Y, i, X[i])), 7), PAD, "piece is inside"),
-    (i(lambda i: put(Y, i, X[i]), 7), ("pad", "i", -1), "is no number of iterations"),
+    (i(lambda i: put(Y, i, X[i]), 7), ("pad", "i", -1), "is not a number of iterations"),
     (
         own(
             t,

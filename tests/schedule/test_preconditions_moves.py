@@ -95,7 +95,7 @@ SLIDES: Rows = [
             ),
         ),
         SLIDE,
-        "no window that moves",
+        "not a window that moves",
     ),
     (
         block(own(T, made(), put(Z, ZERO, T[0])), v(lambda v: put(Y, v, X[v]))),
@@ -131,13 +131,13 @@ SLIDES: Rows = [
         "moves through 2",
     ),
     (own(T, made(), v(lambda v: put(Y, v, T[3]))), SLIDE, "moves through 0"),
-    (own(T, made(), v(lambda v: put(Y, v, T[7 - v]))), SLIDE, "no window that moves"),
-    (own(T, made(), v(lambda v: put(Y, v, T[v] + T[7]))), SLIDE, "no window that moves"),
-    (own(T, made(), v(lambda v: put(Y, v, T[v] + T[v * 2]), 4)), SLIDE, "no window that moves"),
+    (own(T, made(), v(lambda v: put(Y, v, T[7 - v]))), SLIDE, "not a window that moves"),
+    (own(T, made(), v(lambda v: put(Y, v, T[v] + T[7]))), SLIDE, "not a window that moves"),
+    (own(T, made(), v(lambda v: put(Y, v, T[v] + T[v * 2]), 4)), SLIDE, "not a window that moves"),
     (
         own(T, made(), v(lambda v: put(Y, v, T[v] + T[P[v] - 1]))),
         SLIDE,
-        "no window that moves|moves through",
+        "not a window that moves|moves through",
     ),
     # Rows: one in each iteration of one loop, the same ones by all nests, each by itself.
     (
@@ -171,7 +171,7 @@ SLIDES: Rows = [
             v(lambda v: put(Y, v, T[v] + Select(Lt(v, const(7)), T[Min(v, const(6)) + 1], X[0]))),
         ),
         SLIDE,
-        "no window",
+        "not a window",
     ),
     (own(T, made(), v(lambda v: put(Y, v, Select(Lt(v, const(7)), T[v + 1], X[0])))), SLIDE, None),
 ]
@@ -371,7 +371,7 @@ REVERSE: Rows = [
     (
         own(T, i(lambda i: put(T, i, X[i]), kind="parallel"), j(lambda j: add(Y, ZERO, T[j]))),
         THERE,
-        "may meet",
+        "loop-carried dependence",
     ),
     (own(T, i(lambda i: put(T, i, X[i]), kind="parallel"), reads()), THERE, None),
     (

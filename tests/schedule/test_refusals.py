@@ -61,9 +61,14 @@ CASES = [
     (chain, ("split", "y.j", 4, "other"), "unknown tail", "exact, guard"),
     (chain, ("split", "r.j", 4, "overlap"), r"updates R\[r.i\] as its first run", "guard"),
     (shift, ("split", "i", 3, "overlap"), r"reads Y\[i\]", "guard"),
-    (shift, ("vectorize", "i"), r"writes Y\[i \+ 1\].*\(iterations .* meet at Y\[1\]\)", "split"),
-    (shift, ("parallel", "i"), "different iterations of this parallel loop", "cc dimension"),
-    (prefix, ("vectorize", "scan.j"), "different iterations of this vector loop", "split"),
+    (
+        shift,
+        ("vectorize", "i"),
+        r"writes Y\[i \+ 1\].*\(iterations .* conflict at Y\[1\]\)",
+        "split",
+    ),
+    (shift, ("parallel", "i"), "this parallel loop has a loop-carried dependence", "cc dimension"),
+    (prefix, ("vectorize", "scan.j"), "this vector loop has a loop-carried dependence", "split"),
     (chain, ("parallel", "r.j"), "updates R", "rfactor"),
     (chain, ("reorder", "r.i", "r.j"), "not perfectly nested with r.j.*2 statements", "decompose"),
     (chain, ("reorder", "y.i", "y.i"), "two or more", "once"),
@@ -110,7 +115,7 @@ def test_order_of_a_hand_written_stencil_is_kept():
     i, j = Var("i", dtypes.int64), Var("j", dtypes.int64)
     nest = loop(i, 5, loop(j, 5, Store(y, (i + 1, j), y[i, j + 1])))
     s = Schedule(Kernel("stencil", (y,), (y,), nest))
-    with pytest.raises(ScheduleError, match=r"exchanging i and j .*iterations .* meet at Y\["):
+    with pytest.raises(ScheduleError, match=r"exchanging i and j .*iterations .* conflict at Y\["):
         s.reorder("j", "i")
 
 
@@ -134,7 +139,7 @@ def test_trace_text_and_json():
     assert Trace.from_json(fork.trace.to_json()) == fork.trace != s.trace
     with pytest.raises(ScheduleError, match="no primitive 'grow'"):
         s.apply(Step("grow", ()))
-    with pytest.raises(ScheduleError, match="this is no trace"):
+    with pytest.raises(ScheduleError, match="this is not a trace"):
         Trace.from_json("[1, 2]")
 
 

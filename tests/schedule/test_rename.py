@@ -20,8 +20,8 @@ def test_two_loops_swap_their_names(check_same):
 
 
 @pytest.mark.parametrize("names, message", [
-    (("mm.i",), "rename: these are no pairs"),
-    (("mm.i", "a", "mm.i", "b"), "rename: these are no pairs"),
+    (("mm.i",), "rename: these are not pairs"),
+    (("mm.i", "a", "mm.i", "b"), "rename: these are not pairs"),
     (("mm.i", "C"), "rename: the name C is taken"),
     (("mm.i", "a", "mm.j", "a"), "rename: the name a is taken"),
 ])  # fmt: skip

@@ -53,7 +53,7 @@ def test_tiles_in_any_order(tiles, forward, check_same):
 
 
 def sums(stencil: bool = False) -> Kernel:
-    """T = 3 X; R = row sums of T (of T and its right neighbour)."""
+    """T = 3 X; R = row sums of T (of T and its right neighbor)."""
     x, t = Buffer("X", (6, 10), i32), Buffer("T", (6, 10), i32)
     r = Buffer("R", (6,), i32)
 
@@ -74,7 +74,7 @@ def test_a_reduction_follows_its_row(check_same):
     assert s.loops == ("t.i", "t.j", "r.j") or s.loops == ("t.i", "t.j", "r.i", "r.j")
 
 
-def test_its_initialisation_moves_ahead(check_same, golden):
+def test_its_initialization_moves_ahead(check_same, golden):
     s = Schedule(sums())
     s.decompose_reduction("R", "r.i")
     jo, ji = s.split("t.j", 4, tail="guard")

@@ -1,4 +1,4 @@
-"""Softmax and layer normalisation by rows: several reductions in one row loop."""
+"""Softmax and layer normalization by rows: several reductions in one row loop."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ def layernorm(rows: int, n: int) -> Kernel:
     mean = Buffer("mu", (rows,), f32)
     by = const(1.0 / n, f32)
 
-    def centred(i, j):
+    def centered(i, j):
         return Sub(x[i, j], mean[i])
 
     steps = [
         reduce_("sum", total, (n,), "add", lambda i, j: x[i, j]),
         map_("mean", mean, lambda i: Mul(total[i], by)),
-        reduce_("var", var, (n,), "add", lambda i, j: centred(i, j) * centred(i, j)),
+        reduce_("var", var, (n,), "add", lambda i, j: centered(i, j) * centered(i, j)),
         map_(
             "norm",
             y,
-            lambda i, j: centred(i, j) / call("sqrt", var[i] * by + const(1e-5, f32)) * g[j] + b[j],
+            lambda i, j: (
+                centered(i, j) / call("sqrt", var[i] * by + const(1e-5, f32)) * g[j] + b[j]
+            ),
         ),
     ]
     return lower("layernorm", steps, [x, g, b, y], [y])

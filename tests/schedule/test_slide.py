@@ -173,7 +173,7 @@ CASES = [
     (BLUR, None, ("slide", "S0", "s2.y"), "it is a parameter"),
     (BLUR, None, ("slide", "S1", "s1.y"), "no statement before that loop computes it"),
     (((1, 0, 0), (3, 0, 1)), None, ("slide", "S1", "s2.y"), "leave rows of it out"),
-    (BLUR, parallel_y, ("store_at", "S1", None, "s2.y"), "may meet"),
+    (BLUR, parallel_y, ("store_at", "S1", None, "s2.y"), "loop-carried dependence"),
     (BLUR, None, ("fold_storage", "S1", 0, 4), "11 rows are alive at once"),
     (BLUR, slide_y, ("fold_storage", "S1", 0, 2), "3 rows are alive at once in loop s2.y"),
     (BLUR, slide_y, ("fold_storage", "S1", 0, 11), "11 is not in 1..10"),

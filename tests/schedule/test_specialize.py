@@ -64,11 +64,11 @@ REFUSED = [
     (("mm.x < 8",), "there is no loop or buffer 'mm.x' around"),
     (("mm.i < 3", "nope"), "there is no loop 'nope'"),
     (("mm.j < 3", "mm.i"), "mm.j of the condition is not around its body"),
-    (("mm.i + 1",), "is no condition, but a value"),
+    (("mm.i + 1",), "is not a condition, but a value"),
     (("A[0] < 1",), "A has 2 dimensions, indexed with 1"),
-    (("A < 1",), r"A: float32\[8, 4\] is no number"),
+    (("A < 1",), r"A: float32\[8, 4\] is not a number"),
     (("A[9, 0] == B[0, 0]", "mm.i"), r"A\[9, 0\] is not known to exist"),
-    (("mm.i <",), "is no condition: .*such as"),
+    (("mm.i <",), "is not a condition: .*such as"),
 ]
 
 
@@ -101,14 +101,14 @@ def test_conditions(text, shown):
     + ["lambda: i < 3", "(i := 3) < 4", "().x < 1", "i and 3", "-'a' < i", "True", "not i", "-i"],
 )
 def test_what_is_no_condition(text):
-    with pytest.raises(InputError, match="is no condition"):
+    with pytest.raises(InputError, match="is not a condition"):
         parse_condition(text, {"i": Var("i", dtypes.int64)})
 
 
 def test_a_condition_reads_nothing_that_other_iterations_write(check_same):
     """Steps of a sum may change places; what reads the sum in between may not."""
     sums = kernel(over("i", 8, lambda i: Update((Y,), ((const(0),),), (X[i],), ADD), "unroll"))
-    with pytest.raises(ScheduleError, match="specialize: different iterations of this unroll loop"):
+    with pytest.raises(ScheduleError, match="specialize: this unroll loop"):
         Schedule(sums).specialize("Y[i] < 1", "i")
     own = kernel(over("i", 8, lambda i: Store(Y, (i,), Y[i] + X[i]), "parallel"))
     s = Schedule(own)

@@ -23,8 +23,8 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_each_role_has_its_machines() -> None:
     assert registry.names() == ("cpu",)
     assert registry.simulators() == ("vdla", "vta")
-    assert registry.supplies("vta", "quantised")
-    assert not registry.supplies("vdla", "quantised")
+    assert registry.supplies("vta", "quantized")
+    assert not registry.supplies("vdla", "quantized")
     assert not registry.supplies("abacus", "simulator")
 
 

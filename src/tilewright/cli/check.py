@@ -38,7 +38,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     """
     from tilewright.cli.survey import survey
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialise
+    from tilewright.graph.infer import specialize
     from tilewright.targets.registry import target
 
     target(options.target, options.mcpu)  # refuses those that do not compile models
@@ -46,7 +46,7 @@ def command(model: Path, options: CompileOptions, as_json: bool) -> int:
     names = symbols(graph)
     extents = dict.fromkeys(names, 1) | options.dims
     with progress(f"checking {model.name}"):
-        found = survey(specialise(graph, extents=extents, fallback=OnnxFallback()), names)
+        found = survey(specialize(graph, extents=extents, fallback=OnnxFallback()), names)
     problems = _problems(found, options)
     if as_json:
         dump(asdict(found) | {"memory": found.memory, "problems": problems})

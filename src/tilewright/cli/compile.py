@@ -11,8 +11,8 @@ import click
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import certificate, quantised
-from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialised
+from tilewright.cli import certificate, quantized
+from tilewright.cli.model import ARTIFACT_SUFFIX, load_graph, specialized
 from tilewright.cli.options import (
     COMPILE,
     OUT,
@@ -72,9 +72,9 @@ def command(
         names = ("certify", "fallback", "use_cache", "sanitize")
         refuse(names, f"--emit {emit} writes no artifact", "Leave it out")
     read = load_graph(model, options.dims, **options.reading())
-    graph = specialised(read, options.dims)
-    if quantised.wanted(options):
-        _put(quantised.text(graph, emit, options), emit, output, as_json)
+    graph = specialized(read, options.dims)
+    if quantized.wanted(options):
+        _put(quantized.text(graph, emit, options), emit, output, as_json)
         return
     if emit is not None:
         _emit(graph, emit, output, options, as_json)

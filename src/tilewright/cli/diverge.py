@@ -64,7 +64,7 @@ class Divergence:
     def __str__(self) -> str:
         op = self.operation
         operands = ", ".join("-" if v is None else str(v) for v in op.inputs)
-        how = ", only when compiled together with its neighbours" if self.fused else ""
+        how = ", only when compiled together with its neighbors" if self.fused else ""
         return (
             f"node {op.label!r} ({op.qualified}) is the first that differs{how}: its output "
             f"{self.value} is off by {self.error:.2g} of its peak, {self.allowed:.2g} allowed; "

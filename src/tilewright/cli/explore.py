@@ -10,7 +10,7 @@ import click
 
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
-from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.one_operator import is_operator, operator_graph
 from tilewright.cli.options import (
     AMOUNT,
@@ -246,7 +246,7 @@ def _graph(model: str, dims: Mapping[str, int], how: Mapping[str, Any]) -> Graph
         names = ("dim", "memory_limit", "trust")
         refuse(names, "an operator is not a file of a model", "Leave it out", model)
         return operator_graph(model)
-    return specialised(load_graph(Path(model), dims, **how), dims)
+    return specialized(load_graph(Path(model), dims, **how), dims)
 
 
 def _show(found: Exploration) -> None:

@@ -65,13 +65,13 @@ def load_given(
     return graph, options
 
 
-def specialised(graph: Graph, dims: Mapping[str, int]) -> Graph:
+def specialized(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """The graph with the extents of --dim. Raises InputError if symbolic ones are left."""
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialise
+    from tilewright.graph.infer import specialize
 
     if dims:
-        graph = specialise(graph, dims, fallback=OnnxFallback())
+        graph = specialize(graph, dims, fallback=OnnxFallback())
     left = symbols(graph)
     if left:
         raise InputError(
@@ -103,7 +103,7 @@ def compile_model(
     thread_count(options.threads)
     with progress(f"compiling {title}"):
         made = compile(source, **options.keywords())
-        return made if isinstance(made, Executable) else made.specialised(feeds or {})
+        return made if isinstance(made, Executable) else made.specialized(feeds or {})
 
 
 @dataclass(frozen=True)

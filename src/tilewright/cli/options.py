@@ -288,7 +288,7 @@ def _check_machine(options: CompileOptions) -> None:
 
     for flag, value, able in (
         ("--machine", options.description, {*registry.networks(), *registry.described()}),
-        ("--scales", options.scales, registry.quantisers()),
+        ("--scales", options.scales, registry.quantizers()),
     ):
         if value is not None and options.target not in able:
             raise InputError(

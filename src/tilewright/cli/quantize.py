@@ -10,7 +10,7 @@ import click
 from tilewright.base.errors import InputError
 from tilewright.base.files import write_whole
 from tilewright.cli import inputs
-from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import (
     OUT,
     PATH,
@@ -60,21 +60,21 @@ def command(
     """
     from tilewright.targets import registry
 
-    if not registry.supplies(machine, "quantised"):
+    if not registry.supplies(machine, "quantized"):
         raise InputError(
             f"models are not quantized for {machine!r}",
             where="--for",
-            hint=f"one of {', '.join(registry.quantisers())}",
+            hint=f"one of {', '.join(registry.quantizers())}",
         )
     read = load_graph(model, options.dims, **options.reading())
-    graph = specialised(read, options.dims)
+    graph = specialized(read, options.dims)
     wanted = inputs.of_graph(graph)
     given = [inputs.gather(wanted, (), path, 0, options.dims) for path in samples]
     if not given:
         note("no samples are given: random inputs are used instead")
         given = [inputs.gather(wanted, (), None, seed, options.dims) for seed in range(2)]
     with progress(f"quantizing {model.name}"):
-        made = registry.quantised(machine, graph, given, by=by)
+        made = registry.quantized(machine, graph, given, by=by)
     target = output or model.with_suffix(".scales.json")
     text = json.dumps({"machine": machine, "by": by, "scales": dict(made.scales)}, indent=1)
     write_whole(target, lambda file: file.write(text.encode() + b"\n"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_bytes, human_time
-from tilewright.cli import quantised
+from tilewright.cli import quantized
 from tilewright.cli.model import Prepared, is_artifact, prepare
 from tilewright.cli.options import (
     COMPILE,
@@ -74,8 +74,8 @@ def command(
         refuse(["why"], "it explains what --profile shows", "Add --profile")
     if is_artifact(model):
         refuse(["why"], "an artifact holds code, not its schedules", "Give the model", str(model))
-    if quantised.wanted(options):
-        quantised.run(model, options, files, archive, seed, output, as_json)
+    if quantized.wanted(options):
+        quantized.run(model, options, files, archive, seed, output, as_json)
         return
     prepared = prepare(model, options, files, archive, seed)
     exe, feeds = prepared.executable, prepared.feeds
@@ -87,7 +87,7 @@ def command(
         profile = _profile(prepared, repeat, roofline) if profiled or trace else None
         reasons = _why(prepared, profile) if why and profile else []
     if output is not None:
-        write_whole(output, lambda file: quantised.save(file, outputs))
+        write_whole(output, lambda file: quantized.save(file, outputs))
     if trace is not None and profile is not None:
         text = json.dumps(profile.chrome_trace())
         write_whole(trace, lambda file: file.write(text.encode()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import certificate, inputs, kernels
-from tilewright.cli.model import compile_model, extents, is_artifact, load_given, specialised
+from tilewright.cli.model import compile_model, extents, is_artifact, load_given, specialized
 from tilewright.cli.options import (
     AMOUNT,
     COMPILE,
@@ -63,7 +63,7 @@ def command(
       tilewright verify model.onnx --kernels
     """
     from tilewright.frontends.onnx.reference import OnnxFallback
-    from tilewright.graph.infer import specialise
+    from tilewright.graph.infer import specialize
 
     if is_artifact(model):
         why = "an artifact contains machine code, not the model"
@@ -75,9 +75,9 @@ def command(
     if alone:
         names = ("files", "archive", "tolerance", "minimize")
         refuse(names, "--kernels generates the inputs of each kernel", "Leave it out")
-        return kernels.verify(specialised(graph, options.dims), options, seed, as_json)
+        return kernels.verify(specialized(graph, options.dims), options, seed, as_json)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
-    graph = specialise(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
+    graph = specialize(graph, extents=extents(graph, feeds), fallback=OnnxFallback())
 
     def native(part: Graph, data: Mapping[str, Any]) -> Sequence[Any]:
         exe = compile_model(part, replace(options, dim=()), model.name, data)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.base.dtypes import dtype_of
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.registry import definition_of
 from tilewright.runtime.executable import Executable
@@ -114,7 +114,7 @@ class DynamicExecutable:
         """As `Executable.__call__`; compiles first if these shapes are new."""
         given = self._named(args, named)
         form = self.overrides.form(given)
-        return (form or self.specialised(given))(given, out=out)
+        return (form or self.specialized(given))(given, out=out)
 
     def profile(self, *args: Any, **options: Any) -> Any:
         """As `Executable.profile`, for the shapes of these inputs."""
@@ -122,9 +122,9 @@ class DynamicExecutable:
         named = {k: options.pop(k) for k in list(options) if k in names}
         given = self._named(args, named)
         form = self.overrides.form(given)
-        return (form or self.specialised(given)).profile(given, **options)
+        return (form or self.specialized(given)).profile(given, **options)
 
-    def specialised(self, inputs: Mapping[str, Any]) -> Executable:
+    def specialized(self, inputs: Mapping[str, Any]) -> Executable:
         """The Executable for the shapes of these inputs."""
         arrays = {v.name: inputs[v.name] for v in self._graph.inputs if v.name in inputs}
         shapes = {
@@ -151,7 +151,7 @@ class DynamicExecutable:
     ) -> Executable:
         self._check(shapes)
         model = self._build(
-            lambda: specialise(
+            lambda: specialize(
                 self._graph,
                 shapes=shapes,
                 values=values,

@@ -26,7 +26,7 @@ from tilewright.driver.schedule_records import ScheduleRecord, by_name, records
 from tilewright.driver.show import KINDS, PlanDumps, dump, show
 from tilewright.driver.single import build_kernel
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph, Operation
 from tilewright.graph.pipeline import graph_pipeline
 from tilewright.loops.nodes import Kernel
@@ -72,7 +72,7 @@ def _build_later(make: Callable[[], Graph], options: Options) -> CompiledModel:
 def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
     """The graph with values for symbolic dimensions.
 
-    Raises InputError for a dimension that the inputs do not have, or a value that is no extent.
+    Raises InputError for a dimension that the inputs do not have, or a value that is not an extent.
     """
     symbols = {d for v in graph.inputs for d in v.shape or () if isinstance(d, str)}
     for name, value in dims.items():
@@ -82,7 +82,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int], options: Options) -> Graph:
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"dimension {name!r} is {value!r}", hint="give an integer")
     extents = {name: int(value) for name, value in dims.items()}
-    return specialise(graph, extents, fallback=_fallback(), memory_limit=options.limit)
+    return specialize(graph, extents, fallback=_fallback(), memory_limit=options.limit)
 
 
 def import_model(source: Any, example_inputs: Sequence[Any], options: Options) -> Graph:
@@ -127,7 +127,7 @@ def build(graph: Graph, options: Options, target: Target | None = None) -> Compi
         "origin": graph.origin,
         "defaults": {v.name: v.type_text for v in graph.defaults},
     }
-    graph = optimise(graph, options, target)
+    graph = optimize(graph, options, target)
     folder = flags.DUMP.get()
     observe = None if folder is None else PlanDumps(folder)
     plan = make_plan(graph, target, options.math, observe)
@@ -142,7 +142,7 @@ def build(graph: Graph, options: Options, target: Target | None = None) -> Compi
         return assembler.model({**meta, **{k: v for k, v in known.items() if v}})
 
 
-def optimise(graph: Graph, options: Options, target: Target) -> Graph:
+def optimize(graph: Graph, options: Options, target: Target) -> Graph:
     """The graph after its passes, verified after each under TILEWRIGHT_DEBUG."""
     byte_products = bool(target.products(uint8, int8, int32))
     pipeline = graph_pipeline(options.math, _fallback(), byte_products)
@@ -195,7 +195,7 @@ def text(
         raise InputError(f"unknown stage {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
     graph = _sized(source, example_inputs, dims, options)
     target = _target(options)
-    graph = optimise(graph, options, target)
+    graph = optimize(graph, options, target)
     if kind == "graph":
         return str(graph)
     return show(_static_plan(graph, options, target), target, kind, options.schedules)
@@ -210,7 +210,7 @@ def schedules(
     """How each kernel of the model is scheduled; see `driver.compile.schedules`."""
     graph = _sized(source, example_inputs, dims, options)
     target = _target(options)
-    graph = optimise(graph, options, target)
+    graph = optimize(graph, options, target)
     return records(_static_plan(graph, options, target), target, options.schedules)
 
 
@@ -249,7 +249,7 @@ def _fallback() -> Fallback:
 def _describe_host(op: Operation) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
     from tilewright.frontends.onnx import reference
 
-    return reference.PROVIDER, reference.serialise(op), reference.captured(op)
+    return reference.PROVIDER, reference.serialize(op), reference.captured(op)
 
 
 def _report_reference_kernels(plan: Plan, options: Options) -> None:

@@ -12,7 +12,7 @@ from tilewright.driver.guard import EFFORT, Fault, Verdict, share_of, validate
 from tilewright.driver.kernels import KernelCompiler
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import import_model, optimise, with_dims
+from tilewright.driver.steps import import_model, optimize, with_dims
 from tilewright.plan.nodes import Plan
 from tilewright.plan.normalize import interface
 from tilewright.runtime.threads import thread_count
@@ -61,7 +61,7 @@ def validate_model(
         if isinstance(machine, str):
             exact = chosen.math == "exact"
             machine = find_target(machine, chosen.mcpu, exact, count, chosen.description)
-        plan = make_plan(optimise(graph, chosen, machine), machine, chosen.math)
+        plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
         return list(validate_stages(plan, machine, sanitize=chosen.sanitize, **given))
 

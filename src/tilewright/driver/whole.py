@@ -59,7 +59,8 @@ def known(
 ) -> Known | None:
     """What is known of a model given as a path or bytes; None for what is not kept whole.
 
-    A file of more than `limit` bytes, or that is no plain file, is not read: importing refuses it.
+    A file that has more than `limit` bytes, or is not a regular one, is not read: the importer
+    refuses it.
     """
     # Who registers an operator or a rule has loaded the registry; loading it to see that costs a
     # third of a second.

@@ -3,7 +3,7 @@
 `Typer` takes operations in order and gives their results dtypes and shapes: by the operator's
 definition, or by the fallback that a frontend hands in. Results that are known already (shape
 arithmetic on constants, the shape of a tensor) become constants, an `If` whose condition is known
-becomes its branch. `specialise` does this anew for a graph whose symbolic extents got values.
+becomes its branch. `specialize` does this anew for a graph whose symbolic extents got values.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def check_size(value: Value, limit: int | None, where: str) -> None:
         )
 
 
-def specialise(
+def specialize(
     graph: Graph,
     extents: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -295,7 +295,7 @@ def specialise(
     """`graph` with symbolic extents, input shapes or input values given, and types anew.
 
     extents: symbolic extent -> number. shapes: input -> its whole shape. values: input -> array;
-    such an input stays an input of the graph, but everything that depends on it is specialised.
+    such an input stays an input of the graph, but everything that depends on it is specialized.
     Raises InputError for a name the graph does not have.
     """
     by_name = {v.name: v for v in graph.inputs}

@@ -20,7 +20,7 @@ from tilewright.compute import interp as computations
 from tilewright.compute.nodes import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.control import is_control, run_control
-from tilewright.graph.infer import Fallback, run_operation, specialise
+from tilewright.graph.infer import Fallback, run_operation, specialize
 from tilewright.graph.nodes import Graph, Operation, Value
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.errors import definition_of_node, place
@@ -165,7 +165,7 @@ def as_float64(graph: Graph, fallback: Fallback | None = None) -> Graph:
             env[value] = replace(value, dtype=dtype)
         return env[value]
 
-    return specialise(_widened(graph, wide), fallback=fallback)
+    return specialize(_widened(graph, wide), fallback=fallback)
 
 
 def _widened(graph: Graph, wide: Callable[[Value], Value]) -> Graph:

@@ -60,7 +60,7 @@ class Value:
 
     @property
     def type_text(self) -> str:
-        """`float32[1, N, ?]`; `sequence(float32)` for what is no tensor."""
+        """`float32[1, N, ?]`; `sequence(float32)` for what is not a tensor."""
         element = "?" if self.dtype is None else str(self.dtype)
         if self.shape is None:
             text = element

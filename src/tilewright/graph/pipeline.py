@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.graph.passes import simplify
 from tilewright.graph.passes.decompose import decompose
@@ -28,7 +28,7 @@ class Inline(Pass[Graph]):
     def run(self, program: Graph) -> Graph:
         if not any(op.subgraphs for op in program.operations):
             return program
-        return specialise(program, fallback=self.fallback)
+        return specialize(program, fallback=self.fallback)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FoldConstants(Pass[Graph]):
 
 @dataclass(frozen=True)
 class IntegerProducts(Pass[Graph]):
-    """Products of dequantised bytes become products of bytes."""
+    """Products of dequantized bytes become products of bytes."""
 
     def run(self, program: Graph) -> Graph:
         return rewrite(rewrite(program, QUANTIZED), PRODUCTS)
@@ -85,7 +85,7 @@ class FoldBatchnorm(Pass[Graph]):
 
 
 @dataclass(frozen=True)
-class RecogniseIdioms(Pass[Graph]):
+class RecognizeIdioms(Pass[Graph]):
     """Operators that exporters wrote out are one operator again."""
 
     def run(self, program: Graph) -> Graph:
@@ -133,6 +133,6 @@ def graph_pipeline(
         passes.append(FoldBatchnorm())
     passes += [Decompose(), fold, FoldEmpty(), RemoveNoOps(), MergeRepeated()]
     if math != "exact":
-        passes.append(RecogniseIdioms())
+        passes.append(RecognizeIdioms())
     passes.append(RemoveUnused())
     return Pipeline("graph", tuple(passes), verify)

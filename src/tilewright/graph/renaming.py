@@ -40,7 +40,7 @@ def rewire_operation(op: Operation, swap: Mapping[Value, Value]) -> Operation:
 
 
 def name_outputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """The outputs named as given: by renaming results, or by an Identity of what is no result."""
+    """The outputs named as given: by renaming results, or else by an Identity."""
     swap: dict[Value, Value] = {}
     for v, name in zip(graph.outputs, names, strict=True):
         if v.name != name and v in graph.producers and v not in swap:

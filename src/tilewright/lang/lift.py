@@ -48,7 +48,7 @@ from tilewright.notation.lift.rules import vocabulary as holes
 from tilewright.notation.lift.rules.device import Machine
 from tilewright.notation.lift.rules.device import rules as device_rules
 from tilewright.notation.lift.search import move, search
-from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialised
+from tilewright.notation.lift.sizes import leaves, length_variables, named, sizes_of, specialized
 from tilewright.notation.lift.trials import tried
 from tilewright.notation.lift.types import Type, length, lengths
 from tilewright.schedule import Schedule
@@ -139,7 +139,7 @@ def build(
     if any(v not in given for v in length_variables(program)):
         return Symbolic(program, target, threads)
     if registry.supplies(target, "mapper"):
-        return Mapped(specialised(program, given)[0], target)
+        return Mapped(specialized(program, given)[0], target)
     if is_low_level(program) or target == "interp":
         return Function(lower(program, given, target=target), target, threads)
     return Function(schedule(program, given, target=target).kernel, target, threads)

@@ -1,6 +1,6 @@
 """Tensor intrinsics: what one instruction of a machine computes, and how it is called.
 
-The behaviour is a Computation over small tensors. The lowering is up to three hardware calls: the
+The behavior is a Computation over small tensors. The lowering is up to three hardware calls: the
 whole (`compute`), the start of a reduction (`reset`) and a step of it (`update`), after Chen et
 al., TVM, OSDI 2018, section 4.3. Where it may be used is data too: the dtypes, by the description;
 strides (those that a call does not pass must be compact, row-major) and alignment of the tensors;
@@ -35,7 +35,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """The distance, in elements, of neighbours along one axis of a tensor."""
+    """The distance, in elements, of neighbors along one axis of a tensor."""
 
     tensor: int
     axis: int
@@ -184,7 +184,7 @@ def decl_tensor_intrinsic(
     tolerance: float = 0.0,
     rounding: str = "",
 ) -> TensorIntrinsic:
-    """Declare an intrinsic: behaviour as a Computation, and a lowering; registered by `name`.
+    """Declare an intrinsic: behavior as a Computation, and a lowering; registered by `name`.
 
     computation: one output, of cc dimensions or of cc and pw ones, whose indices are linear.
     lower(inputs, outputs): returns the call, or (compute, reset, update), where None is none.

@@ -122,7 +122,7 @@ class If(Stmt):
 
 
 class While(Stmt):
-    """`while condition: body`; for kernels that are no homomorphism."""
+    """`while condition: body`; for kernels that are not a homomorphism."""
 
     condition: Expr
     body: Stmt
@@ -136,7 +136,7 @@ class Alloc(Stmt):
 
 
 class Operand(Node):
-    """A tensor of a Unit: where its first element is, and the distances of neighbours.
+    """A tensor of a Unit: where its first element is, and the distances of neighbors.
 
     strides: in elements of the buffer, one per axis of the tensor as the intrinsic describes it.
     """

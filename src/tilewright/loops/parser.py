@@ -45,7 +45,7 @@ def parse(
     """The Kernel of its lines.
 
     buffers: parameters that exist already, by name. operators: by name, besides the usual ones.
-    Raises InputError (TW-SYNTAX) naming the line for what is no kernel.
+    Raises InputError (TW-SYNTAX) naming the line for what is not a kernel.
     """
     return _Reader(lines, where, dict(operators or {})).kernel(buffers or {})
 

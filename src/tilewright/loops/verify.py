@@ -73,7 +73,7 @@ def _raise_first(code: str, kernel: Kernel, messages: Iterator[str]) -> None:
 def _outputs_are_params(scope: _Scope) -> Iterator[str]:
     for b in scope.kernel.outputs:
         if b not in scope.kernel.params:
-            yield f"output {b.name} is no parameter"
+            yield f"output {b.name} is not a parameter"
 
 
 def _params_differ(scope: _Scope) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _writes(scope: _Scope, at: Place) -> Iterator[str]:
     inputs = set(scope.kernel.inputs)
     for b in _written(at):
         if b in inputs:
-            yield f"{b.name} is written in {_brief(at)}, but is no output"
+            yield f"{b.name} is written in {_brief(at)}, but is not an output"
 
 
 def _used(at: Place) -> Iterator[Buffer]:
@@ -212,7 +212,7 @@ def _overlaps(scope: _Scope, at: Place) -> Iterator[str]:
                 continue
             if not isinstance(n.rhs, Const) or n.dtype is not INDEX or reads_memory(n):
                 wanted = "a sum of loop variables and the number of the last start"
-                yield f"{n!r} is no start of a tile, which is {wanted}, in {_brief(at)}"
+                yield f"{n!r} is not a start of a tile, which is {wanted}, in {_brief(at)}"
 
 
 # -- bounds

@@ -44,7 +44,7 @@ def named(plan: Plan) -> Plan:
 
 
 def operators(plan: Plan) -> Iterator[Reducer]:
-    """The operators of a plan that are none of the usual ones, each once."""
+    """The operators of a plan that are not one of the usual ones, each once."""
     found = dict.fromkeys(
         op for s in plan.groups for op in _operators(s) if op is not None and not is_standard(op)
     )

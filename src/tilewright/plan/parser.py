@@ -30,7 +30,7 @@ def parse(text: str, graph: Graph | None = None, where: str = "plan") -> Plan:
     """The plan of a text.
 
     graph: has the contents of its constants and its host fallbacks' operators; a plan without
-    either needs none. Raises InputError (TW-SYNTAX) naming the line of what is no plan.
+    either needs none. Raises InputError (TW-SYNTAX) naming the line of what is not a plan.
     """
     return _Reader(text.rstrip().split("\n"), graph, where).plan()
 
@@ -230,7 +230,7 @@ def _typed(s: Scanner, name: str) -> Value:
         kind = word if inner.kind == "tensor" else f"{word}.{inner.kind}"
         return Value(name, inner.dtype, inner.shape, kind)
     if word != "?" and word not in _NAMES:
-        raise s.refusal(f"{word} is no dtype")
+        raise s.refusal(f"{word} is not a dtype")
     shape: list[Any] | None = None
     if s.accept("["):
         shape = []

@@ -38,7 +38,7 @@ def show(plan: Plan) -> str:
 
 
 def word(text: str) -> str:
-    """A name as it is, or in quotes where it is no word."""
+    """A name as it is, or in quotes where it is not a word."""
     plain = re.fullmatch(r"[^\W\d][\w.]*", text) is not None and text not in ("none", "_")
     return text if plain else json.dumps(text)
 

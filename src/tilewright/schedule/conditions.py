@@ -59,9 +59,9 @@ def parse_condition(text: str, names: Mapping[str, Var | Buffer]) -> Expr:
         parsed = ast.parse(text.strip(), mode="eval").body
         found = _Reader(names).expr(parsed)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(f"{text!r} is no condition: {error}", code="TW-SYNTAX") from None
+        raise InputError(f"{text!r} is not a condition: {error}", code="TW-SYNTAX") from None
     if not isinstance(found, Expr) or found.dtype is not dtypes.bool_:
-        raise InputError(f"{text!r} is no condition, but a value", code="TW-SYNTAX")
+        raise InputError(f"{text!r} is not a condition, but a value", code="TW-SYNTAX")
     return found
 
 
@@ -111,7 +111,7 @@ class _Reader:
         total: Expr | None = None
         for op, a, b in zip(ops, values, values[1:]):
             if type(op) not in _COMPARE:
-                raise ValueError(f"{type(op).__name__} is no comparison of numbers")
+                raise ValueError(f"{type(op).__name__} is not a comparison of numbers")
             part = _COMPARE[type(op)](*_alike(a, b))
             total = part if total is None else And(total, part)
         assert total is not None
@@ -129,7 +129,7 @@ def _word(e: ast.expr) -> str:
         return f"{_word(e.value)}.{e.attr}"
     if isinstance(e, ast.Name):
         return e.id
-    raise ValueError(f"{ast.unparse(e)!r} is no name")
+    raise ValueError(f"{ast.unparse(e)!r} is not a name")
 
 
 def _alike(a: Any, b: Any) -> tuple[Expr, Expr]:
@@ -143,5 +143,5 @@ def _alike(a: Any, b: Any) -> tuple[Expr, Expr]:
 
 def _scalar(x: Any) -> Expr:
     if not isinstance(x, Expr):
-        raise ValueError(f"{x!r} is no number")
+        raise ValueError(f"{x!r} is not a number")
     return x

@@ -1,4 +1,4 @@
-"""What primitives refuse: kinds of loops whose iterations meet, axes used twice, with witnesses."""
+"""What primitives refuse: loop kinds with loop-carried dependences, axes used twice; witnesses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def check_kinds(kernel: Kernel, loops: Iterable[str], primitive: str, hint: str)
         covered = covered_in(f.body, env, once=True)
         verdict = can_parallelize(kernel, place, covered, updates=f.kind in MAY_REDUCE)
         if not verdict:
-            what = f"different iterations of this {f.kind} loop may meet: {because(verdict)}"
+            has = "has" if isinstance(verdict, Illegal) else "may have"
+            what = f"this {f.kind} loop {has} a loop-carried dependence: {because(verdict)}"
             raise refuse(primitive, name, what, hint)
 
 
@@ -155,7 +156,8 @@ def check_repeatable(kernel: Kernel, f: For, primitive: str, why: str, hint: str
             raise refuse(primitive, name, f"{why}, and {left}", hint)
     verdict = can_parallelize(kernel, f, None, updates=False)
     if not verdict:
-        what = f"{why} out of order, and different ones may meet: {because(verdict)}"
+        carries = "with" if isinstance(verdict, Illegal) else "perhaps with"
+        what = f"{why} out of order, {carries} a loop-carried dependence: {because(verdict)}"
         raise refuse(primitive, name, what, hint)
 
 

@@ -48,7 +48,8 @@ class Trace:
             return Trace(tuple(Step(p, tuple(args), opts) for p, args, opts in rows))
         except (ValueError, TypeError, RecursionError) as error:
             raise ScheduleError(
-                f"this is no trace: {error}", hint="expected a list of [primitive, args, options]"
+                f"this is not a trace: {error}",
+                hint="expected a list of [primitive, args, options]",
             ) from None
 
     def __str__(self) -> str:

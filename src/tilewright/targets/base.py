@@ -177,7 +177,7 @@ class Network(Protocol):
         ...
 
 
-class QuantisedModel(Network, Protocol):
+class QuantizedModel(Network, Protocol):
     """A float model in the bytes of a machine that takes no floats; the rest runs on the CPU."""
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.errors import UnsupportedError
 from tilewright.loops.intrinsic import INTRINSICS, TensorIntrinsic
-from tilewright.targets.base import Mapper, Network, QuantisedModel, Simulator, Target
+from tilewright.targets.base import Mapper, Network, QuantizedModel, Simulator, Target
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -35,7 +35,7 @@ class Machine:
     simulator: Place = ""
     mapper: Place = ""
     network: Place = ""
-    quantised: Place = ""
+    quantized: Place = ""
     intrinsics: str = ""
     described: bool = False
 
@@ -56,7 +56,7 @@ _MACHINES = {
     ),
     "vta": Machine(
         simulator="tilewright.targets.vta.target:make",
-        quantised="tilewright.targets.vta.network:Network",
+        quantized="tilewright.targets.vta.network:Network",
         intrinsics="tilewright.targets.vta.intrinsics",
     ),
 }
@@ -96,9 +96,9 @@ def networks() -> tuple[str, ...]:
     return _with("network")
 
 
-def quantisers() -> tuple[str, ...]:
+def quantizers() -> tuple[str, ...]:
     """The machines that a whole model is quantized for."""
-    return _with("quantised")
+    return _with("quantized")
 
 
 def described() -> tuple[str, ...]:
@@ -155,13 +155,13 @@ def network(name: str, graph: Graph, description: str | None = None) -> Network:
     return made
 
 
-def quantised(
+def quantized(
     name: str,
     graph: Graph,
     samples: Sequence[Mapping[str, Any]],
     scales: Mapping[str, float] | None = None,
     by: str = "shift",
-) -> QuantisedModel:
+) -> QuantizedModel:
     """A float model for the machine `name`, with scales from samples, an array per input each.
 
     scales: those of a model made before; a sample then says the shapes only. by: how sums become
@@ -169,7 +169,7 @@ def quantised(
 
     Raises UnsupportedError for an unknown machine or a model that it cannot take.
     """
-    made: QuantisedModel = _load(name, "quantised")(graph, samples, scales, by)
+    made: QuantizedModel = _load(name, "quantized")(graph, samples, scales, by)
     return made
 
 
@@ -231,7 +231,7 @@ def _load(name: str, role: str) -> Any:
 
 
 def _unknown(name: str) -> UnsupportedError:
-    whole = sorted({*networks(), *quantisers()})
+    whole = sorted({*networks(), *quantizers()})
     hint = (
         f"known: {', '.join(names())}; simulated, for one kernel: {', '.join(simulators())}; "
         f"for Lift programs: {', '.join(mappers())}; "

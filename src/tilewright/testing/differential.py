@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightWarning
 from tilewright.graph import interp
-from tilewright.graph.infer import Fallback, specialise
+from tilewright.graph.infer import Fallback, specialize
 from tilewright.graph.nodes import Graph
 from tilewright.runtime.executable import Executable, load
 from tilewright.targets.base import Target
@@ -178,7 +178,7 @@ def _for_machine(
 
     if not all(v.static for v in graph.inputs):
         shapes = {v.name: inputs[v.name].shape for v in graph.inputs}
-        graph = specialise(graph, shapes=shapes, fallback=OnnxFallback())
+        graph = specialize(graph, shapes=shapes, fallback=OnnxFallback())
     return Executable(build(graph, Options.of(options), target), threads=options["threads"])
 
 

@@ -275,4 +275,4 @@ def _pairs(face: Interface) -> Sequence[tuple[Buffer, Buffer]]:
 
 
 def _describe(op: Any) -> tuple[str, Mapping[str, Any], Sequence[Any]]:
-    return reference.PROVIDER, reference.serialise(op), reference.captured(op)
+    return reference.PROVIDER, reference.serialize(op), reference.captured(op)

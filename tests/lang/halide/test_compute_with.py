@@ -146,7 +146,7 @@ def inlined(m, v, f, g):
 @pytest.mark.parametrize(
     ("schedule", "problem"),
     [
-        (needs_later_rows, r"g, .*merge: the second loop would meet.*f\[.*compute one at"),
+        (needs_later_rows, r"g, .*merge: the second loop depends on.*f\[.*compute one at"),
         (other_loops, r"its loops down to y are y, those of f are x, y.*same order"),
         (other_kinds, "loop y is serial here and parallel there"),
         (inlined, "f is computed in 0 places, this in 1"),

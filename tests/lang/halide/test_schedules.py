@@ -227,9 +227,9 @@ REFUSED = {
     ),
     at_a_loop_of_one_use: ("also used outside loop k.y", r"legal places: compute_root\(\)$"),
     stored_inside: ("it is stored at x, inside the loop y", "further out"),
-    shared_by_threads: ("may meet", "before|memory|loop"),
+    shared_by_threads: ("loop-carried dependence", "before|memory|loop"),
     too_small_a_ring: ("3 rows are alive at once", "fold by at least 3"),
-    lanes_of_a_reduction: ("may meet", "split"),
+    lanes_of_a_reduction: ("loop-carried dependence", "split"),
     output_elsewhere: ("it is the output", ""),
 }
 

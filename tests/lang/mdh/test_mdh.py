@@ -14,7 +14,7 @@ from tilewright.compute.canonical import canonical
 from tilewright.compute.merge import merge_dims
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan
-from tilewright.driver.steps import import_model, optimise
+from tilewright.driver.steps import import_model, optimize
 from tilewright.lang import mdh
 from tilewright.lang.mdh import add, cc, float32, inp_view, md_hom, mul, out_view, pw
 from tilewright.notation.mdh.catalog import bert_mask, binary, dot, expand_dims, mat_mul
@@ -77,7 +77,7 @@ def test_four_operators_become_the_one_expression() -> None:
 def test_the_graph_of_four_nodes_becomes_the_one_expression() -> None:
     options = Options.of({})
     model = import_model(onnx.parser.parse_model(MODEL), (), options)
-    graph = optimise(model, options, target())
+    graph = optimize(model, options, target())
     assert [n.op_type for n in graph.operations] == ["Mul", "Unsqueeze", "Sub", "Mul"]
     (stage,) = make_plan(graph, target()).steps
     assert isinstance(stage, FusionGroup)

@@ -409,7 +409,7 @@ def test_the_form_of_a_promise_is_verified() -> None:
         kernel = tiles(Store(Y, (odd,), ZERO))
         if isinstance(odd.lhs, Load):
             kernel = replace(kernel, params=(X, odd.lhs.buffer, Y))
-        with pytest.raises(VerifyError, match="is no start of a tile, which is a sum of"):
+        with pytest.raises(VerifyError, match="is not a start of a tile, which is a sum of"):
             verify(kernel)
 
 

@@ -111,11 +111,11 @@ def check_meeting(a: Access, b: Access, around, env: Env, arrays) -> None:
         return
     one, two = (touched(x, outer, band, env, arrays) for x in (a, b))
     for key in one.keys() & two.keys():
-        assert agree is not None, f"{a} and {b} meet at {key}"
+        assert agree is not None, f"{a} and {b} conflict at {key}"
         for n, v in enumerate(band):
             if v in agree:
                 values = {p[n] for p in one[key]} | {q[n] for q in two[key]}
-                assert len(values) == 1, f"{a} and {b} meet at {key} for {v.name} in {values}"
+                assert len(values) == 1, f"{a} and {b} conflict at {key} for {v.name} in {values}"
 
 
 def touched(a: Access, outer, band, env: Env, arrays):

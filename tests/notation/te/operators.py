@@ -108,8 +108,8 @@ def layer_norm(m: int = 5, n: int = 12) -> Case:
     )
 
     def reference(x: Any, g: Any, b: Any) -> Any:
-        centred = x - x.mean(-1, keepdims=True)
-        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * g + b
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * g + b
 
     return Case((X, gamma, beta), (Y,), reference)
 

@@ -27,7 +27,7 @@ COSTS = cost_model(V4)
 STRUCTURE = {
     ("schedule/space/choices.py", "_given"),  # of the candidates that a message lists
     ("schedule/space/fusion.py", "_sizes"),  # candidates: powers of two, and three times these
-    ("schedule/space/patterns.py", "CLOSE"),  # neighbours, to the shuffles of any vector unit
+    ("schedule/space/patterns.py", "CLOSE"),  # neighbors, to the shuffles of any vector unit
     ("schedule/space/patterns.py", "_windows"),  # of Computations
     ("targets/cpu/sketches/roles.py", "_data_loads"),  # of operands
     ("targets/cpu/sketches/winograd.py", "_stage_padding"),  # of axes

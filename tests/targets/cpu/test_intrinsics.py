@@ -13,7 +13,7 @@ from tests.targets.cpu.native import run_native
 from tilewright.base.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.compute.build import cast
-from tilewright.compute.quantised import s8_as_u8
+from tilewright.compute.quantized import s8_as_u8
 from tilewright.loops.intrinsic import decl_tensor_intrinsic, hardware_intrinsic
 from tilewright.loops.lower import lower
 from tilewright.loops.nodes import Kernel

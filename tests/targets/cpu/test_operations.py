@@ -214,7 +214,7 @@ def test_rounding_to_narrow_integers_is_one_conversion(offset: int, level: str |
 
 
 def test_roundings_at_halfway() -> None:
-    """Values between two neighbours of each narrow format, approached from float32 and float64."""
+    """Values between two neighbors of each narrow format, approached from float32 and float64."""
     for target in (d for d in FLOATS if d.bits < 32):
         if target.bits == 16:
             codes = np.arange(0, 0x7C00, 37, np.uint16).view(target.numpy)

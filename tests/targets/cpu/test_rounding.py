@@ -1,4 +1,4 @@
-"""Quantisation in native code against what it says: ties, their neighbours, what is no number."""
+"""Quantization in native code against what it says: ties, their neighbors, what is not a number."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check(x: np.ndarray[Any, Any], result: Expr, lanes: int, level: str | None) 
 A = var("a", dtypes.float32)
 
 
-def quantised(divisor: float, offset: int, target: DType) -> Expr:
+def quantized(divisor: float, offset: int, target: DType) -> Expr:
     ratio = A if divisor == 1 else A / divisor
     total = call("round_even", ratio)
     return Cast(total + float(offset) if offset else total, target)
@@ -72,22 +72,22 @@ def quantised(divisor: float, offset: int, target: DType) -> Expr:
 @pytest.mark.parametrize("divisor", DIVISORS)
 def test_bytes(divisor: float, target: DType, lanes: int, level: str | None) -> None:
     for offset in (0, 4, -9, int(target.min), 128):
-        check(near_ties(divisor, 400), quantised(divisor, offset, target), lanes, level)
+        check(near_ties(divisor, 400), quantized(divisor, offset, target), lanes, level)
 
 
 @pytest.mark.parametrize("target", [dtypes.int16, dtypes.uint16], ids=str)
 @pytest.mark.parametrize("divisor", [1 / 32, 0.0007])
 def test_sixteen_bits(divisor: float, target: DType) -> None:
     for offset in (0, 777):
-        check(near_ties(divisor, 70_000), quantised(divisor, offset, target), 16, None)
+        check(near_ties(divisor, 70_000), quantized(divisor, offset, target), 16, None)
 
 
 @pytest.mark.parametrize("level", [None, "x86-64-v3"])
 @pytest.mark.parametrize("target", BYTES, ids=str)
-def test_dequantised_at_once(target: DType, level: str | None) -> None:
+def test_dequantized_at_once(target: DType, level: str | None) -> None:
     """Neither a number that is not one nor a negative zero is seen behind the integer."""
     for offset, less in ((0, 0), (9, 9), (128, 128), (4, 7)):
-        whole = Cast(quantised(0.037, offset, target), dtypes.float32)
+        whole = Cast(quantized(0.037, offset, target), dtypes.float32)
         for result in (whole, whole - float(less), (whole - float(less)) * 0.0246):
             check(near_ties(0.037, 300), result, 16, level)
 
@@ -98,6 +98,6 @@ def test_division_is_left_where_a_quotient_is_too_near_to_the_middle_of_two_floa
     left = [float(c) for c in drawn if factors(float(c), 383) is None]
     assert 0 < len(left) < len(drawn) // 100
     for c in left[:3]:
-        check(near_ties(c, 400), quantised(c, 0, dtypes.uint8), 16, None)
+        check(near_ties(c, 400), quantized(c, 0, dtypes.uint8), 16, None)
     for c in (0.0, -0.5, float("inf"), float("nan"), 2.0**100, 2.0**-100):
         assert factors(c, 383) is None

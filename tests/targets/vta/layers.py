@@ -98,7 +98,7 @@ def _reset(c: Commands, first: int, count: int) -> None:
     c.launch_once(key, lambda: kernels(RESET, [Loop(count, dst=1)], (first, 0, 0)))
 
 
-def quantised(sums: NDArray[np.int32]) -> NDArray[np.int8]:
+def quantized(sums: NDArray[np.int32]) -> NDArray[np.int8]:
     return np.clip(sums >> SHIFT, -128, 127).astype(np.int8)
 
 
@@ -229,4 +229,4 @@ def convolved(s: Convolution, x: NDArray[np.int8], w: NDArray[np.int8]) -> NDArr
     for ky, kx in product(range(s.kernel), repeat=2):
         part = padded[:, ky :: s.stride, kx :: s.stride][:, :out, :out]
         total += np.tensordot(weights[:, :, ky, kx], part, 1)
-    return quantised(total.reshape(-1, 16, out, out).transpose(0, 2, 3, 1))
+    return quantized(total.reshape(-1, 16, out, out).transpose(0, 2, 3, 1))

@@ -23,7 +23,7 @@ from tilewright.loops.lower import lower
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.network import Network, Simulated
 from tilewright.targets.vta.partition import partition
-from tilewright.targets.vta.scales import dequantize, power_of_two, quantise, whole_byte
+from tilewright.targets.vta.scales import dequantize, power_of_two, quantize, whole_byte
 
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -217,8 +217,8 @@ def test_batches() -> None:
 
 def test_bytes_round_halves_up_and_come_back() -> None:
     exact = np.arange(-128, 128) / 16
-    np.testing.assert_array_equal(dequantize(quantise(exact, 1 / 16), 1 / 16), exact)
-    np.testing.assert_array_equal(quantise(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127])
+    np.testing.assert_array_equal(dequantize(quantize(exact, 1 / 16), 1 / 16), exact)
+    np.testing.assert_array_equal(quantize(np.array([0.5, -0.5, 1.5, 1e9]), 1), [1, 0, 2, 127])
     assert [power_of_two(x) for x in (127.0, 128.0, 1.0, 0.0)] == [1, 2, 1 / 64, 1]
     assert [whole_byte(x) for x in (127.0, 1.0, 0.0)] == [1, 1 / 127, 1]
 
@@ -227,7 +227,7 @@ def test_bytes_round_halves_up_and_come_back() -> None:
 def test_bytes_come_back_from_any_unit(largest: float) -> None:
     all_of_them = np.arange(-128, 128).astype(np.int8)
     for unit in (power_of_two(largest), whole_byte(largest)):
-        np.testing.assert_array_equal(quantise(dequantize(all_of_them, unit), unit), all_of_them)
+        np.testing.assert_array_equal(quantize(dequantize(all_of_them, unit), unit), all_of_them)
 
 
 def bound_to(graph_text: str, **weights: NDArray) -> Graph:

@@ -42,11 +42,11 @@ def refused(program: str | list, error: type[VTAError] = VTAError, size: int = D
 ILLEGAL = {
     "load pops from nothing": (
         [Load(memory_type=2, pop_prev=True), Finish()],
-        "instruction 0 (LOAD INP[0-] pop(prev)): pop_prev is set, and LOAD has no neighbour",
+        "instruction 0 (LOAD INP[0-] pop(prev)): pop_prev is set, and LOAD has no neighbor",
     ),
     "store pushes to nothing": (
         [Store(memory_type=4, push_next=True), Finish()],
-        "push_next is set, and STORE has no neighbour on that side",
+        "push_next is set, and STORE has no neighbor on that side",
     ),
     "unknown memory": ([Load(memory_type=6, x_size=1), Finish()], "unknown memory 6"),
     "load of OUT": ([Load(memory_type=4), Finish()], "OUT can be stored only"),

@@ -39,7 +39,7 @@ def bytes_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
 def operands(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(m + n + k)
     a, b = bytes_of(rng, m, k), bytes_of(rng, n, k)
-    return a, b, layers.quantised(a.astype(np.int32) @ b.T.astype(np.int32))
+    return a, b, layers.quantized(a.astype(np.int32) @ b.T.astype(np.int32))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -109,7 +109,7 @@ def captured(op: Operation) -> tuple[Value, ...]:
     return tuple(v for v in op.reads if v not in own)
 
 
-def serialise(op: Operation) -> dict[str, Any]:
+def serialize(op: Operation) -> dict[str, Any]:
     """A host step as JSON: what `make` needs.
 
     The kernel takes one array per entry of `op.inputs`, then one per value of `captured(op)`.

@@ -3,7 +3,7 @@
 With stride s the output at s * q + r mixes the inputs q - j with the weights r + s * j. For each
 phase r that is a convolution of stride 1 with every s-th weight, in reverse order; all phases of
 as many weights are one Conv with a channel for each of them. No weight is made up: a zero would
-turn an infinite input into NaN beside it. The channels of a phase are neighbours: they also are in
+turn an infinite input into NaN beside it. The channels of a phase are neighbors: they also are in
 a result that is stored channel-last.
 Where stride and dilation have a common factor, only every so manieth result is not zero: those are
 a ConvTranspose of their own. What is left of a dilation under a stride is that of the Convs. What a
@@ -151,7 +151,7 @@ class _Phases:
 
 
 def _phases(weights: int, axis: _Axis) -> list[_Phases]:
-    """The phases of an axis that have weights; alike ones, which are neighbours, together.
+    """The phases of an axis that have weights; alike ones, which are neighbors, together.
 
     A weight t is that of the phase t * dilation % stride, as are t + stride, t + 2 * stride, ..:
     the phases come in the order of their first weights.

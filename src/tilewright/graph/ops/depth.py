@@ -35,7 +35,7 @@ def _to_space_type(call: OpCall) -> Sequence[Type]:
     _rows_first(call)
     n, c, h, w = call.shape(0)
     if c % (b * b):
-        raise call.error(f"{c} channels are no multiple of blocksize squared, {b * b}")
+        raise call.error(f"{c} channels are not a multiple of blocksize squared, {b * b}")
     return [(call.dtype(0), (n, c // (b * b), h * b, w * b))]
 
 

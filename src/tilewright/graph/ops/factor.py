@@ -1,7 +1,7 @@
 """Cholesky, LU and triangular solution of small matrices: operators of the domain `tilewright`.
 
 Column by column and right-looking: step k takes what is final from what is left of the matrix, and
-updates the rest, a row smaller (of a factorisation a column too). Golub, Van Loan, "Matrix
+updates the rest, a row smaller (of a factorization a column too). Golub, Van Loan, "Matrix
 Computations", sections 3.1, 3.2 and 4.2. No rows are exchanged: LU is for matrices that need none,
 definite or diagonally dominant ones.
 """

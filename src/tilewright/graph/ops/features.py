@@ -43,7 +43,7 @@ def _extract(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]
         return x[(*i[:-1], column) if len(x.shape) > 1 else (column,)]
 
     if any(n != 1 for n in places.shape[:-1]):
-        raise op.error(f"positions of shape {list(places.shape)} are no row")
+        raise op.error(f"positions of shape {list(places.shape)} are not a row")
     return [map_(op.name, outputs[0], at)]
 
 

@@ -59,7 +59,7 @@ def check_parts(
     """Raise where the operators that `op` is made of give other types than its own rules.
 
     ModelError for an operator of our own, which an operand then stretches by broadcasting;
-    CompileError for a user's, whose definition is wrong. Types that are not known yet are no error.
+    CompileError for a user's, whose definition is wrong. Types not known yet are not an error.
     """
     for want, found in zip(results, made, strict=False):
         if want is None or found is None or not (want.static and found.static):

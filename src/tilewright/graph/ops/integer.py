@@ -1,4 +1,4 @@
-"""Products and convolutions of quantised integers: MatMulInteger, ConvInteger, QLinearMatMul and
+"""Products and convolutions of quantized integers: MatMulInteger, ConvInteger, QLinearMatMul and
 QLinearConv. They accumulate in int32 (wrapping around); the Q forms scale the sum in float32.
 
 Native are the product and the convolution of plain uint8 by int8; the others are those and what
@@ -108,7 +108,7 @@ register(
 )
 
 
-def requantised(
+def requantized(
     f: Fragment, x: Value, a: Value, b: Value, y: Value, zero: Value, axis: int = 1
 ) -> Value:
     """int32 `x` times the scales a * b / y, in zero's dtype about `zero`, a vector along `axis`."""
@@ -128,7 +128,7 @@ def _qlinear_matmul(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     first, last = (by_row(f, x) for x in (a_scale, y_scale))
     second, zero = (_scalar(f, x) for x in (b_scale, y_zero))
     assert first is not None and second is not None and last is not None and zero is not None
-    return [requantised(f, product, first, second, last, zero, -2)]
+    return [requantized(f, product, first, second, last, zero, -2)]
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -261,7 +261,7 @@ def _qlinear_conv(call: OpCall, f: Fragment) -> Sequence[Value] | None:
     first, second, last = (_channels(f, _scalar(f, v), call.rank(0)) for v in given)
     zero = _scalar(f, y_zero)
     assert first is not None and second is not None and last is not None and zero is not None
-    return [requantised(f, found, first, second, last, zero)]
+    return [requantized(f, found, first, second, last, zero)]
 
 
 register(

@@ -1,4 +1,4 @@
-"""Normalisation by neighbours or by a norm: LRN, LpNormalization."""
+"""Normalization by neighbors or by a norm: LRN, LpNormalization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Buffers = Sequence[Buffer]
 
 
 def _lrn(op: OpCall, inputs: Buffers, outputs: Buffers) -> list[Computation]:
-    """Each element over a power of the mean square of its channel's neighbourhood."""
+    """Each element over a power of the mean square of its channel's neighborhood."""
     x, out = inputs[0], outputs[0]
     size, alpha = op.attr("size"), op.attr("alpha", 1e-4)
     before, after = _reach(op)

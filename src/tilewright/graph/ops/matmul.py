@@ -92,7 +92,7 @@ def _gemm_shape(call: OpCall) -> tuple[int, int, int]:
     """Rows, columns, and the extent summed over."""
     a, b = call.shape(0), call.shape(1)
     if len(a) != 2 or len(b) != 2:
-        raise call.error(f"shapes {list(a)} and {list(b)} are no matrices")
+        raise call.error(f"shapes {list(a)} and {list(b)} are not matrices")
     m, k = a[::-1] if call.attr("transA", 0) else a
     k2, n = b[::-1] if call.attr("transB", 0) else b
     if k != k2:

@@ -22,13 +22,13 @@ def weights(bands: int, length: int, rate: int, low: float, high: float) -> Arra
     mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)
     hertz = 700 * (10 ** (mel / 2595) - 1)
     places = ((length + 1) * hertz // rate).astype(np.int64)
-    left, centre, right = places[:-2], places[1:-1], places[2:]
+    left, center, right = places[:-2], places[1:-1], places[2:]
     bins = np.arange(length // 2 + 1)[:, None]
-    rising = (bins - left) / np.maximum(centre - left, 1)
-    falling = (right - bins) / np.maximum(right - centre, 1)
-    up = (bins >= left) & (bins <= centre) & (centre > left)
-    down = (bins >= centre) & (bins < right)
-    peak = (bins == centre) & (centre == left)
+    rising = (bins - left) / np.maximum(center - left, 1)
+    falling = (right - bins) / np.maximum(right - center, 1)
+    up = (bins >= left) & (bins <= center) & (center > left)
+    down = (bins >= center) & (bins < right)
+    peak = (bins == center) & (center == left)
     return np.where(down, falling, np.where(up, rising, np.where(peak, 1.0, 0.0)))
 
 

@@ -63,7 +63,7 @@ _define("BiasGelu", _bias_gelu)
 _define("QuickGelu", _quick_gelu)
 
 
-# ------------------------------------------------------------------------------ normalisations
+# ------------------------------------------------------------------------------ normalizations
 
 
 def _rms(call: OpCall, f: Fragment, x: Value, scale: Value) -> Value:
@@ -176,10 +176,10 @@ _define(
 )
 
 
-# ----------------------------------------------------------------------------------- quantised
+# ----------------------------------------------------------------------------------- quantized
 
 
-def _quantised(op_type: str) -> Decompose:
+def _quantized(op_type: str) -> Decompose:
     """inputs: A, its scale and zero point, B, its scale and zero point, those of the result."""
 
     def decompose(call: OpCall, f: Fragment) -> Sequence[Value]:
@@ -197,5 +197,5 @@ def _broadcast_type(call: OpCall) -> Sequence[Type]:
     return [(call.dtype(0), broadcast(call, call.shape(0), call.shape(3)))]
 
 
-_define("QLinearAdd", _quantised("Add"), _broadcast_type)
-_define("QLinearMul", _quantised("Mul"), _broadcast_type)
+_define("QLinearAdd", _quantized("Add"), _broadcast_type)
+_define("QLinearMul", _quantized("Mul"), _broadcast_type)

@@ -1,4 +1,4 @@
-"""Normalisations and the Softmax family: reductions over part of a tensor, then a map.
+"""Normalizations and the Softmax family: reductions over part of a tensor, then a map.
 
 Floats narrower than float32 are computed in float32 throughout.
 """

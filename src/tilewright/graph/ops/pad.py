@@ -37,7 +37,7 @@ def _pads(call: OpCall) -> list[tuple[int, int]]:
 
 def _type(call: OpCall) -> Sequence[Type]:
     if call.attr("mode", "constant") not in MODES:
-        raise call.error(f"mode {call.attr('mode')!r} is none of {', '.join(MODES)}")
+        raise call.error(f"mode {call.attr('mode')!r} is not one of {', '.join(MODES)}")
     shape = tuple(n + b + e for n, (b, e) in zip(call.shape(0), _pads(call), strict=True))
     if min(shape, default=0) < 0:
         raise call.error(f"the pads crop {list(call.shape(0))} to {list(shape)}")

@@ -145,7 +145,7 @@ def _covered(shape: Windows, n: int, o: Any, include_pad: bool) -> Expr:
 def _divisor(shape: Windows, o: Sequence[Any], include_pad: bool, dtype: DType) -> Expr | int:
     """Elements per window: a number where it is the same for all, else an expression of `dtype`.
 
-    Each axis is converted by itself, so that a row's count is no vector of them.
+    Each axis is converted by itself, so that a row's count is not a vector of them.
     """
     fixed = 1
     varying: Expr | None = None

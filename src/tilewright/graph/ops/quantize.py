@@ -1,4 +1,4 @@
-"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, of every storage type.
+"""Quantization: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, of every storage type.
 
 A value rounds to nearest, ties to even, before the zero point is added (ONNX, QuantizeLinear).
 """

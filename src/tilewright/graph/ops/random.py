@@ -4,7 +4,7 @@ The generator is counter-based: a number is a hash of the seed and of its positi
 so it is the same for any schedule and number of threads, and at every run (as ONNX's reference
 has it for a fixed seed; the numbers themselves are others). Without a seed each run must differ,
 which the host fallbacks do.
-Hash: the finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+Hash: the finalizer of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014). Normal numbers by Box and Muller, categories by Gumbel's maximum.
 """
 
@@ -121,7 +121,7 @@ register(OpDef("Bernoulli", _like_type, since=15, compute=_bernoulli, traits=IMP
 
 def _multinomial_type(call: OpCall) -> Sequence[Type]:
     if call.rank(0) != 2:
-        raise call.error(f"the input {list(call.shape(0))} is no matrix")
+        raise call.error(f"the input {list(call.shape(0))} is not a matrix")
     shape = (call.shape(0)[0], call.attr("sample_size", 1))
     return [(dtype_attribute(call, "dtype", int32), shape)]
 

@@ -33,7 +33,7 @@ def _put(call: OpCall, out: Buffer, index: tuple[Any, ...], value: Expr) -> Stmt
     if combine == "none":
         return Store(out, index, value)
     if combine not in _COMBINE:
-        raise call.error(f"reduction={combine!r} is none of none, {', '.join(_COMBINE)}")
+        raise call.error(f"reduction={combine!r} is not one of none, {', '.join(_COMBINE)}")
     return Store(out, index, _COMBINE[combine](out[index], value))
 
 

@@ -126,7 +126,7 @@ def _new_shape(call: OpCall) -> list[int]:
         raise call.error(f"shape {asked} copies an extent that {list(source)} does not have")
     shape = [source[n] if d == 0 and keep else d for n, d in enumerate(asked)]
     if shape.count(-1) > 1 or any(d < -1 for d in shape):
-        raise call.error(f"shape {asked} is no shape")
+        raise call.error(f"shape {asked} is not a shape")
     if -1 in shape:
         rest = math.prod(d for d in shape if d != -1)
         size = math.prod(source)
@@ -180,7 +180,7 @@ def _perm(call: OpCall) -> list[int]:
     rank = call.rank(0)
     perm = call.attr("perm") or list(range(rank))[::-1]
     if sorted(perm) != list(range(rank)):
-        raise call.error(f"perm {perm} is no order of {rank} axes")
+        raise call.error(f"perm {perm} is not an order of {rank} axes")
     return list(perm)
 
 

@@ -1,4 +1,4 @@
-"""One step of an optimiser: Momentum, Adagrad, Adam of ai.onnx.preview.training.
+"""One step of an optimizer: Momentum, Adagrad, Adam of ai.onnx.preview.training.
 
 Inputs: the rate R, the count of steps T, then per kind of tensor (parameters, gradients, states)
 all tensors of that kind; outputs likewise, without the gradients.
@@ -61,13 +61,13 @@ def _adam(
     return (1.0 - op.attr("norm_coefficient_post", 0.0)) * new, v, h
 
 
-def _optimiser(name: str, states: int, rule: Rule) -> None:
-    """Register an optimiser that keeps so many states per parameter."""
+def _optimizer(name: str, states: int, rule: Rule) -> None:
+    """Register an optimizer that keeps so many states per parameter."""
     kinds = states + 2
 
     def count(op: OpCall) -> int:
         if (op.arity - 2) % kinds:
-            raise op.error(f"{op.arity - 2} tensors are no multiple of {kinds}")
+            raise op.error(f"{op.arity - 2} tensors are not a multiple of {kinds}")
         return (op.arity - 2) // kinds
 
     def infer(op: OpCall) -> Sequence[Type]:
@@ -95,6 +95,6 @@ def _optimiser(name: str, states: int, rule: Rule) -> None:
     register(OpDef(name, infer, domain=DOMAIN, compute=compute))
 
 
-_optimiser("Momentum", 1, _momentum)
-_optimiser("Adagrad", 1, _adagrad)
-_optimiser("Adam", 2, _adam)
+_optimizer("Momentum", 1, _momentum)
+_optimizer("Adagrad", 1, _adagrad)
+_optimizer("Adam", 2, _adam)

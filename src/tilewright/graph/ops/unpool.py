@@ -67,7 +67,7 @@ def _col2im_type(call: OpCall) -> Sequence[Type]:
     image, blocks = _image(call)
     n, rows = call.shape(0)[:2]
     if rows % math.prod(blocks):
-        raise call.error(f"{rows} rows are no multiple of a block of {blocks}")
+        raise call.error(f"{rows} rows are not a multiple of a block of {blocks}")
     return [(call.dtype(0), (n, rows // math.prod(blocks), *image))]
 
 

@@ -3,7 +3,7 @@
 A layout is an order of the logical axes in memory. Operators are written on logical axes and never
 see it; only the index maps change (`compute.laws.relayout`), so no transposition is inserted
 anywhere: a graph input in channel-first order is simply read with other strides. Images of bytes,
-whose channels fill no word, stay as they are: neighbours along a row do.
+whose channels fill no word, stay as they are: neighbors along a row do.
 """
 
 from __future__ import annotations

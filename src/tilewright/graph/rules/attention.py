@@ -35,7 +35,7 @@ def _region(graph: Graph, softmax: Operation) -> list[Operation] | None:
     """All operations of the attention around a softmax, in the graph's order; None if none.
 
     scores -> pointwise* -> softmax over the last axis -> pointwise* -> product with v, where scores
-    are a product. Whatever is inside is read inside alone and is no result of the model; all of it
+    are a product. What is inside is read inside alone and is not a result of the model; all of it
     has the shape of the scores; neither operand of the first product nor v is made inside; the
     second product comes last (an unused step may stand behind it).
     """

@@ -18,7 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.graph import interp
-from tilewright.graph.infer import specialise
+from tilewright.graph.infer import specialize
 from tilewright.graph.nodes import Graph, Operation, Value, constant
 from tilewright.graph.ops.fragment import Fragment
 from tilewright.graph.ops.registry import Array
@@ -124,7 +124,7 @@ def _agrees(rule: Rule, graph: Graph | None, rng: np.random.Generator) -> bool:
 
 def _run(graph: Graph, feeds: Mapping[str, Array]) -> list[Any]:
     """The results; operators that others say are replaced by those first."""
-    return list(interp.evaluate(specialise(graph), feeds).values())
+    return list(interp.evaluate(specialize(graph), feeds).values())
 
 
 def _difference(want: Array, got: Array, exact: bool) -> str | None:
@@ -172,7 +172,9 @@ def _instance(rule: Rule, rng: np.random.Generator, mixed: bool) -> Graph | None
     if isinstance(sample, Graph):
         return _read(sample)
     if not isinstance(rule.pattern, Apply):
-        raise rule.error("its pattern is no formula", "Give samples=, a function that draws graphs")
+        raise rule.error(
+            "its pattern is not a formula", "Give samples=, a function that draws graphs"
+        )
     maker = _Maker(sample, rng, Fragment("", {}), _types(rule.pattern, rng, mixed))
     try:
         result = maker.value(rule.pattern)
@@ -244,7 +246,7 @@ class _Maker:
                 return self._tensor(part)
             case Apply():
                 return self._applied(part)
-        raise TypeError(f"{part} is no part of a pattern")
+        raise TypeError(f"{part} is not a part of a pattern")
 
     def _coin(self) -> bool:
         return bool(self.rng.random() < 0.5)

@@ -73,7 +73,7 @@ def product_of(graph: Graph, op: Operation) -> ByteProduct | None:
 def _in_range(graph: Graph, p: ByteProduct) -> bool:
     """Whether, for any bytes, s * t is a normal number and the largest sum with it is finite.
 
-    A scale that is no constant is taken for what a quantizer computes from data, which is so.
+    A scale that is not a constant is taken for what a quantizer computes from data, which is so.
     """
     given = [graph.constants.get(v.scale) for v in (p.left, p.right)]
     left, right = (np.float64(1) if a is None else a.astype(np.float64) for a in given)

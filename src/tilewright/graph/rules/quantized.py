@@ -17,7 +17,7 @@ from tilewright.base.dtypes import int8, uint8
 from tilewright.graph.nodes import Value
 from tilewright.graph.ops.casts import number_of
 from tilewright.graph.ops.fragment import Fragment
-from tilewright.graph.ops.integer import requantised
+from tilewright.graph.ops.integer import requantized
 from tilewright.graph.ops.traits import MOVES_DATA, SELECTS
 from tilewright.graph.rules.match import Match
 from tilewright.graph.rules.patterns import Apply, Tensor, having, maybe, one_of, onnx, tensors
@@ -122,7 +122,7 @@ def _product_in_bytes(m: Match, f: Fragment) -> Value | None:
     if onnx.MatMul.covers(p.op):
         return f.op("QLinearMatMul", *sides[0], *sides[1], *result)
     total = integer_sum(p, f) if bias is None else f.op("Add", integer_sum(p, f), bias)
-    return requantised(f, total, p.left.scale, p.right.scale, *result)
+    return requantized(f, total, p.left.scale, p.right.scale, *result)
 
 
 # ---------------------------------------------------------------------------------------- samples

@@ -165,7 +165,7 @@ def can_delay(
 def are_independent(loop: For, env: Env) -> Legal | Unknown:
     """Whether no two iterations of a loop meet, steps of a reduction included; by lemmas alone.
 
-    For a loop that is no part of a kernel, or not any more. env: the bounds of all variables.
+    For a loop that is not a part of a kernel, or not any more. env: the bounds of all variables.
     """
     question = Question((loop,), (), _differ, updates=False)
     pair = next(question.open_pairs(env), None)

@@ -63,7 +63,7 @@ def ask(
     values = dict(zip(domain.names, point, strict=True))
     witness = _witness(a, b, one, two, values)
     texts = [_text(iteration) for iteration in (witness.first, witness.second)]
-    reason = f"iterations ({texts[0]}) and ({texts[1]}) meet at {witness.place}"
+    reason = f"iterations ({texts[0]}) and ({texts[1]}) conflict at {witness.place}"
     return Illegal(reason, witness, shown)
 
 

@@ -26,7 +26,7 @@ enumeration (`tests/loops/analysis/test_differential.py`).
 5. Ideal reading. For tiles that overlap, see `overlap`: what holds where the accesses meet in fact
    may be taken as given in the reading without overlaps.
 
-What reads memory is no term: its contents may change between the two instances, so that all it
+What reads memory is not a term: its contents may change between the two instances, so that all it
 gives is its bounds. Bounds are those of each access (`Access.ranges`).
 """
 

@@ -61,7 +61,7 @@ def _gapless(terms: Sequence[tuple[Expr, int]], env: Env) -> bool:
 
 
 def _step(atom: Expr, env: Env) -> int | None:
-    """The largest gap between neighbouring values of an atom."""
+    """The largest gap between neighboring values of an atom."""
     if isinstance(atom, Var):
         return 1
     if isinstance(atom, Min) and isinstance(atom.rhs, Const):

@@ -33,7 +33,7 @@ from tilewright.notation.lift.code import Code
 from tilewright.notation.lift.infer import Scope as Types
 from tilewright.notation.lift.lengths import Sizes
 from tilewright.notation.lift.producer import Produced, Typed
-from tilewright.notation.lift.sizes import specialised
+from tilewright.notation.lift.sizes import specialized
 from tilewright.notation.lift.stages import leaf_buffers
 from tilewright.notation.lift.translator import Scope, Translator, Use
 from tilewright.notation.lift.types import Array as ArrayType
@@ -69,7 +69,7 @@ def lower(
     of each address space. Raises InputError for ill-typed programs and for loops that cannot be
     nested as they are (TW-LIFT-NEST).
     """
-    fixed, typing = specialised(program, sizes)
+    fixed, typing = specialized(program, sizes)
     inputs: list[Buffer] = []
     env: dict[n.Param, View] = {}
     for p, t in zip(fixed.params, typing.params, strict=True):

@@ -18,7 +18,7 @@ from tilewright.notation.lift import indices, scalars
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.infer import arity
 from tilewright.notation.lift.lengths import evaluate as number
-from tilewright.notation.lift.sizes import leaves, sizes_of, specialised
+from tilewright.notation.lift.sizes import leaves, sizes_of, specialized
 from tilewright.notation.lift.types import Array, Scalar, TupleType, Type, Vector
 
 Value = Any
@@ -40,7 +40,7 @@ def interpret(program: n.Lambda, *inputs: Any) -> tuple[Any, ...]:
             hint="as in fun(lambda x: ..., f32[n])",
         )
     sizes = sizes_of(types, [a.shape for a in arrays])
-    fixed, typing = specialised(program, sizes)
+    fixed, typing = specialized(program, sizes)
     places = iter(arrays)
     values = []
     for t in typing.params:

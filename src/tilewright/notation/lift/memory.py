@@ -58,7 +58,7 @@ def nbytes(t: Type) -> int:
     raise InputError(
         f"{t!r} has no size",
         where="memory",
-        hint="specialise the program first: every length a number",
+        hint="specialize the program first: every length a number",
     )
 
 

@@ -28,7 +28,7 @@ from tilewright.notation.lift.pending import (
     moved,
     step_of,
 )
-from tilewright.notation.lift.sizes import specialised
+from tilewright.notation.lift.sizes import specialized
 from tilewright.notation.lift.stages import Stages, leaf_buffers, view_type
 from tilewright.notation.lift.types import Array as ArrayType
 from tilewright.notation.lift.types import Scalar, TupleType, Type
@@ -61,7 +61,7 @@ def normalize(program: n.Lambda, sizes: Sizes, name: str = "lift") -> Normal:
     spaces and the kinds of loops say how, and are passed over. Raises UnsupportedError for a
     reduction whose function is not a combine operator, InputError for ill-typed programs.
     """
-    fixed, typing = specialised(program, sizes)
+    fixed, typing = specialized(program, sizes)
     inputs: list[Buffer] = []
     env: dict[n.Param, View] = {}
     for p, t in zip(fixed.params, typing.params, strict=True):

@@ -127,7 +127,7 @@ def length_variables(program: n.Part) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def specialised(program: n.Part, sizes: Sizes) -> tuple[Any, Typing]:
+def specialized(program: n.Part, sizes: Sizes) -> tuple[Any, Typing]:
     """The program with numbers for lengths, and its types.
 
     Raises InputError for a variable without a size and for a condition that does not hold.

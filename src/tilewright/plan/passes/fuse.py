@@ -5,7 +5,7 @@ Three rules, each a law of `compute/laws.py` plus the condition under which it p
 * inline: a map's value takes the place of its result in its consumers. Always for pure index maps
   (reshape, transpose, slice, expand) while the consumers' accesses stay affine; for arithmetic only
   into one map, so that nothing is computed twice.
-* prologue: a map whose only consumer reduces rows (softmax, layer normalisation) becomes that
+* prologue: a map whose only consumer reduces rows (softmax, layer normalization) becomes that
   group's first Computation.
 * epilogue: a map that reads the result of a reduction, matrix product or convolution point by point
   becomes that group's last Computation.

@@ -182,7 +182,7 @@ def _settled(part: Expr) -> bool | None:
 
 
 def _is_outside(load: Load) -> bool:
-    """Whether an index that is constant is none of its buffer."""
+    """Whether an index that is constant is not one of its buffer."""
     forms = zip(map(affine, load.index), load.buffer.shape, strict=True)
     return any(not form.terms and not 0 <= form.const < extent for form, extent in forms)
 

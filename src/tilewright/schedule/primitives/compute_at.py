@@ -66,7 +66,7 @@ def _made_together(
             return tuple(group), made
         for b in others:
             if b not in exist or b.shape != buffer.shape:
-                what = "no intermediate of the loop" if b not in exist else "of another shape"
+                what = "not an intermediate of the loop" if b not in exist else "of another shape"
                 raise _error(
                     buffer.name,
                     f"the nest that computes it also writes {b.name}, which is {what}",

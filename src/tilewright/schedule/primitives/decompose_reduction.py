@@ -1,4 +1,4 @@
-"""decompose_reduction: the initialisation of a reduction in a nest of its own."""
+"""decompose_reduction: the initialization of a reduction in a nest of its own."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tilewright.schedule.registry import primitive
 
 @primitive
 def decompose_reduction(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, tuple[str, ...]]:
-    """Initialise a reduction in a nest of its own before `loop`; returns that nest's loops.
+    """Initialize a reduction in a nest of its own before `loop`; returns that nest's loops.
 
-    args: the accumulator; the outermost loop to hoist its initialisation out of.
-    requires: inside the loop the first statements to run are Stores that initialise `buffer`,
+    args: the accumulator; the outermost loop to hoist its initialization out of.
+    requires: inside the loop the first statements to run are Stores that initialize `buffer`,
         nested in loops (and guards) only, and where the rest of the body meets them in memory it
         is in the same iteration of all of these loops; none of the extents and guards around
         them reads what the loop writes.
@@ -91,5 +91,5 @@ def _no_start(name: str, buffer: str, s: Any) -> ScheduleError:
         reason, hint = "a while loop is in between", "nothing can be hoisted out of it"
     else:
         reason = f"its innermost body does not start with a Store to {buffer}"
-        hint = "name the loop around the initialisation, before reordering"
+        hint = "name the loop around the initialization, before reordering"
     return refuse("decompose_reduction", name, reason, hint)

@@ -19,7 +19,7 @@ def check_apart(verdict: Verdict, primitive_: str, loop: str) -> None:
         raise refuse(
             primitive_,
             loop,
-            f"the parts meet in different iterations: {because(verdict)}",
+            f"the parts depend on each other across iterations: {because(verdict)}",
             "part the body elsewhere, or take a loop further in",
         )
 
@@ -30,8 +30,8 @@ def fission(kernel: Kernel, loop: str, after: int) -> tuple[Kernel, str]:
 
     args: the loop; how many statements of its body stay in the first loop.
     requires: the body is a sequence of more than `after` statements, allocates nothing around them,
-        where A(i) and B(j) meet in memory, one of them writing, i <= j; and the number of
-        iterations does not depend on what A writes.
+        where A(i) and B(j) conflict (access one element, one of them writing), i <= j; and the
+        number of iterations does not depend on what A writes.
     before: for i: A(i); B(i)
     after:  for i: A(i)
             for i.2: B(i.2)

@@ -21,7 +21,7 @@ def _with_kind(kernel: Kernel, name: str, kind: str, verb: str, hint: str) -> Ke
 def vectorize(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop together, statement by statement.
 
-    requires: a constant extent; no two iterations meet in memory (one of them writing), except as
+    requires: a constant extent; no loop-carried dependence, except as
         steps of one commutative reduction.
     before: for i in n: B(i)
     after:  vector i in n: B(i)
@@ -35,8 +35,8 @@ def vectorize(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
 def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Run the iterations of a loop on several threads.
 
-    requires: no two iterations meet in memory (one of them writing), steps of a reduction included;
-        stores of overlapping tiles may meet, since they store equal values.
+    requires: no loop-carried dependence, steps of a reduction included;
+        stores of overlapping tiles may conflict, since they store equal values.
     before: for i in n: B(i)
     after:  parallel i in n: B(i)
     """
@@ -49,7 +49,7 @@ def parallel(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
 def unroll(kernel: Kernel, loop: str) -> tuple[Kernel, None]:
     """Write the iterations of a loop out, so that the generator may interleave them.
 
-    requires: as vectorize; stores of overlapping tiles may meet.
+    requires: as vectorize; stores of overlapping tiles may conflict.
     before: for i in n: B(i)
     after:  unroll i in n: B(i)
     """
@@ -72,9 +72,9 @@ def bind(kernel: Kernel, loop: str, axis: str) -> tuple[Kernel, None]:
 
     args: the loop; blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z or
         vthread.
-    requires: a constant extent; no two iterations meet in memory (one of them writing), steps of a
-        reduction included (rfactor it, and combine the parts in a loop that is not bound); stores
-        of overlapping tiles may meet; no loop around or inside is bound to the same axis of a GPU.
+    requires: a constant extent; no loop-carried dependence, steps of a reduction included (rfactor
+        it, and combine the parts in a loop that is not bound); stores of overlapping tiles may
+        conflict; no loop around or inside is bound to the same axis of a GPU.
     The order of the interpreter stays; `vthread` interleaves virtual threads.
     before: for i in n: B(i)
     after:  blockIdx.x i in n: B(i)

@@ -26,9 +26,9 @@ def merge(kernel: Kernel, loop: str, other: str) -> tuple[Kernel, None]:
     requires: `other` follows `loop` in one sequence (allocations in between go around both) and
         nothing in between shares memory with `loop` that one of them writes; both are serial, of
         one extent or of constant ones (the shorter one gets a guard); where A(i) and
-        B(j), an iteration of each, meet in memory, one of them writing, i <= j; and the number of
-        iterations does not depend on what the first loop writes. So it is legal where fission
-        takes it back.
+        B(j), an iteration of each, conflict (access one element, one of them writing), i <= j; and
+        the number of iterations does not depend on what the first loop writes. So it is legal where
+        fission takes it back.
     before: for i in 8: T[i] = f(i)
             for j in 8: D[j] = g(T[j])
     after:  for i in 8: { T[i] = f(i); D[i] = g(T[i]) }
@@ -89,14 +89,14 @@ def _instead(following: Sequence[Stmt], f: For, g: For, merged: For) -> list[Stm
                 _VERB,
                 f.var.name,
                 f"what stands between it and loop {g.var.name} uses {shared} too",
-                "merge neighbours, or what stands in between first",
+                "merge neighbors, or what stands in between first",
             )
         found.append(s)
     raise _not_next(f.var.name, g.var.name)
 
 
 def _check_order(merged: Kernel, name: str, first: int) -> None:
-    """No iteration of the second body meets a later one of the first."""
+    """No iteration of the second body depends on a later one of the first."""
     f, _ = tree.find_loop(merged, name, _VERB)
     assert isinstance(f.body, Block)
     verdict = can_fission(merged, f, first)
@@ -104,7 +104,7 @@ def _check_order(merged: Kernel, name: str, first: int) -> None:
         raise refuse(
             _VERB,
             name,
-            f"the second loop would meet what the first one does later: {because(verdict)}",
+            f"the second loop depends on later iterations of the first: {because(verdict)}",
             "compute one at a loop of the other, which computes what it needs",
         )
 

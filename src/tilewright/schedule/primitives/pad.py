@@ -64,7 +64,7 @@ def pad(kernel: Kernel, loop: str, multiple: int) -> tuple[Kernel, None]:
     f, place = tree.find_loop(kernel, loop, "pad")
     n = tree.trips(f, "pad")
     if multiple < 1:
-        raise refuse("pad", loop, f"{multiple} is no number of iterations", "take 1 or more")
+        raise refuse("pad", loop, f"{multiple} is not a number of iterations", "take 1 or more")
     for p in walk(f.body):
         if isinstance(p.stmt, While | Unit):
             what = "a while loop" if isinstance(p.stmt, While) else p.stmt.name

@@ -80,8 +80,7 @@ def reorder(kernel: Kernel, *loops: str) -> tuple[Kernel, None]:
         raise refuse(
             "reorder",
             f"{x}, {y}",
-            f"exchanging {x} and {y} would change the order in which iterations meet: "
-            f"{because(verdict)}",
+            f"exchanging {x} and {y} would reverse a loop-carried dependence: {because(verdict)}",
             "keep their order, or stage the buffer first (cache_write)",
         )
     new: Stmt = body

@@ -47,7 +47,7 @@ def reverse_compute_at(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, 
 
     args: a buffer that the consumer writes, which names its nest; the producer's loop.
     requires: the consumer follows the loop's nest in one sequence and shares nothing else with it
-        or with what stands in between (initialisations in between move ahead of both); every loop
+        or with what stands in between (initializations in between move ahead of both); every loop
         of the nest down to this one runs, and where it runs more than once, selects a part of what
         is computed, in one dimension each, and nothing outside the loop adds to it; the consumer
         reads each of these dimensions at one of its own loops, all its writes are inside these, and

@@ -49,7 +49,7 @@ def rfactor(
         changes has no gaps, since the partial results are combined into all of it: where a guard
         kept an element from being changed at all, it is combined with the neutral element.
     `top` is the outermost loop directly around, over which the place does not change either. The
-    loop becomes parallelisable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
+    loop becomes parallelizable inside `top`; loops made: `<loop>.clear` and `<loop>.combine`, plus
     `<new>.c<dim>`, `<new>.m<dim>` where the place is a region.
     before: for o: for i: { B(o, i); C[] += A[o, i] }
     after:  alloc p: { for i.clear: p[i.clear] = 0

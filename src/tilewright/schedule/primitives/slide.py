@@ -124,7 +124,7 @@ def _window(buffer: Buffer, f: For, home: Home, env: Env) -> tuple[_Window, int]
         raise refuse_buffer(
             "slide",
             buffer.name,
-            f"its reads {', '.join(sorted({str(a) for a in found}))} are no window that moves "
+            f"its reads {', '.join(sorted({str(a) for a in found}))} are not a window that moves "
             f"forward with {f.var.name}",
             "use store_at, which computes the whole window each time",
         )

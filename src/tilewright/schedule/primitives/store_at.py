@@ -1,7 +1,7 @@
 """store_at: memory for a part of an intermediate further out than where it is computed.
 
 Halide's `store_at(outer).compute_at(inner)` is, in these primitives: `compute_at(buffer, outer)`;
-then `slide(buffer, inner)` where the windows of neighbouring iterations overlap, else
+then `slide(buffer, inner)` where the windows of neighboring iterations overlap, else
 `store_at(buffer, outer, inner)`; then `fold_storage`, since only a window is live at a time.
 """
 
@@ -37,7 +37,7 @@ def store_at(kernel: Kernel, buffer: str, loop: str | None, compute: str) -> tup
     args: the buffer; the loop in whose body to allocate it (None: where it is); the consumer's
         loop, inside of that one, to compute it in.
     requires: as compute_at, of the outer loop; then: all reads besides its own computation are in
-        the inner loop, and one run of the nests initialises all that they update. Iterations may
+        the inner loop, and one run of the nests initializes all that they update. Iterations may
         compute elements again, so that loops in between which run at once are refused.
     before: for i in n + 2: T[i] = f(i)
             for o: for v: D[o*8 + v] = g(T[o*8 + v])

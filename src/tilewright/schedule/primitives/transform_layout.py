@@ -99,7 +99,7 @@ def _mapped(buffer: Buffer, text: str) -> tuple[tuple[Var, ...], tuple[Expr, ...
     raise refuse_buffer(
         "transform_layout",
         buffer.name,
-        f"{text!r} is no map of {len(vars_)} indices: {reason}",
+        f"{text!r} is not a map of {len(vars_)} indices: {reason}",
         "such as 'lambda i, j: (i // 16, j, i % 16)'",
     )
 

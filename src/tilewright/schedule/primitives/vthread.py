@@ -37,7 +37,7 @@ def vthread(kernel: Kernel, loop: str) -> tuple[Kernel, tuple[str, ...]]:
     """Interleave the iterations of a loop: the loop goes as deep as it can; the loops it becomes.
 
     args: a loop, serial, parallel or bound to vthread.
-    requires: a constant extent; no two iterations meet in memory (one of them writing), except as
+    requires: a constant extent; no loop-carried dependence, except as
         steps of one commutative reduction.
     What depends on the loop gets a loop of its own around each innermost statement (the first keeps
     the name, the others are `<loop>.s`): unrolled where that is short and has no loop inside. What

@@ -34,7 +34,7 @@ class FusionLimits:
     cache: bytes of results, from which on they leave the cache between kernels. block: bytes of the
     results that a block reads, at most. cores: that share the blocks. blocks: of them at least.
     recomputed: the points of all statements over those before, at most, for results that
-    neighbouring blocks both need. stack: bytes of a result that may lie on the stack. lanes:
+    neighboring blocks both need. stack: bytes of a result that may lie on the stack. lanes:
     elements of a dtype in a vector.
     """
 

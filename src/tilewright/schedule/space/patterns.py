@@ -3,7 +3,7 @@
 * `map`: no reduction.
 * `tiled`: one reduction whose results are contiguous along a free dimension (matrix products,
   convolutions, pooling, column sums), with at most one map behind it.
-* `rows`: reductions along the contiguous dimension of their input (softmax, layer normalisation,
+* `rows`: reductions along the contiguous dimension of their input (softmax, layer normalization,
   row sums), any number of them over the same leading dimensions.
 * `attention`: a contraction, `rows` over its results, and a contraction of what they make.
 * `scan`: a scan along one dimension.
@@ -165,7 +165,7 @@ def _windows(group: tuple[Computation, ...]) -> KernelPattern | None:
 
 
 def _near(r: Computation, d: Dim, most: int) -> bool:
-    """Whether neighbours along `d` are at most so far apart in some operand."""
+    """Whether neighbors along `d` are at most so far apart in some operand."""
     return any(s is not None and 0 < s <= most for s in _strides(r, d))
 
 

@@ -80,7 +80,7 @@ def assembly(
     """The kernel as assembler text of the machine; contract: as in `llvm_ir`."""
     text = llvm_ir(kernel, machine, symbol, contract=contract)
     target = target_machine(machine)
-    return str(target.emit_assembly(_optimised(text, machine, symbol or kernel.name)))
+    return str(target.emit_assembly(_optimized(text, machine, symbol or kernel.name)))
 
 
 def compile_text(
@@ -95,7 +95,7 @@ def compile_text(
     Raises CompileError naming `where`.
     """
     target = target_machine(machine, level)
-    code = bytes(target.emit_object(_optimised(text, machine, where)))
+    code = bytes(target.emit_object(_optimized(text, machine, where)))
     missing = [name for name in undefined_symbols(code) if name not in allowed]
     if missing:
         raise CompileError(
@@ -141,7 +141,7 @@ def _pipeline(machine: Machine) -> tuple[Any, Any]:
     return passes, builder
 
 
-def _optimised(text: str, machine: Machine, where: str) -> Any:
+def _optimized(text: str, machine: Machine, where: str) -> Any:
     import llvmlite.binding as llvm
 
     target = target_machine(machine)

@@ -196,7 +196,7 @@ class CostModel:
         0.5, "of the work", "of a product of tiles that must be needed", BY_HAND
     )
     recomputed: float = _constant(
-        1.1, "times the work", "that is allowed where neighbouring blocks need the same", BY_HAND
+        1.1, "times the work", "that is allowed where neighboring blocks need the same", BY_HAND
     )
     transpose_side: int = _constant(
         16, "elements", "of a side of a transposed tile: whole lines of four-byte ones", BY_HAND

@@ -119,7 +119,7 @@ class Function(Statements):
         here, self.out = self.out, self.entry
         offset = integer(plan.offsets[buffer])
         if buffer in plan.of_thread:
-            # A parallel loop that runs once, or inside vectors, is no region: the caller runs it.
+            # A parallel loop that runs once, or inside vectors, has no region: the caller runs it.
             thread = Value("%tid", "i64") if self.region else integer(0)
             part = self.binary("mul", thread, integer(plan.thread))
             offset = self.binary("add", part, integer(plan.offsets[buffer] + plan.shared))

@@ -70,7 +70,7 @@ def _check_part(
 
 
 def _outside(x: Memory, v: Value, span: Span) -> Value:
-    """Whether an index is none of a span's. A negative difference is a large unsigned one."""
+    """Whether an index is not one of a span's. A negative difference is a large unsigned one."""
     rest = x.binary("sub", v, integer(span.first))
     tests = []
     for step, count in span.digits:
@@ -134,7 +134,7 @@ def _loops(x: Memory) -> list[tuple[str, Value]]:
 def check_unit(x: Memory, s: Unit) -> None:
     """What a Unit's body accesses in any of its iterations.
 
-    Raises CompileError for a loop in it whose extent is no number.
+    Raises CompileError for a loop in it whose extent is not a number.
     """
     if x.permitted is None:
         return

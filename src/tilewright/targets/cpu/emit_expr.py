@@ -31,7 +31,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.targets.cpu.emit_functions import NATIVE
 from tilewright.targets.cpu.emit_memory import Memory, weaker
-from tilewright.targets.cpu.emit_rounding import dequantised, rounding, to_float, to_integer
+from tilewright.targets.cpu.emit_rounding import dequantized, rounding, to_float, to_integer
 from tilewright.targets.cpu.emit_scope import Scope
 from tilewright.targets.cpu.emit_text import Value, int_vector, integer, real, splat_constant
 from tilewright.targets.cpu.emit_types import constant, memory_type
@@ -152,7 +152,7 @@ class Expressions(Memory):
         return held if as_stored or zero else None
 
     def _subtract(self, e: Binary) -> Value:
-        found = dequantised(e, self.machine)
+        found = dequantized(e, self.machine)
         if found is None:
             return self._binary(e)
         return to_float(self.ops, self.value(found[0].value), *found)
@@ -161,7 +161,7 @@ class Expressions(Memory):
         whole = rounding(e, self.machine)
         if whole is not None:
             return to_integer(self.ops, self.value(whole.value), whole)
-        real = dequantised(e, self.machine)
+        real = dequantized(e, self.machine)
         if real is not None:
             return to_float(self.ops, self.value(real[0].value), *real)
         v, source = self.value(e.value), e.value.dtype

@@ -35,7 +35,7 @@ _SAFE_BYTES = MAX_LANES * 8
 class Access:
     """The place of one element per lane: `pointer` + lane * stride elements + offsets (bytes).
 
-    offsets: a vector of i64 where the lanes' places are no arithmetic sequence. lanes: 1 where
+    offsets: a vector of i64 where the lanes' places are not an arithmetic sequence. lanes: 1 where
     every lane means the same element.
     """
 

@@ -1,10 +1,10 @@
-"""Quantisation: floats rounded to integers of 16 bits at most, in few instructions.
+"""Quantization: floats rounded to integers of 16 bits at most, in few instructions.
 
 `cast(round_even(x / c) + n)` is one conversion between bounds. The division by a constant is a
 product and a fused multiply-add where these are proven to come to the same integers (after
 Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point division when the
 divisor is known in advance", IEEE Transactions on Computers 53 (8), 2004). Whole registers become
-bytes by packs that saturate. What is dequantised at once stays wide.
+bytes by packs that saturate. What is dequantized at once stays wide.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _ends(target: DType, offset: int) -> tuple[int, int]:
     return int(target.min) - offset, int(target.max) - offset
 
 
-def dequantised(e: Expr, machine: Machine) -> tuple[Rounding, int] | None:
+def dequantized(e: Expr, machine: Machine) -> tuple[Rounding, int] | None:
     """The rounding r and the integer n of a float32 `cast(r) - n`."""
     real, less = (e.lhs, _whole(e.rhs)) if isinstance(e, Sub) else (e, 0)
     if less is None or not isinstance(real, Cast) or real.dtype is not float32:

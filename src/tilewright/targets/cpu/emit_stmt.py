@@ -376,7 +376,7 @@ def _in_strips(s: For, lanes: int) -> Stmt:
 
 
 def _halves(lanes: int, commutative: bool) -> tuple[list[int], list[int]]:
-    """The lanes of two vectors that are combined: halves, or neighbours to keep the order."""
+    """The lanes of two vectors that are combined: halves, or neighbors to keep the order."""
     if commutative:
         return list(range(lanes)), list(range(lanes, 2 * lanes))
     return list(range(0, 2 * lanes, 2)), list(range(1, 2 * lanes, 2))

@@ -29,7 +29,7 @@ def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
     """The results of a kernel whose stores pass the caches by, as its notes say, if their places
     allow it.
 
-    Raises CompileError for a note about what is no result or is read as well, and on a processor
+    Raises CompileError for a note about what is not a result or is read as well, and on a processor
     without such stores.
     """
     noted = [str(said[STREAM]) for said in kernel.notes.values() if STREAM in said]
@@ -41,7 +41,7 @@ def streamed(kernel: Kernel, machine: Machine) -> frozenset[Buffer]:
     results = {b.name: b for b in kernel.outputs if b not in read}
     if wrong := sorted(names - set(results)):
         raise CompileError(
-            f"{', '.join(wrong)} cannot be stored past the caches: it is no result, or is read",
+            f"{', '.join(wrong)} cannot be stored past the caches: it is not a result, or is read",
             where=f"kernel {kernel.name}",
             hint=f"note {STREAM!r} of results only that the kernel does not read",
         )

@@ -25,7 +25,7 @@ Squares = tuple[int, int, int, int]  # side by side: the first row and column, s
 
 
 def emit_transpose(x: Expressions, s: Unit) -> None:
-    """`out[i, j] = a[j, i]`. Raises CompileError for a tile that is no small piece of code."""
+    """`out[i, j] = a[j, i]`. Raises CompileError for a tile that is not a small piece of code."""
     assert s.intrinsic is not None
     a, out = s.operands
     columns, rows = s.intrinsic.sizes
@@ -57,7 +57,7 @@ def _squares(
 ) -> Iterator[Squares]:
     """A rectangle as squares: the largest that fit, then the strips that are left.
 
-    lanes: of a register. group: neighbours among them that are shuffled cheaply.
+    lanes: of a register. group: neighbors among them that are shuffled cheaply.
     """
     fitting = min(rows, columns, lanes, SIDE)
     if not fitting:
@@ -84,7 +84,7 @@ def _load(x: Expressions, place: Value, size: int, lanes: int) -> Value:
 
 
 def _columns(x: Expressions, rows: list[Value], group: int) -> list[Value]:
-    """The columns of squares side by side; `group` neighbouring lanes are shuffled cheaply."""
+    """The columns of squares side by side; `group` neighboring lanes are shuffled cheaply."""
     n, lanes = len(rows), rows[0].lanes
     if lanes > n:
         zipped = _zipped(x, rows, n)

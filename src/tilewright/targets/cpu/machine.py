@@ -60,7 +60,7 @@ class Machine:
         return tuple(d.name for d in fit if all(map(self.has, d.features)))
 
     def interleave(self, dtype: DType) -> str | None:
-        """The intrinsic that makes neighbours of rows, for the second operand of a dot product."""
+        """The intrinsic that makes neighbors of rows, for the second operand of a dot product."""
         found = INTERLEAVES.get(dtype)
         return None if found is None else found.name
 

@@ -23,7 +23,7 @@ from tilewright.notation.lift import indices
 from tilewright.notation.lift import nodes as n
 from tilewright.notation.lift.infer import Typing, arity
 from tilewright.notation.lift.lengths import evaluate as number
-from tilewright.notation.lift.sizes import leaves, specialised
+from tilewright.notation.lift.sizes import leaves, specialized
 from tilewright.notation.lift.types import Array, Scalar, TupleType, Type
 from tilewright.targets.npu.errors import NPUError
 from tilewright.targets.npu.operator import Key, operator_of
@@ -126,7 +126,7 @@ def evaluate(program: n.Lambda, ways: Ways = lambda key: None) -> Evaluated:
 
 @lru_cache(maxsize=64)
 def _specialized(program: n.Lambda) -> tuple[n.Lambda, Typing]:
-    return specialised(program, {})
+    return specialized(program, {})
 
 
 @lru_cache(maxsize=4096)

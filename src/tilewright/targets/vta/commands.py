@@ -17,7 +17,7 @@ from tilewright.targets.vta.dram import Buffer, Dram
 from tilewright.targets.vta.errors import VTAError
 from tilewright.targets.vta.isa import Finish, Instruction, Load, Store, encode_stream
 from tilewright.targets.vta.kernel import Kernel
-from tilewright.targets.vta.stages import Stage, neighbour, stage
+from tilewright.targets.vta.stages import Stage, neighbor, stage
 from tilewright.targets.vta.uop_cache import UopCache
 
 Result = TypeVar("Result", covariant=True)
@@ -213,7 +213,7 @@ class Commands:
 def _side(of: Stage, other: Stage) -> str:
     """Where another stage is, seen from one."""
     for side in ("prev", "next"):
-        if neighbour(of, side) is other:
+        if neighbor(of, side) is other:
             return side
     raise VTAError(f"{of.name} and {other.name} are not neighbors", where="dependence")
 

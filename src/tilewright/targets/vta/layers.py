@@ -153,7 +153,7 @@ def convolution(c: Convolution, q: Requantize, name: str = "conv") -> Layer:
 
     before = map_("rows", rows, lambda k, i, j, lane: _image(x, c, k, (i * c.stride[0], j), lane))
     sums = reduce_(name, acc, (ct, *c.kernel, BLOCK), "add", product)
-    after, more, y = requantised(acc, q)
+    after, more, y = requantized(acc, q)
     return Layer(name, (*([before] if skips else []), sums, *after), (x, w, *more, y))
 
 
@@ -231,7 +231,7 @@ def depthwise(c: Convolution, q: Requantize, name: str = "depthwise") -> Layer:
             lambda k, i, j, lane, di, dj: terms[k, i, j, di, dj, lane],
         ),
     )
-    after, more, y = requantised(acc, q)
+    after, more, y = requantized(acc, q)
     return Layer(name, (*made, *after), (x, w, *more, y))
 
 
@@ -245,7 +245,7 @@ def _widened(x: Buffer, c: Convolution, outside: int = 0) -> tuple[Buffer, Compu
     )
 
 
-def requantised(
+def requantized(
     acc: Buffer, q: Requantize
 ) -> tuple[tuple[Computation, ...], tuple[Buffer, ...], Buffer]:
     """What follows sums: the Computations, their further inputs, and the result."""

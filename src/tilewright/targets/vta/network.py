@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.errors import InputError
 from tilewright.frontends.onnx.reference import OnnxFallback
-from tilewright.graph.infer import specialise
+from tilewright.graph.infer import specialize
 from tilewright.graph.interp import run
 from tilewright.graph.nodes import Graph, Value
 from tilewright.graph.ops.registry import has_trait
@@ -30,13 +30,13 @@ from tilewright.graph.rules.no_ops import NO_OPS
 from tilewright.targets.vta.functional import Counters
 from tilewright.targets.vta.layers import Layer
 from tilewright.targets.vta.partition import MATRIX, Part, partition
-from tilewright.targets.vta.quantised import Product, plain, product
+from tilewright.targets.vta.quantized import Product, plain, product
 from tilewright.targets.vta.scales import (
     Bytes,
     calibrate,
     dequantize,
     known,
-    quantise,
+    quantize,
     unit_by,
 )
 from tilewright.targets.vta.schedules import schedule
@@ -98,7 +98,7 @@ class Network:
         self._fallback = OnnxFallback()
         if given and not all(v.static for v in graph.inputs):
             shapes = {v.name: np.shape(given[0][v.name]) for v in graph.inputs}
-            graph = specialise(graph, shapes=shapes, fallback=self._fallback)
+            graph = specialize(graph, shapes=shapes, fallback=self._fallback)
         self.graph = graph = remove_unused(rewrite(rewrite(graph, NO_OPS), [BATCHNORM]))
         self.by = by
         self.units = (
@@ -215,7 +215,7 @@ class Tensors:
     def whole(self, v: Value) -> Bytes:
         """A tensor in bytes."""
         if v not in self.bytes:
-            self.bytes[v] = quantise(self.real[v], self.units[v])
+            self.bytes[v] = quantize(self.real[v], self.units[v])
         return self.bytes[v]
 
 

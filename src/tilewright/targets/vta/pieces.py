@@ -144,7 +144,7 @@ def tiles(
 def _no_elements(accesses: Sequence[Access], lanes: int, where: str) -> CompileError:
     names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses))
     return CompileError(
-        f"the nest does not work on whole elements of {lanes} neighbours of {names}",
+        f"the nest does not work on whole elements of {lanes} neighbors of {names}",
         code="TW-VTA-TILE",
         where=where,
         hint="let the innermost dimensions of all of them be those of a tile",

@@ -70,7 +70,7 @@ def illegal(i: Instruction, config: VTAConfig) -> Iterator[str]:
     for verb, table in (("pop", POPS), ("push", PUSHES)):
         for flag in (f"{verb}_prev", f"{verb}_next"):
             if getattr(i, flag) and flag not in table[at]:
-                yield f"{flag} is set, and {at.name} has no neighbour on that side"
+                yield f"{flag} is set, and {at.name} has no neighbor on that side"
     if isinstance(i, Transfer):
         yield from _illegal_transfer(i, config)
     if isinstance(i, Alu) and i.alu_opcode not in AluOp.__members__.values():

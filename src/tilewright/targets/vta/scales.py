@@ -26,7 +26,7 @@ Unit = Callable[[float], float]
 MOST = 127
 
 
-def quantise(a: Array, unit: float | NDArray[np.float64]) -> Bytes:
+def quantize(a: Array, unit: float | NDArray[np.float64]) -> Bytes:
     """`round(a / unit)`, halves up, clipped to bytes; unit: one, or an array that broadcasts."""
     scaled = np.floor(np.asarray(a, np.float64) / unit + 0.5)
     return np.clip(scaled, -128, MOST).astype(np.int8)

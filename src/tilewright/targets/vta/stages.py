@@ -50,7 +50,7 @@ def stage(instruction: Instruction) -> Stage:
     return Stage.COMPUTE
 
 
-def neighbour(of: Stage, side: str) -> Stage | None:
+def neighbor(of: Stage, side: str) -> Stage | None:
     """The stage on one side, "prev" or "next", if there is one."""
     at = _ORDER.index(of) + (1 if side == "next" else -1)
     return _ORDER[at] if 0 <= at < len(_ORDER) else None

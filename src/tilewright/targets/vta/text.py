@@ -32,7 +32,7 @@ from tilewright.targets.vta.isa import (
     decode_stream,
     encode_stream,
 )
-from tilewright.targets.vta.stages import Stage, neighbour, stage
+from tilewright.targets.vta.stages import Stage, neighbor, stage
 
 _NEST = {
     "iter": ("iter_out", "iter_in"),
@@ -130,7 +130,7 @@ def _dependences(i: Instruction) -> Iterator[str]:
     for verb in ("pop", "push"):
         for side in _SIDES:
             if getattr(i, f"{verb}_{side}"):
-                other = neighbour(stage(i), side)
+                other = neighbor(stage(i), side)
                 yield f"{verb}({other.value if other else side})"
 
 
@@ -229,7 +229,7 @@ def _number_of(kind: type[Memory] | type[AluOp], name: str, otherwise: str) -> i
 def _flag(of: Stage, dependence: re.Match[str]) -> str:
     verb, name = dependence[1], dependence[2]
     for side in _SIDES:
-        other = neighbour(of, side)
+        other = neighbor(of, side)
         if name == (other.value if other else side):
             return f"{verb}_{side}"
     raise VTAError(f"{dependence[0]}: {name} is not a neighbor of {of.value}")

@@ -61,10 +61,10 @@ ROOMS: Final[dict[str, Room]] = {
          "tests/plan", "tests/driver"),
     ),
     "quantization": Room(
-        ("graph/rules/quantization.py", "graph/rules/quantized.py", "compute/quantised.py",
+        ("graph/rules/quantization.py", "graph/rules/quantized.py", "compute/quantized.py",
          "graph/ops/quantize.py", "graph/ops/integer.py"),
         ("tests/graph/test_integer_products.py", "tests/graph/test_ops_quantize.py",
-         "tests/graph/test_ops_integer.py", "tests/compute/test_quantised.py",
+         "tests/graph/test_ops_integer.py", "tests/compute/test_quantized.py",
          "tests/graph/test_preconditions.py"),
         always=("graph/rules/quantization.py:same_quantization",),
     ),

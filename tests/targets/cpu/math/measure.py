@@ -26,7 +26,7 @@ def compiled(
     lanes: int = LANES,
     machine: Machine | None = None,
 ) -> Callable[..., Array]:
-    """The function of `arity` arrays of n elements (a multiple of `lanes`), as a vectorised kernel.
+    """The function of `arity` arrays of n elements (a multiple of `lanes`), as a vectorized kernel.
 
     constants: arguments that follow the arrays.
     """

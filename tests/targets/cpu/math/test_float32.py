@@ -83,7 +83,7 @@ def test_all_inputs(function: str) -> None:
         got, want = f(x), reference(function, x)
         with np.errstate(all="ignore"):
             steps = np.abs(got.view(np.int32) - want.astype(np.float32).view(np.int32))
-        # The neighbour of the rounded value is within 1.5 ulp; NaN and signs show as many steps.
+        # The neighbor of the rounded value is within 1.5 ulp; NaN and signs show as many steps.
         far = np.flatnonzero((steps > 1) | (steps < 0))
         if far.size:
             check(function, x[far], got=got[far], want=want[far])

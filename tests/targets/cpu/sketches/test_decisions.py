@@ -20,7 +20,7 @@ from tilewright.compute.build import reduce_
 from tilewright.compute.nodes import Computation
 from tilewright.driver.options import Options
 from tilewright.driver.planning import make_plan, questions
-from tilewright.driver.steps import optimise
+from tilewright.driver.steps import optimize
 from tilewright.expr.nodes import Buffer, Select, const
 from tilewright.loops.walk import loops_of
 from tilewright.plan.nodes import FusionGroup
@@ -146,6 +146,6 @@ def test_the_driver_does_so_by_default() -> None:
     graph = NETWORKS["dilated_head"]().graph
     target = MACHINES["cascadelake"].target()
     with record() as events:
-        make_plan(optimise(graph, Options(), target), target)
-        make_plan(optimise(graph, Options(math="exact"), target), target, "exact")
+        make_plan(optimize(graph, Options(), target), target)
+        make_plan(optimize(graph, Options(math="exact"), target), target, "exact")
     assert len([e for e in events if e.kind == "split-sum"]) == 1

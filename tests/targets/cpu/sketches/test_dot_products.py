@@ -150,7 +150,7 @@ def image(width: int, size: int, stride: int, pads: bool) -> Computation:
 @needs("avx512vnni")
 @pytest.mark.parametrize("pads", [True, False], ids=["padded", "bare"])
 @pytest.mark.parametrize(("size", "stride"), [(7, 2), (5, 1), (3, 3), (4, 1)], ids=str)
-def test_neighbours_along_a_row_of_an_image_fill_words(size, stride, pads):
+def test_neighbors_along_a_row_of_an_image_fill_words(size, stride, pads):
     c = image(31, size, stride, pads)
     point = default([c])
     verify(point.schedule.kernel)
@@ -159,7 +159,7 @@ def test_neighbours_along_a_row_of_an_image_fill_words(size, stride, pads):
 
 
 def test_floats_outside_need_whole_words():
-    """What is not a number times zero is no zero."""
+    """What is not a number times zero is not a zero."""
     x, w = Buffer("x", (31,), bfloat16), Buffer("w", (20, 3), bfloat16)
     y = Buffer("y", (29, 20), float32)
     f = reduce_(
@@ -226,7 +226,7 @@ def test_factors_in_either_order_and_weights_by_rows():
     point = default([c], Context(NEW))
     verify(point.schedule.kernel)
     assert "vpdpbusd(" in str(point.schedule)
-    assert "interleave" not in str(point.schedule)  # neighbours already
+    assert "interleave" not in str(point.schedule)  # neighbors already
 
 
 @needs("avx512vnni")
@@ -329,7 +329,7 @@ def test_random_points_with_tiles(side):
         np.testing.assert_array_equal(y, 2 * (x @ w))
 
 
-def test_quantised_models_for_such_processors_use_tiles():
+def test_quantized_models_for_such_processors_use_tiles():
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]> f (uint8[64, 64] x) => (int32[64, 64] y)'
         " <int8[64, 64] w = {" + ", ".join(str(n % 11 - 5) for n in range(4096)) + "}>"

@@ -32,12 +32,12 @@ def softmax() -> list[Computation]:
     return [*e.steps, map_("div", y, lambda i, j: e.terms[i, j] / e.total[i, 0])]
 
 
-def centred() -> list[Computation]:
+def centered() -> list[Computation]:
     x, y = (Buffer(name, SHAPE, float32) for name in "xy")
     total = Buffer("total", SHAPE[:1], float32)
     return [
         reduce_("sum", total, SHAPE[1:], "add", lambda i, j: x[i, j]),
-        map_("centred", y, lambda i, j: x[i, j] - call("sqrt", total[i])),
+        map_("centered", y, lambda i, j: x[i, j] - call("sqrt", total[i])),
     ]
 
 
@@ -63,7 +63,7 @@ def test_the_next_row_is_fetched_where_functions_of_large_data_are_computed() ->
 
 
 def test_nothing_is_fetched_of_small_data_or_where_memory_is_never_idle() -> None:
-    for kernel in (scheduled(softmax(), Context(host())), scheduled(centred(), Context(SMALL))):
+    for kernel in (scheduled(softmax(), Context(host())), scheduled(centered(), Context(SMALL))):
         assert prefetches(kernel) == []
         assert "prefetch" not in target("cpu").text(kernel, "k", "llvm")
 

@@ -99,7 +99,7 @@ def columns(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) -
 
 
 def _start(s: Schedule, target: str, order: Sequence[str], lanes: int) -> None:
-    """The results initialised in a nest of their own, and the reduction in the order given."""
+    """The results initialized in a nest of their own, and the reduction in the order given."""
     nest = [n for n in s.loops if n in order]
     starts = dict(zip(nest, s.decompose_reduction(target, nest[0]), strict=False))
     wanted = [n for n in order if n in starts]

@@ -1,8 +1,8 @@
-"""Products by the machine's dot products: several neighbours of the reduction in every lane.
+"""Products by the machine's dot products: several neighbors of the reduction in every lane.
 
 A tile's columns are the lanes of the accumulators, its rows are broadcast. An instruction takes
-neighbours of the reduction as one word, so the row operand must be contiguous along a dimension of
-the reduction, and the column operand is packed so that those words are neighbours.
+neighbors of the reduction as one word, so the row operand must be contiguous along a dimension of
+the reduction, and the column operand is packed so that those words are neighbors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tilewright.targets.cpu.sketches.register_transpose import (
 @dataclass(frozen=True, slots=True)
 class Dot:
     """name: of the intrinsic. row, column: its operands. vector: the columns' dimension. depth: the
-    dimension of the reduction that it takes `inside` at a time, `word` neighbours in one of `lanes`
+    dimension of the reduction that it takes `inside` at a time, `word` neighbors in one of `lanes`
     lanes. rows: of the results that it makes at once, where it is a product of tiles. useful: the
     part of its work that is needed, the rest being padding or done again at an edge."""
 
@@ -136,7 +136,7 @@ def _read(side: Expr) -> Load:
 
 
 def _shape(name: str) -> tuple[int | None, int, int, int]:
-    """Rows of a product of tiles, lanes, the numbers that each sums, and neighbours among them."""
+    """Rows of a product of tiles, lanes, the numbers that each sums, and neighbors among them."""
     found = intrinsic(name)
     *rows, lanes = (d.extent for d in found.description.dims if d.combine == CC)
     depth = [d for d in found.description.dims if d.combine != CC]
@@ -145,7 +145,7 @@ def _shape(name: str) -> tuple[int | None, int, int, int]:
 
 
 def _depth(r: Computation, row: Load, column: Load, inside: int, side: Expr) -> Dim | None:
-    """The dimension whose neighbours make words: of those that waste least, a contiguous one.
+    """The dimension whose neighbors make words: of those that waste least, a contiguous one.
 
     It is an axis of the column operand (overlapping windows would grow in packing). One that does
     not fill its words is padded: the column operand with 0, which is enough for integers. Of
@@ -224,7 +224,7 @@ def accumulate(
     batch: Sequence[str],
     lanes: int,
 ) -> tuple[list[str], str]:
-    """The accumulators' nests: initialised apart, steps of the reduction outside of the tile.
+    """The accumulators' nests: initialized apart, steps of the reduction outside of the tile.
 
     rows, column: the loops of the tile. reduction: those over the reduction in order. batch:
     what may stand between. lanes: of a vector. Returns the loops from the outermost step on, as
@@ -254,7 +254,7 @@ def accumulate(
 def _tile_product(
     s: Schedule, d: Dot, steps: list[str], depth: str, rows: Sequence[str], column: str
 ) -> tuple[list[str], str]:
-    """All of the depth in one instruction's loop: blocks of it, words, and neighbours in a word."""
+    """All of the depth in one instruction's loop: blocks of it, words, and neighbors in a word."""
     whole, inner = [], depth
     if extents(s.kernel)[depth] > d.inside:
         block, inner = s.split(depth, d.inside)
@@ -270,7 +270,7 @@ def multiply(
 ) -> None:
     """Pack the column operand in the order in which `loops` read it, and use the intrinsic.
 
-    column: the buffer's name. loops: all around the product, the last two its lanes and neighbours.
+    column: the buffer's name. loops: all around the product, the last two its lanes and neighbors.
     around: the loop that the intrinsic takes the place of.
     """
     names = indexing(s, column, existing(s, [*at.around, *loops]))

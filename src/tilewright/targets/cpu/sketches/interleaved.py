@@ -1,6 +1,6 @@
 """Batch dimensions whose results interleave: one step along them stays in a cache line.
 
-Shuffled channels are like that: results of different groups are neighbours. Were such a dimension
+Shuffled channels are like that: results of different groups are neighbors. Were such a dimension
 the outermost, each part of the result would be written in pieces, one per step, and threads that
 share the steps would write the same lines. So a tile goes by all of its steps before the next tile
 does: its lines are written once, by one thread.

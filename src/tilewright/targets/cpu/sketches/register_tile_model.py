@@ -65,7 +65,7 @@ def candidates(rows: Sequence[int], columns: int, lanes: int, costs: CostModel) 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What neighbouring rows share: each reads `taps` vectors, `dilation` apart, `step` further
+    """What neighboring rows share: each reads `taps` vectors, `dilation` apart, `step` further
     than the row before."""
 
     taps: int

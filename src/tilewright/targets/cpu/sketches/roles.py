@@ -50,7 +50,7 @@ class Roles:
 class TilePlan:
     """The roles of the dimensions (see `Roles`), the reduction in loop order, and the tile.
 
-    window: the innermost of the reduction, if neighbouring rows of the tile share what they read
+    window: the innermost of the reduction, if neighboring rows of the tile share what they read
     along it. close: dimensions of the batch that go by inside of a tile (see `interleaved`).
     """
 

@@ -1,4 +1,4 @@
-"""Reductions along contiguous rows: softmax, layer normalisation, row sums.
+"""Reductions along contiguous rows: softmax, layer normalization, row sums.
 
 All Computations of one row run together, intermediate rows in the cache; each reduction keeps
 vectors of partial results.

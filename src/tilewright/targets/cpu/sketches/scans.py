@@ -57,7 +57,7 @@ def _loop(c: Computation, d: Dim) -> str:
 
 
 def _beside(c: Computation, d: Dim) -> bool:
-    """Whether neighbours along `d` are neighbours in memory, or the same element, everywhere."""
+    """Whether neighbors along `d` are neighbors in memory, or the same element, everywhere."""
     out = c.outputs[0]
     places = [out.tensor[out.index], *c.accesses]
     steps = [stride(address(a), d.var) for a in places]

@@ -171,7 +171,7 @@ def results(s: Schedule, pattern: KernelPattern) -> tuple[str, dict[Dim, str]]:
 
 
 def reduce_in_registers(s: Schedule, p: TilePlan, target: str, loops: dict[Dim, str]) -> None:
-    """The accumulators' nests: initialised apart, the reduction outside the tile."""
+    """The accumulators' nests: initialized apart, the reduction outside the tile."""
     rows = existing(s, [loops[d] for d in p.rows])
     column = loops[p.vector]
     between = [loops[d] for d in (*p.batch, *p.close, *p.rows) if d in loops]

@@ -1,6 +1,6 @@
 """Windows reduced along one axis after another (`compute/separate.py`): pooling.
 
-Vectors along another dimension (channels): a tile of neighbouring results needs what its windows
+Vectors along another dimension (channels): a tile of neighboring results needs what its windows
 cover, once each, and keeps that in registers. Vectors along the windows themselves: a row of what
 the first reduction gives stays in the first cache.
 """
@@ -42,7 +42,7 @@ def combined(pattern: KernelPattern) -> float:
 def windows_are_profitable(pattern: KernelPattern, costs: CostModel) -> bool:
     """Whether that is faster than all windows at once.
 
-    Not for little work saved along rows whose neighbouring elements start neighbouring windows:
+    Not for little work saved along rows whose neighboring elements start neighboring windows:
     vectors as long as a cache line would be stored and read again off its boundaries.
     """
     first, last = pattern.computations[0], pattern.reduction

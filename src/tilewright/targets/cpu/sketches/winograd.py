@@ -102,7 +102,7 @@ def winograd(s: Schedule, pattern: KernelPattern, at: Context, choose: Choices) 
     panels = _panels(shape, lanes, costs)
     if not panels:
         raise ScheduleError(
-            f"{shape.width} channels are no whole vectors", where=f"kernel {s.kernel.name}"
+            f"{shape.width} channels are not whole vectors", where=f"kernel {s.kernel.name}"
         )
     panel = lanes * choose(f"{product.name}.panel", panels, panels[-1])
     blocks = divisors(shape.rows)

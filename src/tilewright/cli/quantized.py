@@ -16,7 +16,7 @@ from tilewright.base.errors import InputError, UnsupportedError
 from tilewright.base.files import write_whole
 from tilewright.base.text import human_time
 from tilewright.cli import inputs
-from tilewright.cli.model import load_graph, specialised
+from tilewright.cli.model import load_graph, specialized
 from tilewright.cli.options import CompileOptions, refuse
 from tilewright.cli.output import dump, note, progress, say
 
@@ -38,7 +38,7 @@ def wanted(options: CompileOptions) -> bool:
         return False
     from tilewright.targets import registry
 
-    return any(registry.supplies(options.target, role) for role in ("network", "quantised"))
+    return any(registry.supplies(options.target, role) for role in ("network", "quantized"))
 
 
 def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tuple[Network, bool]:
@@ -48,7 +48,7 @@ def made_for(graph: Graph, feeds: dict[str, Any], options: CompileOptions) -> tu
     if registry.supplies(options.target, "network"):
         return registry.network(options.target, graph, options.description), False
     given = scales(options)
-    return registry.quantised(options.target, graph, [feeds], **given), not given
+    return registry.quantized(options.target, graph, [feeds], **given), not given
 
 
 def text(graph: Graph, emit: str | None, options: CompileOptions) -> str:
@@ -99,7 +99,7 @@ def run(
 
     refuse(NATIVE, f"--target {options.target} simulates one run", "Leave it out")
     read = load_graph(model, options.dims, **options.reading())
-    graph = specialised(read, options.dims)
+    graph = specialized(read, options.dims)
     feeds = inputs.gather(inputs.of_graph(graph), files, archive, seed, options.dims)
     with progress(f"compiling {model.name} for {options.target}"):
         made, calibrated = made_for(graph, feeds, options)

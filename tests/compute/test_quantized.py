@@ -15,7 +15,7 @@ from tilewright.compute.build import cast, map_, padded, reduce_
 from tilewright.compute.check import check
 from tilewright.compute.interp import evaluate
 from tilewright.compute.nodes import PS, PW, Computation
-from tilewright.compute.quantised import s8_as_u8
+from tilewright.compute.quantized import s8_as_u8
 from tilewright.compute.reducer import reducer
 from tilewright.expr.nodes import Buffer
 

@@ -23,7 +23,7 @@ from tilewright.targets.vta.layers import (
 )
 from tilewright.targets.vta.partition import MATRIX, POOLING, Part
 from tilewright.targets.vta.requantize import STEPS
-from tilewright.targets.vta.scales import quantise, units_of_weights
+from tilewright.targets.vta.scales import quantize, units_of_weights
 
 Array = NDArray[Any]
 _BYTE, _MOST = 128, 127
@@ -97,7 +97,7 @@ def _sums(
     if not (np.isfinite(w).all() and np.isfinite(bias).all()):
         return "its weights are not finite"
     unit = units_of_weights(w, by)
-    whole, sums = quantise(w, unit[:, None, None, None]), data * unit
+    whole, sums = quantize(w, unit[:, None, None, None]), data * unit
     out = max(units[part.result], float(sums.max()))
     rounded = np.floor(bias / sums + 0.5)
     reach = _BYTE * np.abs(whole.astype(np.int64)).sum((1, 2, 3)) + np.abs(rounded)

@@ -21,7 +21,7 @@ SCALE, ZERO = 1 / 32, 128
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantized:
     """An operator between quantized tensors: its ONNX operator, weights, input and attributes."""
 
     operator: str
@@ -30,13 +30,13 @@ class Quantised:
     attributes: dict[str, Any]
 
 
-QUANTIZED: dict[str, Quantised] = {
-    "int8_matmul_1024": Quantised("MatMul", (1024, 1024), (1024, 1024), {}),
-    "int8_matmul_2048": Quantised("MatMul", (2048, 2048), (2048, 2048), {}),
-    "int8_conv3x3_128x28": Quantised(
+QUANTIZED: dict[str, Quantized] = {
+    "int8_matmul_1024": Quantized("MatMul", (1024, 1024), (1024, 1024), {}),
+    "int8_matmul_2048": Quantized("MatMul", (2048, 2048), (2048, 2048), {}),
+    "int8_conv3x3_128x28": Quantized(
         "Conv", (128, 128, 3, 3), (1, 128, 28, 28), {"pads": [1, 1, 1, 1]}
     ),
-    "int8_conv1x1_256x56_64": Quantised("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
+    "int8_conv1x1_256x56_64": Quantized("Conv", (64, 256, 1, 1), (1, 256, 56, 56), {}),
 }
 
 # Quantized networks, and the float ones that they are made of.
@@ -80,14 +80,14 @@ def build(name: str) -> onnx.ModelProto:
         "weight_zero": np.int8(0),
     }
     node = helper.make_node
-    quantisation = ["scale", "zero"]
+    quantization = ["scale", "zero"]
     nodes = [
-        node("QuantizeLinear", ["x0", *quantisation], ["xq"]),
-        node("DequantizeLinear", ["xq", *quantisation], ["x"]),
+        node("QuantizeLinear", ["x0", *quantization], ["xq"]),
+        node("DequantizeLinear", ["xq", *quantization], ["x"]),
         node("DequantizeLinear", ["weight", "weight_scale", "weight_zero"], ["w"]),
         node(what.operator, ["x", "w"], ["y"], **what.attributes),
-        node("QuantizeLinear", ["y", *quantisation], ["yq"]),
-        node("DequantizeLinear", ["yq", *quantisation], ["output"]),
+        node("QuantizeLinear", ["y", *quantization], ["yq"]),
+        node("DequantizeLinear", ["yq", *quantization], ["output"]),
     ]
     channels = what.weight[1] if what.operator == "MatMul" else what.weight[0]
     out = (*what.shape[:-1], channels) if what.operator == "MatMul" else (
