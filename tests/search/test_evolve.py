@@ -87,6 +87,13 @@ def test_cheaper_states_have_more_children() -> None:
     assert ranks[0] > 1.5 * ranks[5] > 3 * ranks[9] > 0
 
 
+@pytest.mark.parametrize("generations", [1, 2, 5])
+def test_generations_are_counted(generations: int) -> None:
+    found = evolve([0], Breeding(lambda n, _: n + 1), each(float), generations=generations)
+    assert found.checkpoint is not None
+    assert found.checkpoint.steps == generations == found.evaluations - 1
+
+
 def test_a_search_ends_where_no_child_is_new() -> None:
     found = evolve([0], Breeding(lambda n, _: min(n + 1, 5)), each(float), generations=1000)
     assert (found.stop, found.evaluations) == (Stop.FINISHED, 6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from math import inf
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -148,6 +148,13 @@ def test_a_bound_that_falls_from_parent_to_child_is_named() -> None:
         match=r"the bound of its parent is 6, but its own bound is 5; the state is \(0,\)",
     ):
         branch_and_bound((), chain.expand, chain.part, lambda state: 6.0 - len(state))
+
+
+@pytest.mark.parametrize("state", [(), (0,), (0, 0)])
+def test_a_bound_that_is_no_number_is_named(state: Point) -> None:
+    chain = Chain(2, 2)
+    with pytest.raises(InputError, match=r"its own bound is nan; the state is \("):
+        branch_and_bound((), chain.expand, chain.part, lambda s: nan if s == state else 0.0)
 
 
 def test_rounding_is_no_wrong_bound() -> None:

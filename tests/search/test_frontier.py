@@ -118,6 +118,18 @@ def test_patience_counts_expansions_in_vain() -> None:
         best_first([0], up, float, patience=0)
 
 
+def test_the_caller_ends_a_search_that_only_expands() -> None:
+    """Every state is known after the first expansion; each one is still expanded."""
+    expanded: list[int] = []
+
+    def all_of_them(n: int) -> range:
+        expanded.append(n)
+        return range(20)
+
+    found = best_first([0], all_of_them, float, limits=Limits(until=lambda: len(expanded) > 3))
+    assert (found.stop, len(expanded)) == (Stop.UNTIL, 4)
+
+
 def test_a_bound_above_its_cost_is_named() -> None:
     with pytest.raises(InputError, match="bound of this state is 1, but its cost is 0; the state"):
         best_first([0], lambda n: [], float, bound=lambda n: n + 1)

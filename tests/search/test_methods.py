@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.search.methods import METHODS, SEVERAL_STARTS, Cost, Method
 from tests.search.spaces import Grid, Point
-from tilewright.base.errors import InputError
+from tilewright.base import limits
+from tilewright.base.errors import InputError, LimitError
 from tilewright.base.events import record
 from tilewright.search import Limits, Stop, each
 from tilewright.search.run import Run
@@ -70,8 +71,8 @@ def test_without_time_one_state_is_evaluated(method: Method) -> None:
 @every
 def test_the_caller_ends_a_search_before_an_evaluation(method: Method) -> None:
     calls: list[Point] = []
-    limits = Limits(until=lambda: len(calls) >= 4)
-    found = method(GRID, [START], counted(GRID, calls), limits)
+    until = Limits(until=lambda: len(calls) >= 4)
+    found = method(GRID, [START], counted(GRID, calls), until)
     # Evolution evaluates its first state, then children six at a time.
     expected = 7 if method is METHODS["evolve"] else 4
     assert (found.stop, found.evaluations) == (Stop.UNTIL, expected)
@@ -132,6 +133,15 @@ def test_an_error_of_a_cost_reaches_the_caller(method: Method) -> None:
     assert [e.fields["error"] for e in events if e.kind == "search"] == ["ZeroDivisionError"]
 
 
+@every
+def test_a_search_keeps_the_limits_of_the_compilation_around_it(method: Method) -> None:
+    with limits.compilation():
+        assert limits._own.compilation is not None
+        limits._own.compilation.started -= 1e6
+        with pytest.raises(LimitError, match="the compilation takes over"):
+            method(GRID, [START], GRID.cost, Limits())
+
+
 @pytest.mark.parametrize("name", SEVERAL_STARTS[1:])
 def test_there_must_be_a_state(name: str) -> None:
     with pytest.raises(InputError, match=f"{name}: there is no state; give at least one"):
@@ -139,7 +149,7 @@ def test_there_must_be_a_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
+    ("wrong", "said"),
     [
         ({"evaluations": 0}, "evaluations 0 must be at least 1"),
         ({"frontier": True}, "frontier True must be at least 1"),
@@ -148,9 +158,9 @@ def test_there_must_be_a_state(name: str) -> None:
         ({"seconds": nan}, "a limit of nan seconds"),
     ],
 )
-def test_limits_that_are_none_are_refused(limits: dict[str, float], said: str) -> None:
+def test_limits_that_are_none_are_refused(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Limits(**limits)  # type: ignore[arg-type]
+        Limits(**wrong)  # type: ignore[arg-type]
 
 
 def test_costs_of_several_states_are_as_many() -> None:

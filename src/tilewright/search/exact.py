@@ -73,7 +73,9 @@ def branch_and_bound(
     run: Run[S, float] = Run("branch_and_bound", each(cost), limits)
     tree: _Tree[S] = _Tree(run, order, gap, key)
     with run:
-        tree.open([(bound(root), root)])
+        first = bound(root)
+        run.require(root, -inf, first, "the least of all bounds", "its own bound")
+        tree.open([(first, root)])
         while tree.frontier:
             run.check(len(tree.frontier))
             least, state = tree.first  # it stays open if a limit is reached

@@ -159,8 +159,11 @@ class Run(Generic[S, C]):
         raise Stopped(Stop.PATIENCE)
 
     def require(self, state: S, least: float, found: float, bound: str, what: str) -> None:
-        """Raise InputError if a bound is not admissible: `what` it bounds was `found` below it."""
-        if found < least - ROUNDING * abs(least):
+        """Raise InputError if a bound is not admissible: `what` it bounds was `found` below it.
+
+        What is not a number is refused as well.
+        """
+        if isnan(found) or found < least - ROUNDING * abs(least):
             raise InputError(
                 f"{bound} is {least:.12g}, but {what} is {found:.12g}; the state is {state!r}",
                 where=self._method,
