@@ -195,7 +195,7 @@ class Store:
             return False
         try:
             found = self.root.stat()
-        except OSError:  # what is wrong with it is said by who writes there
+        except OSError:  # writing there reports what is wrong
             return True
         if self._private == (found.st_dev, found.st_ino):
             return True

@@ -15,7 +15,7 @@ def main() -> NoReturn:
 
         raise SystemExit(run())
     except BaseException as error:
-        # While the command itself was being loaded, or while it said that it was interrupted.
+        # While the command was being loaded, or while it reported the interrupt.
         if interrupt.behind(error) and not isinstance(error, SystemExit):
             raise SystemExit(1) from None
         raise

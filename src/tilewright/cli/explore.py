@@ -209,7 +209,7 @@ def _check_forms(graph: Path | None, report: Path | None) -> None:
 
 
 def _added(expand: Sequence[tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """What is to be tried for each name, from all that was said of it."""
+    """The expansions to try for each name, from all --expand options."""
     wanted: dict[str, list[str]] = {}
     for name, options in expand:
         wanted.setdefault(name, []).extend(options)

@@ -99,7 +99,7 @@ def compile_model(
     from tilewright.driver import compile
     from tilewright.runtime.executable import Executable
 
-    # A bad count of threads is said before the work, not after it.
+    # An invalid number of threads is reported before the work, not after it.
     thread_count(options.threads)
     with progress(f"compiling {title}"):
         made = compile(source, **options.keywords())
@@ -131,7 +131,7 @@ def prepare(
 ) -> Prepared:
     """Compile or load the model at `path`, and make its inputs.
 
-    The inputs come first: what is wrong with them is said before anything is compiled.
+    The inputs come first, so that their errors are reported before anything is compiled.
     """
     if is_artifact(path):
         from tilewright.runtime.executable import load

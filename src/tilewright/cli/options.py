@@ -189,7 +189,11 @@ _COMPILE: Final[tuple[Callable[[Verb], Verb], ...]] = (
     click.option(
         "--mcpu", default="native", show_default=True, help="Processor: native, x86-64-v3, ..."
     ),
-    click.option("--threads", type=click.IntRange(1, 1024), help="Default: the available cores."),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, 1024),
+        help="Number of threads; default: the available cores.",
+    ),
     _fallback_option,
     click.option(
         "--math",

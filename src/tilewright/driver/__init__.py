@@ -1,4 +1,4 @@
-"""The whole order, from a model to something that runs; `compile` reads top to bottom."""
+"""The driver: all steps from a model to an Executable; `compile` reads top to bottom."""
 
 from tilewright.driver.compile import compile, schedules, text
 

@@ -1,4 +1,4 @@
-"""One compilation at a time in a process: the intern table is not locked."""
+"""The process-wide compilation lock, since the intern table is not locked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts a model together: places in memory, calls in order, one native function per segment."""
+"""Assembling a model: memory offsets, calls in order, one native function per segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compile()`: what is in the cache is loaded, and the compiler only where there is work for it."""
+"""`compile()`: loads the model from the cache, and imports the compiler only if it must."""
 
 from __future__ import annotations
 

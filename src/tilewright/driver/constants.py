@@ -1,4 +1,4 @@
-"""The constants of a model in one block: placed first, written once, in place."""
+"""The constants of a model in one block, each written once and in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file holds, as a digest: of its bytes once, and from then on by the file's state.
+"""Digests of files, remembered with the state of the file.
 
 The digest is remembered in the cache together with the state that the file had. The same state
 later means the same bytes, as `make`, Git and ccache have it, under these rules:

@@ -1,4 +1,4 @@
-"""Models whose shapes are known only when they are called: one Executable per set of shapes.
+"""Models with dynamic shapes: one Executable per set of shapes.
 
 Each new combination of symbolic extents (and of the values of inputs that decide shapes, such as
 the `shape` of a Reshape) is compiled on first use and kept, least recently used out. The kernel

@@ -1,4 +1,4 @@
-"""What a compilation may be told, checked before anything is compiled."""
+"""The options of a compilation, checked before anything is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the work on constants at compile time: weights are packed here, once."""
+"""Running the work on constants at compile time: weights are packed here, once."""
 
 from __future__ import annotations
 

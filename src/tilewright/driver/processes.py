@@ -1,4 +1,4 @@
-"""Independent jobs of a compilation, done by forked processes as well as this one.
+"""Running independent jobs of a compilation in forked processes as well as in this one.
 
 A fork has the whole program in memory already, so that nothing is sent there and little back. It is
 made where it is safe: no other Python thread may be at work, in LLVM for example, at that moment.

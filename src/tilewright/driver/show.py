@@ -1,4 +1,4 @@
-"""The stages of a compilation as text: asked for one by one, or all written into a folder."""
+"""The stages of a compilation as text, on request or dumped into a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Kernel as a model of its own, run as its schedule says: for schedules written by hand."""
+"""One Kernel as a whole model, run as scheduled: for hand-written schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled code depends on besides the model: this compiler and the packages it calls."""
+"""The versions that compiled code depends on: this compiler and the packages it calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole models in the cache: a model that was compiled before is not even read as a model.
+"""The cache of whole models: a model that was compiled before is not even parsed.
 
 The key is what the result depends on: the contents of the model's file and of the files that its
 weights lie in, the options, the processor's features, this compiler's own sources, and the Python

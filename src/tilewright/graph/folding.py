@@ -1,4 +1,4 @@
-"""Whether an operator on constants is computed at compile time: what that may cost is bounded.
+"""The limits of constant folding: whether an operator on constants runs at compile time.
 
 A reference of ours is NumPy and does about as much as its floating-point operations say. One of
 ONNX's is often a loop in Python, so it gets a thousandth of the work. What costs more, or cannot

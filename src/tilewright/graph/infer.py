@@ -1,4 +1,4 @@
-"""Types of results, operation by operation, and the small constants that shapes hang on.
+"""Type inference, operation by operation, with the small constants that shapes depend on.
 
 `Typer` takes operations in order and gives their results dtypes and shapes: by the operator's
 definition, or by the fallback that a frontend hands in. Results that are known already (shape

@@ -1,4 +1,4 @@
-"""Running a graph in NumPy, operator by operator: the judge of whole models.
+"""The meaning of a graph: running it in NumPy, operator by operator.
 
 An operator runs by its definition's reference, else by the fallback that a frontend supplies, else
 by interpreting its Computations (slow). `as_float64` gives the same graph in double precision, to

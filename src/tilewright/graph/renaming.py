@@ -1,4 +1,4 @@
-"""Other values in the place of some, everywhere in a graph, its subgraphs included."""
+"""Replacing values by others everywhere in a graph, including its subgraphs."""
 
 from __future__ import annotations
 

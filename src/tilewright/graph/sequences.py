@@ -1,4 +1,4 @@
-"""Sequences whose length is known when compiling, as the values that they hold.
+"""Sequences of known length as the values they hold.
 
 What reads from such a sequence (SequenceAt, SequenceLength, ConcatFromSequence) needs no sequence
 then; the operators that made it are left without a reader, and go.

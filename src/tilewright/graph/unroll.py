@@ -1,4 +1,4 @@
-"""Loops whose number of iterations is known, and small, as that many copies of their body."""
+"""Unrolling loops with a small, known number of iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels written out as Python source, for the interpreter.
+"""Kernels as Python source, for the interpreter.
 
 Each expression node becomes one assignment to a local name (shared nodes once per statement); the
 arms of a Select with loads in them become an `if`. Names that the source uses are in `scope`.

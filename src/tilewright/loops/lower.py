@@ -1,4 +1,4 @@
-"""The plain nest: a sequence of Computations as the Kernel that says literally the same."""
+"""The default loop nest: a sequence of Computations as a Kernel, literally."""
 
 from __future__ import annotations
 

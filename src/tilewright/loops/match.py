@@ -1,4 +1,4 @@
-"""Whether a loop nest is what a tensor intrinsic computes, and with which operands.
+"""Matching a loop nest against a tensor intrinsic, and finding its operands.
 
 The nest has to be the description up to names: its loops are the description's dimensions in some
 order, its values the same expressions (operands of commutative operators may be swapped), and each

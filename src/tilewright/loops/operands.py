@@ -1,4 +1,4 @@
-"""How the tensors of an intrinsic lie in the buffers of a nest: strides, places, memory scopes."""
+"""The operands of an intrinsic in the buffers of a nest: strides, positions, memory scopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels from the text that `loops/printer.py` writes of them.
+"""Parsing the text of kernels that `loops/printer.py` prints.
 
 A Unit with an intrinsic has no body in the text, so that a kernel with one is refused: its text is
 of a schedule, and what is read here are programs before any.

@@ -1,4 +1,4 @@
-"""Kernels as text worth reading: one line per statement, two spaces per level."""
+"""Printing kernels: one line per statement, two spaces per level."""
 
 from __future__ import annotations
 

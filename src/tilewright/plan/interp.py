@@ -1,4 +1,4 @@
-"""The meaning of a plan: its steps in order, on arrays that hold a mark where nobody has written.
+"""The meaning of a plan: its steps in order, on arrays that mark uninitialized elements.
 
 This is the judge of the passes: slow, and with nothing in common with the code that is generated.
 """

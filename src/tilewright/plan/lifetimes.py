@@ -1,4 +1,4 @@
-"""When each buffer of a plan is in use."""
+"""The lifetimes of a plan's buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan in which every name is a word of its own, as its text needs it.
+"""Giving every buffer and dimension of a plan a unique name, as its text needs.
 
 Buffers and operators have names of their own in the whole plan, variables in their group: there,
 one that several Computations share stays one, which is what the merging of loops goes by.

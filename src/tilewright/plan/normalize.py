@@ -1,4 +1,4 @@
-"""Groups in the form that schedules are made for: the one place where that form is decided.
+"""Normalizing groups to the form that schedules expect, in this one place.
 
 Dimensions that belong together are one, and those that a reshape left as digits of a number are
 several; a reduction has its result to itself; a part of a tensor is written from element 0 on.

@@ -1,4 +1,4 @@
-"""Plans from the text that `plan/printer.py` writes of them."""
+"""Parsing the text of plans that `plan/printer.py` prints."""
 
 from __future__ import annotations
 

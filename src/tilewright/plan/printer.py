@@ -1,4 +1,4 @@
-"""Plans as text: what exists and where it lies, then the steps, with their Computations.
+"""Printing plans: the buffers and their places, then the steps with their Computations.
 
     plan mlp:
       input x: float32[48, 64]

@@ -1,4 +1,4 @@
-"""What `interface` hands to schedules does to memory exactly what the group does."""
+"""Checking that the input of a schedule accesses the same elements as its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of a plan's buffers in memory: nothing is written over too early."""
+"""Checking the memory of a plan: no buffer is overwritten while it is in use."""
 
 from __future__ import annotations
 

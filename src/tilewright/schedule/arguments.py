@@ -1,4 +1,4 @@
-"""Whether the arguments of a primitive are of the types that it declares."""
+"""Checking the arguments of a primitive against their declared types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed programs: statements replaced, accesses moved, loops renamed; the old one is kept."""
+"""Editing programs: replacing statements, moving accesses, renaming loops, without mutation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two kernels compute the same, by running both on the same random inputs."""
+"""Comparing two kernels by running both on the same random inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every schedule is under its verbs: a kernel, the steps that led to it, and looking back.
+"""The history of a schedule: its kernels and steps, with undo and diff.
 
 All earlier programs are kept (a rewrite shares what it does not change), so a schedule can say
 what its last step did, where a loop went, and whether it still computes the same.

@@ -1,4 +1,4 @@
-"""What the primitives that move rows of a buffer share: where and by which loops it is made."""
+"""Shared parts of primitives that move rows of a buffer: the nests that compute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements without the guards that bounds decide, and where along a loop a guard changes."""
+"""Removing guards that bounds decide, and finding where along a loop a guard changes."""
 
 from __future__ import annotations
 

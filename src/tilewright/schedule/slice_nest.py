@@ -1,4 +1,4 @@
-"""A nest made to compute a part only: what moving it into another loop comes down to."""
+"""Restricting a nest to a part of its result, as moving it into another loop requires."""
 
 from __future__ import annotations
 

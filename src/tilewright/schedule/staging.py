@@ -1,4 +1,4 @@
-"""What the primitives that copy data share: where a copy may stand, and the nest that makes it."""
+"""Shared parts of primitives that copy data: where a copy may be placed, and its nest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: a schedule as the list of primitives applied, which is what is stored and compared."""
+"""Traces: a schedule as the list of applied primitives, to store and compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in a kernel: finding loops and buffers by name, reading what they touch.
+"""Navigating kernels: finding loops and buffers by name, and their accesses.
 
 A loop's name and a buffer's name are stable handles; a `Place` is what a name leads to in one
 particular kernel: the statement and its ancestors from the root on.

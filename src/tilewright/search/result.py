@@ -1,4 +1,4 @@
-"""What a search may take, and what it says at its end: what it found, and how good that is.
+"""The limits of a search, and its result: the state found and how good it is.
 
 As mathematical solvers do, a result separates two questions: why the search stopped, and what is
 proved. `bound` is a number that no state undercuts; where the cost meets it, the result is exact.

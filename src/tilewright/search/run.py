@@ -1,4 +1,4 @@
-"""One search under way: it counts, remembers the best, and ends the search at a limit."""
+"""The state of a running search: counts, the best state, and stopping at a limit."""
 
 from __future__ import annotations
 

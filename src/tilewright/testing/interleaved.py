@@ -38,7 +38,7 @@ def _serial(s: Stmt, order: Callable[[Stmt, _Lanes], Stmt]) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The iterations of a loop over `var`, of which those run that fulfil `guard`."""
+    """The iterations of a loop over `var`, of which those run that fulfill `guard`."""
 
     var: Var
     n: int

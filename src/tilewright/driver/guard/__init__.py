@@ -1,4 +1,4 @@
-"""Kernels run alone on random data in guarded memory, and judged by their Computations."""
+"""Kernel validation: kernels run in isolation, in guarded memory, against their Computations."""
 
 from tilewright.driver.guard.check import EFFORT, share_of, validate
 from tilewright.driver.guard.verdict import Fault, Verdict

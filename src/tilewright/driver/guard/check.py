@@ -1,4 +1,4 @@
-"""Validates one kernel: runs it in a process of its own, and judges what it left in memory."""
+"""Validating one kernel: running it in a separate process, and judging the memory it leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random data for one kernel: numbers on which its arithmetic is exact, and others.
+"""Random data for one kernel: values on which its arithmetic is exact, and others.
 
 `integers` are small whole numbers: sums and products of them are exact in any order, so that one
 wrong term of any size shows. `reals` exercise what rounds. Integers that index a tensor lie inside

@@ -1,4 +1,4 @@
-"""Memory in which a wrong access is seen: each tensor between pages that nobody may touch.
+"""Guarded memory: each tensor lies between inaccessible pages, so that wrong accesses fault.
 
 A tensor ends where such pages begin, or begins where they end; what is left of its own page holds a
 pattern that is looked at afterwards. A process that runs native code in it reports a fault by the

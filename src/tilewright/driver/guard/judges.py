@@ -1,4 +1,4 @@
-"""What a kernel should have made: Computations in float64, loop programs interpreted."""
+"""The expected results of a kernel: Computations in float64, or the loop interpreter."""
 
 from __future__ import annotations
 

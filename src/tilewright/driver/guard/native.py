@@ -1,4 +1,4 @@
-"""One compiled kernel, called alone, on tensors in guarded memory."""
+"""Calling one compiled kernel on tensors in guarded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native code run in a process of its own, which it may end."""
+"""Running native code in a separate process, which may crash."""
 
 from __future__ import annotations
 

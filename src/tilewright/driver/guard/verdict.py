@@ -1,4 +1,4 @@
-"""What came of validating one kernel."""
+"""The result of validating one kernel."""
 
 from __future__ import annotations
 

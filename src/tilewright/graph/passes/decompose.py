@@ -1,4 +1,4 @@
-"""Operators without a native form become the operators of their definition."""
+"""Replacing operators without a native form by the operators of their definition."""
 
 from __future__ import annotations
 

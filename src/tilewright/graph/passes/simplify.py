@@ -1,4 +1,4 @@
-"""Graph clean-up: constants folded, repetitions and what nothing needs removed.
+"""Graph cleanup: folding constants, and removing repetitions and unused operations.
 
 Each pass takes a Graph and returns one with the same meaning, bit by bit. Above each check stands
 the condition that it decides.

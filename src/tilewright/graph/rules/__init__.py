@@ -1,1 +1,1 @@
-"""Rewrites of graphs as rows: a pattern, what replaces it, and when."""
+"""Graph rewrites as rows: a pattern, a replacement and a condition."""

@@ -1,4 +1,4 @@
-"""Written-out attention as one operation: `softmax(pointwise(q @ k^T)) @ v`.
+"""Recognizing spelled-out attention: `softmax(pointwise(q @ k^T)) @ v`.
 
 What stands before the first product (transposes, reshapes) stays outside; scales, masks, caps and
 guards against NaN between the products go inside, in their order. What is inside is the body of the

@@ -1,4 +1,4 @@
-"""BatchNormalization on constants goes into the convolution before it.
+"""Folding BatchNormalization with constant statistics into the preceding convolution.
 
     (conv(x, w) + b - mean) * f + bias  =  conv(x, w * f) + (b - mean) * f + bias
     where f = scale / sqrt(var + epsilon), one number per channel

@@ -1,4 +1,4 @@
-"""Is a rule right? Both sides on random instances of its pattern, through the interpreter.
+"""Checking a rule: both sides on random instances of its pattern, through the interpreter.
 
 An instance is drawn by giving every tensor of the pattern a shape, a type and elements, and every
 attribute one of its examples; what the operators' definitions refuse is drawn again. A rule says

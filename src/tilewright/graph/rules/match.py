@@ -1,4 +1,4 @@
-"""Where a pattern matches a graph, and what its parts stand for there."""
+"""Matching patterns against a graph, and the bindings of a match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that give their operand again."""
+"""Removing operators that return their operand."""
 
 from __future__ import annotations
 

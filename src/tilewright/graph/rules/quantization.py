@@ -1,4 +1,4 @@
-"""What quantized tensors are in a graph: integers with scales, and products of them."""
+"""Quantized tensors in a graph: integers with scales, and products of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule: a pattern, what replaces it, and when.
+"""A rule: a pattern, a replacement and a condition.
 
     Rule("twice", x + x, 2 * x)
     Rule("transpose-to-itself", onnx.Transpose(x, perm=perm), x, when=[keeps_every_axis])

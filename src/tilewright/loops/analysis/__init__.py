@@ -1,4 +1,4 @@
-"""The one analysis of what a loop program reads and writes, when, and in which order.
+"""The analysis of what a loop program reads and writes, when, and in which order.
 
 access      every read and write of a program, with what is known where it is performed
 effects     which buffers a statement reads and writes; which updates commute

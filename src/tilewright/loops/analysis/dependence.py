@@ -1,4 +1,4 @@
-"""Which changes of the order of iterations keep the meaning: the questions.
+"""The dependence questions: which changes of the order of iterations are legal.
 
 Two accesses of one buffer conflict if one of them writes, except that two `Update`s with one
 commutative reducer do not (unless the question says so). Each question is a relation between

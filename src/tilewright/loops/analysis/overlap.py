@@ -1,4 +1,4 @@
-"""The promise of overlapping tiles: what an `Overlap` in an index says of the kernel.
+"""Overlapping tiles: what an `Overlap` in an index promises about the kernel.
 
 `split(..., tail="overlap")` runs a loop of n iterations as tiles that all have f iterations:
 iteration i of tile o is `x = min(o*f, n-f) + i`, so that some x run twice. It proves that this

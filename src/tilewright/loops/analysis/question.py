@@ -1,4 +1,4 @@
-"""One question about the order of iterations, put to the lemmas and then to isl."""
+"""Answering one dependence question, by the lemmas and then by isl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to questions about the order of iterations: legal, illegal, or not known."""
+"""The answers to dependence questions: legal, illegal with a witness, or unknown."""
 
 from __future__ import annotations
 

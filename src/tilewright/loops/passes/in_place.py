@@ -1,4 +1,4 @@
-"""Which inputs of a kernel its output may overwrite."""
+"""The inputs of a kernel that its output may overwrite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are copied whole into another live there: a concatenation moves nothing.
+"""Storing the operands of a concatenation directly in its result.
 
 Fusion lets a producer write its part of a concatenation where nothing else reads it. What others
 read too is still copied: in a dense block every layer appends to what all before it made. Such a

@@ -1,4 +1,4 @@
-"""Groups that are not profitable as one kernel, as several that are."""
+"""Splitting groups that are not profitable as one kernel."""
 
 from __future__ import annotations
 

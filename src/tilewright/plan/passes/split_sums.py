@@ -1,4 +1,4 @@
-"""Deep sums in parts, where what all of a sum reads is more than a cache keeps.
+"""Splitting deep sums whose operands do not fit into the cache.
 
 A convolution over 2048 channels reads 18 kB of weights for each of its results, and tiles of
 results come by before those are needed again. Summed in parts, each part's weights and rows stay.

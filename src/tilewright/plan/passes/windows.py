@@ -1,4 +1,4 @@
-"""Pooling along one axis after another, where the target expects less work of that."""
+"""Pooling along one axis after another, where the target expects that to be faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Winograd's convolutions where they pay: a choice per layer, made by the target.
+"""Winograd convolutions where they are profitable: the target decides per layer.
 
 A group that starts with a convolution by constant weights becomes the law's Computations
 (`compute/winograd.py`); the map behind the convolution moves behind the transform of the results.

@@ -1,4 +1,4 @@
-"""The free parameters of a sketch, met one by one while it runs.
+"""The parameters of a sketch, chosen one by one while it runs.
 
 A sketch is a function that schedules and, wherever there is a choice, asks for it by name with the
 values that are possible there. Because the earlier choices are made by then, the values offered are

@@ -1,4 +1,4 @@
-"""Intermediate maps computed where they are read, instead of stored."""
+"""Inlining intermediate maps into their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pattern of kernel a group of Computations is: the choice of sketch, read off its structure.
+"""Classifying a group of Computations by kernel pattern, which selects its sketch.
 
 * `map`: no reduction.
 * `tiled`: one reduction whose results are contiguous along a free dimension (matrix products,

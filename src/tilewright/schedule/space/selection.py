@@ -1,4 +1,4 @@
-"""Which point of a kernel's sketches is taken: the default one, or one that somebody asked for."""
+"""Selecting a point of a kernel's sketches: the default one, or a requested one."""
 
 from __future__ import annotations
 

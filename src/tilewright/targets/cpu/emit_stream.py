@@ -1,4 +1,4 @@
-"""Results that pass the caches by, where a note asks for it: written in whole registers.
+"""Non-temporal stores of results, where a note asks for them, in whole registers.
 
 A usual store first reads the line it writes to, and drives out what the caches hold; a non-temporal
 one does neither. It must lie on a boundary of its size, which a caller's array need not: a kernel
