@@ -19,6 +19,7 @@ from tilewright.graph import interp
 from tilewright.graph.nodes import Graph
 from tilewright.graph.ops import registry as operator_registry
 from tilewright.graph.ops.registry import OpDef, Trait
+from tilewright.graph.rules.attention import ATTENTION_RULE
 from tilewright.graph.rules.batchnorm import BATCHNORM
 from tilewright.graph.rules.catalog import CATALOG
 from tilewright.graph.rules.match import matches
@@ -248,6 +249,11 @@ def test_other_results_that_are_read_keep_an_operation() -> None:
     assert found(onnx.Split(x, ...).with_attributes(), both, wide) == 0
 
 
+def test_what_leaves_the_graph_is_not_read_once() -> None:
+    nodes, outs = "a = Abs(x) out = Relu(a)", "float[2, 3] a, float[2, 3] out"
+    assert found(relu(onnx.Abs(x).once()), nodes, TWO, outs) == 0
+
+
 # --------------------------------------------------------------------------------------- driving
 
 
@@ -281,6 +287,19 @@ def test_what_a_subgraph_reads_keeps_its_value() -> None:
     given = {"x": -np.ones((2, 3), np.float32), "k": np.array(True)}
     verify(after)
     assert (interp.evaluate(after, given)["out"] <= 0).all()
+
+
+def test_an_operation_takes_part_in_one_match() -> None:
+    """Two attentions in a row that share a product."""
+    graph = graph_of(
+        "s = MatMul(x, k) p = Softmax(s) o = MatMul(p, v) r = Softmax(o) out = MatMul(r, w)",
+        "float[2, 3] x, float[3, 4] k, float[4, 5] v, float[5, 3] w",
+    )
+    with events.record() as log:
+        after = rewrite(graph, [ATTENTION_RULE])
+    verify(after)
+    assert sum(e.kind == "rule" for e in log) == 1
+    assert kinds(after).count("tilewright::Attention") == 1
 
 
 def test_inner_results_that_others_read_stay() -> None:
