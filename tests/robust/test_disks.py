@@ -221,7 +221,7 @@ def test_compiling_on_a_disk_that_is_full_is_one_warning(tmp_path, full):
             warnings.simplefilter("always")
             for _ in range(2):
                 assert (tw.compile(source)(X) == expected).all()
-        print(len([w for w in seen if "writing there fails" in str(w.message)]))
+        print(len([w for w in seen if "writing failed" in str(w.message)]))
         """,
         str(tmp_path),
         full,

@@ -62,7 +62,7 @@ def test_depth(monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_DEPTH_LIMIT", "6")
     assert tw.compile(source, cache=False)(X[:2]).tolist() == [0, 2]
     monkeypatch.setenv("TILEWRIGHT_DEPTH_LIMIT", "5")
-    with pytest.raises(ModelError, match=r"over 5 deep.*TILEWRIGHT_DEPTH_LIMIT") as caught:
+    with pytest.raises(ModelError, match=r"more than 5 deep.*TILEWRIGHT_DEPTH_LIMIT") as caught:
         tw.compile(source, cache=False)
     assert caught.value.code == "TW-DEPTH"
 
@@ -77,7 +77,7 @@ def test_depth_of_subgraphs(monkeypatch):
         return [node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)]
 
     inputs = {**VECTOR, "c": (9, [])}
-    with pytest.raises(ModelError, match="over 3 deep"):
+    with pytest.raises(ModelError, match="more than 3 deep"):
         tw.compile(model(nested(4), inputs), cache=False)
 
 

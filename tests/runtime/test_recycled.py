@@ -107,5 +107,5 @@ def test_many_threads_never_share_a_result(double):
 
 
 def test_memory_that_the_system_does_not_have_is_an_error_of_ours():
-    with pytest.raises(MemoryLimitError, match="the system refuses"):
+    with pytest.raises(MemoryLimitError, match="the system cannot provide"):
         buffer.Recycled(1 << 62)()

@@ -30,15 +30,15 @@ class Limit:
     flag: Flag[Any]
 
 
-FILE: Final = Limit("bytes of a model's file", flags.FILE_LIMIT)
-NODES: Final = Limit("nodes, functions inlined", flags.NODE_LIMIT)
-DEPTH: Final = Limit("functions and subgraphs in one another", flags.DEPTH_LIMIT)
-FOLDED: Final = Limit("bytes of constants that the compiler makes", flags.FOLD_LIMIT)
-FOLD_WORK: Final = Limit("operations for folding one node", flags.FOLD_WORK)
-CODE: Final = Limit("instructions of one kernel", flags.CODE_LIMIT)
+FILE: Final = Limit("bytes of a model file", flags.FILE_LIMIT)
+NODES: Final = Limit("nodes, including inlined functions", flags.NODE_LIMIT)
+DEPTH: Final = Limit("nesting depth of functions and subgraphs", flags.DEPTH_LIMIT)
+FOLDED: Final = Limit("bytes of constants the compiler creates", flags.FOLD_LIMIT)
+FOLD_WORK: Final = Limit("operations to fold one node", flags.FOLD_WORK)
+CODE: Final = Limit("instructions in one kernel", flags.CODE_LIMIT)
 SECONDS: Final = Limit("seconds of a compilation", flags.COMPILE_SECONDS)
-GROWTH: Final = Limit("bytes by which a compilation makes the process grow", flags.COMPILE_MEMORY)
-RUN: Final = Limit("bytes that a run needs", flags.MEMORY_LIMIT)
+GROWTH: Final = Limit("bytes a compilation adds to the process", flags.COMPILE_MEMORY)
+RUN: Final = Limit("bytes a run needs", flags.MEMORY_LIMIT)
 
 TABLE: Final = (FILE, NODES, DEPTH, FOLDED, FOLD_WORK, CODE, SECONDS, GROWTH, RUN)
 

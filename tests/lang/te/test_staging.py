@@ -123,7 +123,7 @@ def test_renaming() -> None:
     assert "C[C.x, C.y] add= A[C.x, C.k] * B[C.k, C.y]" in repr(s.kernel)
     s.verify()
     for names, message in {
-        ("C.k",): "no pairs",
+        ("C.k",): "these are not pairs",
         ("C.k", "C.x"): "the name C.x is taken",
         ("C.k", "A"): "the name A is taken",
         ("C.k", "z", "C.x", "z"): "the name z is taken",
