@@ -144,7 +144,8 @@ def read_description(file: Path) -> Mapping[str, Any]:
         raise InputError(
             f"the machine description cannot be read: {error}",
             where=str(file),
-            hint="give a file that python -m benchmarks.calibrate has written",
+            hint="give a TOML file such as python -m benchmarks.calibrate writes; "
+            "the names of machines are for the NPU",
         ) from None
 
 

@@ -293,7 +293,7 @@ def _protect(address: int, size: int, protection: int) -> None:
     if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), protection):
         reason = os.strerror(ctypes.get_errno())
         raise ArtifactError(
-            f"the system refuses memory for code: mprotect failed: {reason}",
+            f"the system cannot provide memory for code: mprotect failed: {reason}",
             code="TW-MACHINE",
             hint="A hardened kernel or container policy may forbid generated code",
         )

@@ -134,7 +134,7 @@ def _told(number: int, info: int, context: int, places: Sequence[Guarded]) -> st
 
 def _refused(what: str, name: str) -> MemoryLimitError:
     return MemoryLimitError(
-        f"the system refuses {what} for {name}, to run a kernel in",
+        f"the system cannot provide {what} for {name}, to run a kernel in",
         hint=f"Unset {flags.CHECK.name}, raise the limits of the process on memory, or the "
         "system's vm.max_map_count",
     )
