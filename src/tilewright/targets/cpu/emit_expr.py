@@ -49,10 +49,9 @@ class Expressions(Memory):
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
         guard, info = self.guarded(self.info(e))
-        for permission in weaker(guard):
-            found = self.lookup(e if permission is None else (e, permission))
-            if found is not None:
-                return found
+        known = self._known(e, guard)
+        if known is not None:
+            return known
         key = e if guard is None else (e, guard)
         rule = _RULES.get(type(e))
         if rule is None:
@@ -60,6 +59,14 @@ class Expressions(Memory):
                 raise CompileError(f"variable {e.name} is not bound", code="TW-UNBOUND")
             raise UnsupportedError(f"no native code for {type(e).__name__}", code="TW-OPERATION")
         return self.cached(key, info, lambda: rule(self, e))
+
+    def _known(self, e: Expr, guard: Expr | None) -> Value | None:
+        """The value of `e` as it was computed under `guard` or under what that implies."""
+        for permission in weaker(guard):
+            found = self.lookup(e if permission is None else (e, permission))
+            if found is not None:
+                return found
+        return None
 
     def wide(self, e: Expr, lanes: int) -> Value:
         """`value(e)` in every one of `lanes` lanes; the splat is shared by its users."""
@@ -143,8 +150,14 @@ class Expressions(Memory):
             self.guard = outer
 
     def _outside(self, arm: Expr, otherwise: Expr) -> Value | None:
-        """The constant `otherwise` where a load can give it where it is not permitted: padding."""
+        """The constant `otherwise` where a load can give it where it is not permitted: padding.
+
+        requires: the arm is not loaded yet. What was loaded under fewer conditions, such as by the
+        condition itself, is the element where the condition is false.
+        """
         if not (isinstance(arm, Load) and isinstance(otherwise, Const) and self.info(arm).risky):
+            return None
+        if self._known(arm, self.guard) is not None:
             return None
         held, dtype = constant(otherwise.value, otherwise.dtype), otherwise.dtype
         as_stored = held.type == memory_type(dtype)
