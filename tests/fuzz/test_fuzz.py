@@ -28,9 +28,10 @@ from tilewright.testing.fuzz.campaign import (
     met_text,
     read_counts,
     read_met,
+    test_of,
 )
 from tilewright.testing.fuzz.generators import GENERATORS
-from tilewright.testing.fuzz.worker import Lost, Worker, alone
+from tilewright.testing.fuzz.worker import Generator, Lost, Tell, Worker, _attempt, alone
 from tilewright.testing.random_graphs import random_case
 
 HERE = Path(__file__).parent
@@ -280,6 +281,17 @@ def test_a_crash_within_a_graph_is_a_failure(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(graph_runs, "check", crash)
     failure = graph_runs.run(5)
     assert failure is not None and failure.reason == "IndexError: out of range"
+
+
+def test_a_program_that_raises_is_kept_as_it_was_told() -> None:
+    def run(seed: int, tell: Tell) -> None:
+        tell(f"program {seed}")
+        raise IndexError("out of range")
+
+    lost = _attempt(Generator("raising", run), 7, None, print)
+    assert isinstance(lost, Lost) and lost.told == "program 7"
+    assert lost.reason.rstrip().endswith("IndexError: out of range")
+    assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in test_of("raising", 7, lost)
 
 
 @pytest.mark.parametrize(

@@ -200,5 +200,5 @@ def test_of(name: str, seed: int, result: Found | Lost) -> str:
     told = result.told if isinstance(result, Lost) else ""
     body = result.test if isinstance(result, Found) else ""
     text = body or ALONE.format(name=name, seed=seed, told=told)
-    said = "\n".join(f"# {line}".rstrip() for line in result.reason.strip().splitlines()[:30])
+    said = "\n".join(f"# {line}".rstrip() for line in result.reason.strip().splitlines()[-30:])
     return f'"""Found by make fuzz: {name}, seed {seed}."""\n\n{said}\n\n{text}'

@@ -49,7 +49,7 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What became of a program that took its process with it. told: what it said last."""
+    """A program that took its process with it, or raised. told: what it said last."""
 
     reason: str
     told: str
@@ -175,11 +175,18 @@ def _serve(pipe: Connection) -> None:
         pipe.send(("done", found))
 
 
-def _attempt(generator: Generator, seed: int, told: str | None, tell: Tell) -> Found | None:
+def _attempt(generator: Generator, seed: int, told: str | None, tell: Tell) -> Result:
     """An exception that a generator lets through is a failure, too."""
+    last = told or ""
+
+    def telling(said: str) -> None:
+        nonlocal last
+        last = said
+        tell(said)
+
     try:
         if told and generator.again is not None:
             return generator.again(seed, told)
-        return generator.run(seed, tell)
+        return generator.run(seed, telling)
     except Exception:
-        return Found(traceback.format_exc(limit=-6), "")
+        return Lost(traceback.format_exc(limit=-6), last)
