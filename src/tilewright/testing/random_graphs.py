@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.frontends.onnx import load
 from tilewright.frontends.onnx.export import to_model
 from tilewright.graph import interp
@@ -75,8 +75,17 @@ def case_of(b: Builder) -> Case:
     inputs = {v.name: a for v, a in b.inputs.items()}
     if not b.free and not any(op.subgraphs for op in b.drafts):
         return Case(b.graph(outputs_of(b, b.typer.operations)), inputs)
-    outputs = dict.fromkeys(outputs_of(b, b.drafts))
-    model = to_model(b.asked(tuple(outputs)))
+    asked = b.asked(tuple(dict.fromkeys(outputs_of(b, b.drafts))))
+    graph = load(_loosened(b, to_model(asked)))
+    if not _runs(b, graph, inputs):
+        # An empty result of a body has the rank that its type tells, and here nothing tells it.
+        return Case(load(to_model(asked)), inputs)
+    others = [_other(b, graph, inputs) for _ in range(2 if b.free else 0)]
+    return Case(graph, inputs, [o for o in others if o is not None])
+
+
+def _loosened(b: Builder, model: Any) -> Any:
+    """The ModelProto, which says less of its shapes than is known; extents may be symbols."""
     if b.free or b.rng.random() < 0.5:
         without_shapes(model.graph)
     symbols = {e: f"N{n}" for n, e in enumerate(sorted(b.free))}
@@ -84,9 +93,15 @@ def case_of(b: Builder) -> Case:
         for dim in info.type.tensor_type.shape.dim:
             if dim.dim_value in symbols and b.rng.random() < 0.8:
                 dim.dim_param = symbols[dim.dim_value]
-    graph = load(model)
-    others = [_other(b, graph, inputs) for _ in range(2 if b.free else 0)]
-    return Case(graph, inputs, [o for o in others if o is not None])
+    return model
+
+
+def _runs(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> bool:
+    try:
+        interp.evaluate(at_shapes(graph, inputs), inputs, fallback=b.fallback)
+    except ModelError:
+        return False
+    return True
 
 
 def _other(b: Builder, graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
