@@ -67,9 +67,9 @@ def vectorize_inner(
 def last_tile(s: Schedule, outer: str, inner: str) -> str:
     """The last of the tiles that a split with guards made, by itself: no other has one then.
 
-    The loop in it.
+    The loop in it. The place is named, because padding in the body has places of its own.
     """
-    s.partition_loop(outer)
+    s.partition_loop(outer, extents(s.kernel)[outer] - 1)
     return f"{inner}.p1"
 
 
