@@ -9,7 +9,11 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright as tw
+from tilewright.base.dtypes import float32
 from tilewright.base.errors import ModelError
+from tilewright.frontends.onnx.reference import OnnxFallback
+from tilewright.graph import interp
+from tilewright.graph.nodes import Operation, Value
 from tilewright.runtime.model import HostStep
 
 
@@ -44,3 +48,14 @@ def test_agrees_with_onnx(op: str, shape: tuple[int, ...], attributes: dict[str,
 def test_a_block_of_nothing_is_refused(op: str) -> None:
     with pytest.raises(ModelError, match="blocksize is 0"):
         tw.compile(model(op, (1, 4, 2, 2), blocksize=0), cache=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("DepthToSpace", (1, 4, 2, 2)), ("SpaceToDepth", (1, 1, 4, 4))]
+)
+def test_a_tensor_of_unknown_shape_is_rearranged(name, shape):
+    """As one of a Loop is; the interpreter is given what it holds."""
+    whole, result = Value("x", float32), Value("y", float32)
+    op = Operation(name, (whole,), (result,), {"blocksize": 2}, version=13)
+    (found,) = interp.run_on(op, [np.ones(shape, np.float32)], OnnxFallback())
+    assert found.shape == {"DepthToSpace": (1, 1, 4, 4), "SpaceToDepth": (1, 4, 2, 2)}[name]

@@ -13,13 +13,13 @@ from tilewright.graph.ops.registry import Array, OpCall, OpDef, Program, Type, r
 from tilewright.graph.ops.traits import MOVES_DATA, SPATIAL
 
 
-def _block(call: OpCall) -> int:
-    """The block's side. Raises ModelError if it is missing or below 1."""
+def _block(call: OpCall, rank: int) -> int:
+    """The block's side. Raises ModelError if it is missing or below 1, or for another rank than 4."""
     size = int(call.attr("blocksize", 0))
     if size < 1:
         raise call.error(f"blocksize is {size}, expected at least 1")
-    if call.rank(0) != 4:
-        raise call.error(f"its input has {call.rank(0)} dimensions, expected [N, C, H, W]")
+    if rank != 4:
+        raise call.error(f"its input has {rank} dimensions, expected [N, C, H, W]")
     return size
 
 
@@ -31,7 +31,7 @@ def _rows_first(call: OpCall) -> bool:
 
 
 def _to_space_type(call: OpCall) -> Sequence[Type]:
-    b = _block(call)
+    b = _block(call, call.rank(0))
     _rows_first(call)
     n, c, h, w = call.shape(0)
     if c % (b * b):
@@ -40,7 +40,7 @@ def _to_space_type(call: OpCall) -> Sequence[Type]:
 
 
 def _to_space(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
-    b, x = _block(call), inputs[0]
+    b, x = _block(call, len(inputs[0].shape)), inputs[0]
     depth = outputs[0].shape[1]
 
     def value(n: Any, c: Any, h: Any, w: Any) -> Any:
@@ -52,7 +52,7 @@ def _to_space(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer])
 
 
 def _to_space_reference(call: OpCall, x: Array) -> list[Array]:
-    b = _block(call)
+    b = _block(call, x.ndim)
     n, c, h, w = x.shape
     if _rows_first(call):
         parts = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
@@ -73,7 +73,7 @@ register(
 
 
 def _to_depth_type(call: OpCall) -> Sequence[Type]:
-    b = _block(call)
+    b = _block(call, call.rank(0))
     _rows_first(call)
     n, c, h, w = call.shape(0)
     if h % b or w % b:
@@ -82,7 +82,7 @@ def _to_depth_type(call: OpCall) -> Sequence[Type]:
 
 
 def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> Program:
-    b, x = _block(call), inputs[0]
+    b, x = _block(call, len(inputs[0].shape)), inputs[0]
     depth = x.shape[1]
 
     def value(n: Any, c: Any, h: Any, w: Any) -> Any:
@@ -95,7 +95,7 @@ def _to_depth(call: OpCall, inputs: Sequence[Buffer], outputs: Sequence[Buffer])
 
 
 def _to_depth_reference(call: OpCall, x: Array) -> list[Array]:
-    b = _block(call)
+    b = _block(call, x.ndim)
     n, c, h, w = x.shape
     order = (0, 3, 5, 1, 2, 4) if _rows_first(call) else (0, 1, 3, 5, 2, 4)
     parts = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
