@@ -28,7 +28,7 @@ from tilewright.testing.fuzz.campaign import (
     met_text,
     read_counts,
     read_met,
-    test_of,
+    source_of_test,
 )
 from tilewright.testing.fuzz.generators import GENERATORS
 from tilewright.testing.fuzz.worker import Generator, Lost, Tell, Worker, _attempt, alone
@@ -291,7 +291,7 @@ def test_a_program_that_raises_is_kept_as_it_was_told() -> None:
     lost = _attempt(Generator("raising", run), 7, None, print)
     assert isinstance(lost, Lost) and lost.told == "program 7"
     assert lost.reason.rstrip().endswith("IndexError: out of range")
-    assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in test_of("raising", 7, lost)
+    assert "alone(GENERATORS[\"raising\"], 7, 'program 7')" in source_of_test("raising", 7, lost)
 
 
 @pytest.mark.parametrize(

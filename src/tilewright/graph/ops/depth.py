@@ -14,7 +14,7 @@ from tilewright.graph.ops.traits import MOVES_DATA, SPATIAL
 
 
 def _block(call: OpCall, rank: int) -> int:
-    """The block's side. Raises ModelError if it is missing or below 1, or for another rank than 4."""
+    """The block's side. Raises ModelError if it is missing or below 1, or the rank is not 4."""
     size = int(call.attr("blocksize", 0))
     if size < 1:
         raise call.error(f"blocksize is {size}, expected at least 1")

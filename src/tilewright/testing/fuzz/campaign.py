@@ -153,7 +153,7 @@ class Campaign:
         turn.kinds[kind] = turn.kinds.get(kind, 0) + 1
         if turn.kinds[kind] == 1:
             path = self._folder / f"found_{turn.generator.name}_{seed}.py"
-            text = test_of(turn.generator.name, seed, result)
+            text = source_of_test(turn.generator.name, seed, result)
             write_whole(path, lambda file: file.write(text.encode()))
             self.written.append(path)
         self._save()
@@ -195,7 +195,7 @@ def test_{name}_{seed}():
 """
 
 
-def test_of(name: str, seed: int, result: Found | Lost) -> str:
+def source_of_test(name: str, seed: int, result: Found | Lost) -> str:
     """The source of a test of what failed; by its seed where there is nothing smaller."""
     told = result.told if isinstance(result, Lost) else ""
     body = result.test if isinstance(result, Found) else ""
