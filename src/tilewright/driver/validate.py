@@ -28,7 +28,7 @@ __all__ = [
     "share_of",
     "validate",
     "validate_model",
-    "validate_stages",
+    "validate_groups",
 ]
 
 
@@ -63,10 +63,10 @@ def validate_model(
             machine = find_target(machine, chosen.mcpu, exact, count, chosen.description)
         plan = make_plan(optimize(graph, chosen, machine), machine, chosen.math)
         given: Any = {"effort": effort, "shares": shares, "seed": seed}
-        return list(validate_stages(plan, machine, sanitize=chosen.sanitize, **given))
+        return list(validate_groups(plan, machine, sanitize=chosen.sanitize, **given))
 
 
-def validate_stages(
+def validate_groups(
     plan: Plan,
     target: Target,
     *,
